@@ -1,0 +1,75 @@
+"""Savepoints for PySpark Structured Streaming: state, offsets and outputs, saved and restored together.
+
+```python
+import savepoints
+
+store = savepoints.Store.open("s3://bucket/savepoints")
+taken = savepoints.create(store, checkpoint="s3a://bucket/checkpoints/clicks")
+savepoints.restore(store, "latest", "s3a://bucket/checkpoints/clicks-2")
+```
+
+Names are imported when they are first used, so that `import savepoints` costs nothing and needs no
+Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from savepoints.api import create, restore, rollback
+    from savepoints.app import App, Input, Output
+    from savepoints.config import Settings
+    from savepoints.errors import SavepointsError
+    from savepoints.model import Cut, Generation, OutputVersion, Savepoint
+    from savepoints.operations.run import run
+    from savepoints.operations.verify import verify
+    from savepoints.store.root import Store
+
+_HOMES = {
+    "App": "savepoints.app",
+    "Cut": "savepoints.model",
+    "Generation": "savepoints.model",
+    "Input": "savepoints.app",
+    "Output": "savepoints.app",
+    "OutputVersion": "savepoints.model",
+    "Savepoint": "savepoints.model",
+    "SavepointsError": "savepoints.errors",
+    "Settings": "savepoints.config",
+    "Store": "savepoints.store.root",
+    "create": "savepoints.api",
+    "restore": "savepoints.api",
+    "rollback": "savepoints.api",
+    "run": "savepoints.operations.run",
+    "verify": "savepoints.operations.verify",
+}
+
+__all__ = [
+    "App",
+    "Cut",
+    "Generation",
+    "Input",
+    "Output",
+    "OutputVersion",
+    "Savepoint",
+    "SavepointsError",
+    "Settings",
+    "Store",
+    "create",
+    "restore",
+    "rollback",
+    "run",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'savepoints' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

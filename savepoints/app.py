@@ -1,0 +1,125 @@
+"""Applications: what a query computes, without saying what it is bound to.
+
+```python
+app = App(
+    name="order_totals",
+    inputs={"orders": Input(topic="orders", decode=decode, entity_key="customer_id",
+                            event_time="ordered_at")},
+    build=build,                 # (inputs: Mapping[str, DataFrame]) -> DataFrame, pure
+    outputs={"totals": Output(mode="upsert", key=("customer_id",))},
+)
+```
+
+`build` is a function of streaming DataFrames only; topics, servers, tables and checkpoints come from
+the settings when the application runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from savepoints.errors import UsageError
+from savepoints.model import checked_name
+from savepoints.outputs.write import Mode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Input:
+    """One source of events.
+
+    Attributes:
+        topic: Kafka topic, unless the settings name another.
+        decode: From Kafka's raw columns (`key, value, headers, topic, partition, offset,
+            timestamp`) to the columns that `build` wants.
+        entity_key: Column that the state is kept by.
+        event_time: Column with the time at which an event happened.
+    """
+
+    topic: str
+    decode: Callable[[DataFrame], DataFrame]
+    entity_key: str
+    event_time: str
+
+
+@dataclass(frozen=True)
+class Output:
+    """One Delta table that the query writes.
+
+    Attributes:
+        mode: `append` adds rows, `upsert` updates them by key, `complete` replaces the table.
+        key: Columns that identify a row, for `upsert`.
+    """
+
+    mode: Mode
+    key: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse an upsert without a key, and a key without an upsert."""
+        if (self.mode == "upsert") != bool(self.key):
+            raise UsageError(
+                f"an output of mode {self.mode!r} with the key {self.key!r} makes no sense",
+                hint="upsert needs key=(…,), the other modes have none",
+            )
+
+
+@dataclass(frozen=True)
+class App:
+    """A query that this library can run, restore, fork and compare.
+
+    Attributes:
+        name: Name of the query.
+        inputs: Its sources by name; their order is that of Spark's offset log.
+        build: Makes the result of the inputs; must be pure.
+        outputs: Where the result is written; each output gets all of it.
+    """
+
+    name: str
+    inputs: Mapping[str, Input]
+    build: Callable[[Mapping[str, DataFrame]], DataFrame]
+    outputs: Mapping[str, Output]
+
+    def __post_init__(self) -> None:
+        """Check that the names can be parts of paths and transaction ids."""
+        for name in (self.name, *self.inputs, *self.outputs):
+            checked_name(name, "application, input or output")
+
+
+def load(reference: str) -> App:
+    """Import an application by `package.module:attribute`.
+
+    Modules in the working directory are found, as with `python -m`.
+
+    Raises:
+        UsageError: If there is no such module or attribute, or it is no `App`.
+    """
+    module_name, separator, attribute = reference.partition(":")
+    if not separator or not module_name or not attribute:
+        raise UsageError(
+            f"{reference!r} is not package.module:attribute",
+            hint="for example spark_jobs.order_totals:app",
+        )
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the application {reference} cannot be imported: {error}",
+            hint="run the command where its package is, or install it",
+        ) from None
+    found = getattr(module, attribute, None)
+    if not isinstance(found, App):
+        raise UsageError(
+            f"{reference} is {type(found).__name__}, not a savepoints.App",
+            hint=f"{module_name} has: "
+            + (", ".join(n for n, v in vars(module).items() if isinstance(v, App)) or "none"),
+        )
+    return found

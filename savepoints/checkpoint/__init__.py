@@ -1,0 +1,1 @@
+"""Spark's checkpoint directory as a file format: read without a JVM and without pyspark."""

@@ -1,0 +1,116 @@
+"""The entry point: commands grouped by what a person wants, errors as exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+
+import click
+
+from savepoints.cli.output import Output
+from savepoints.errors import SavepointsError, UsageError
+
+_LOG = logging.getLogger(__name__)
+
+# Modules are imported only when their command is called, so that --help answers at once.
+_SECTIONS: dict[str, tuple[str, ...]] = {
+    "Take and look": ("run", "create", "list", "show", "verify"),
+    "Go back": ("restore", "rollback"),
+    "Begin": ("demo", "version"),
+}
+_SHORT = {
+    "run": "Run a query, with periodic savepoints.",
+    "create": "Take a savepoint of a running or stopped query.",
+    "list": "List savepoints.",
+    "show": "Show everything about a savepoint.",
+    "verify": "Check that a savepoint is whole.",
+    "restore": "Write a new checkpoint from a savepoint.",
+    "rollback": "Take state, offsets and outputs back to a savepoint.",
+    "demo": "Show the whole story on real parts on this machine.",
+    "version": "Show versions of this, Spark and Delta.",
+}
+_EXIT_CODES = """\b
+Exit codes:
+  0 done                      12 query is running
+  1 failed                    13 not aligned, or verification failed
+  2 usage                     14 source data no longer available
+  3 partly done               15 target exists
+ 10 not found                 16 incompatible
+ 11 locked by another        130 interrupted
+"""
+
+
+class _Group(click.Group):
+    """Finds each command in the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all commands in the order in which help shows them."""
+        del ctx
+        return [name for names in _SECTIONS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"savepoints.cli.{cmd_name}_")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section."""
+        del ctx
+        for section, names in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, _SHORT[name]) for name in names])
+
+
+@click.command(
+    cls=_Group, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+)
+def cli() -> None:
+    """Savepoints for PySpark Structured Streaming.
+
+    A savepoint is a durable, self-contained copy of a stateful query at one committed batch: state,
+    offsets, watermark, and the version of each Delta output that belongs to it.
+
+    \b
+    Examples:
+      savepoints run order_totals --every 10m
+      savepoints list
+      savepoints rollback latest~1 --dry-run
+    """
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    output = Output()
+    sys.exit(_run(output, sys.argv[1:]))
+
+
+def _run(output: Output, arguments: list[str]) -> int:
+    try:
+        result = cli.main(arguments, prog_name="savepoints", obj=output, standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        output.err.print("interrupted")
+        return 130
+    except click.UsageError as error:
+        hint = f"{error.ctx.command_path} --help" if error.ctx else "savepoints --help"
+        if "-o" in arguments and "json" in arguments:
+            output.format = "json"
+        output.error(UsageError(error.format_message(), hint=hint))
+        return UsageError.exit_code
+    except SavepointsError as error:
+        output.error(error)
+        return error.exit_code
+    except Exception as error:  # A person must not have to read a traceback; a log may have it.
+        _LOG.debug("unexpected", exc_info=True)
+        unexpected = SavepointsError(
+            f"unexpected {type(error).__name__}: {error}",
+            hint="run the command again with --log-level DEBUG and report what it shows",
+        )
+        output.error(unexpected)
+        return unexpected.exit_code
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,114 @@
+"""What commands show: text for people or one JSON document for scripts.
+
+stdout is data, everything else goes to stderr. Commands hand over values and never print.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from savepoints.errors import SavepointsError
+from savepoints.model import to_json
+from savepoints.operations.plan import Plan
+
+SCHEMA_VERSION = 1
+
+Format = Literal["text", "json"]
+ProgressStyle = Literal["auto", "plain", "none"]
+
+
+@dataclass
+class Output:
+    """Shows results on stdout and the rest on stderr."""
+
+    format: Format = "text"
+    progress_style: ProgressStyle = "auto"
+    out: Console = field(default_factory=lambda: _console(sys.stdout))
+    err: Console = field(default_factory=lambda: _console(sys.stderr))
+    _begun: float = field(default_factory=time.monotonic)
+
+    def document(self, **content: object) -> None:
+        """Print the one JSON document of a command."""
+        document = {"schema_version": SCHEMA_VERSION, **to_json(content)}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Print a table."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in columns:
+            numeric = name in {"batch", "rows", "bytes", "files", "operator", "partitions"}
+            table.add_column(
+                name, justify="right" if numeric else "left", overflow="fold", no_wrap=name == "id"
+            )
+        for row in rows:
+            table.add_row(*(escape(str(cell)) for cell in row))
+        self.out.print(table)
+
+    def pairs(self, pairs: Iterable[tuple[str, object]]) -> None:
+        """Print names and values under each other."""
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, value in pairs:
+            table.add_row(name, escape(str(value)))
+        self.out.print(table)
+
+    def line(self, text: str) -> None:
+        """Print a line of the result."""
+        self.out.print(escape(text), highlight=False, soft_wrap=True)
+
+    def plan(self, plan: Plan) -> None:
+        """Show what a verb is going to do, before it asks or acts."""
+        self.err.print(f"[bold]{plan.verb}[/bold] {escape(plan.query)}:")
+        for number, step in enumerate(plan.steps, 1):
+            self.err.print(f"  {number}. {escape(step.what)}", highlight=False, soft_wrap=True)
+        for warning in plan.warnings:
+            self.err.print(f"  [yellow]note:[/yellow] {escape(warning)}", soft_wrap=True)
+
+    def progress(self, line: str) -> None:
+        """Show what a long operation does now, with the seconds since the command began."""
+        if self.progress_style != "none":
+            seconds = time.monotonic() - self._begun
+            self.err.print(
+                f"[dim]{seconds:6.1f}s[/dim] {escape(line)}", highlight=False, soft_wrap=True
+            )
+
+    def error(self, error: SavepointsError) -> None:
+        """Show an error with its hint, or as one JSON object."""
+        if self.format == "json":
+            sys.stderr.write(json.dumps(to_json(error.to_json())) + "\n")
+            return
+        self.err.print(f"[bold red]error:[/bold red] {escape(error.message)}", soft_wrap=True)
+        if error.hint:
+            self.err.print(f"[bold]hint:[/bold] {escape(error.hint)}", soft_wrap=True)
+
+
+def bytes_text(size: int) -> str:
+    """Write a size for people: `1.5 MB`."""
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:  # noqa: PLR2004  (decimal units)
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def moment_text(moment: datetime) -> str:
+    """Write a moment for people, in UTC to the second."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)
+    # Not a terminal: a fixed width, so that pipes and logs do not wrap tables.
+    return Console(file=stream, width=None if stream.isatty() else 160)

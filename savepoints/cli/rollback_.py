@@ -1,0 +1,89 @@
+"""`savepoints rollback`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.command import Invocation, common, mutating, of_query
+from savepoints.cli.output import bytes_text
+from savepoints.model import FORMS, Form
+
+
+@click.command("rollback")
+@click.argument("name")
+@click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Form to restore from; native when the savepoint has it.",
+)
+@click.option(
+    "--outputs",
+    type=click.Choice(["rewind", "none"]),
+    default="rewind",
+    help="none: leave the outputs as they are; rows that are replayed may then double.",
+)
+@click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Do not ask Kafka whether it still has the records; the query may then fail to start.",
+)
+@of_query
+@mutating
+@common
+def command(
+    call: Invocation,
+    name: str,
+    to: str | None,
+    form: Form | None,
+    outputs: str,
+    query: str | None,
+    *,
+    no_source_check: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Take state, offsets and outputs of a query back to the savepoint NAME.
+
+    A safety savepoint of the present is taken first; the old checkpoint stays as it is and a new
+    generation begins. If it is interrupted, run it again: it goes on.
+
+    \b
+    Examples:
+      savepoints rollback latest~1 --dry-run
+      savepoints rollback before-release --yes
+      savepoints rollback @2026-11-20T10:00:00Z --query order_totals --yes
+    """
+    from savepoints.operations import rollback
+
+    plan = rollback.plan(
+        call.store,
+        name,
+        query=query,
+        settings=call.settings,
+        to=to,
+        form=form,
+        rewind_outputs=outputs == "rewind",
+        check_source=not no_source_check,
+    )
+    if plan.resumed:
+        call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    done = rollback.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(rolled_back=done)
+        return
+    call.output.pairs(
+        [
+            ("query", f"{done.query}, now generation {done.generation}"),
+            ("checkpoint", done.checkpoint),
+            ("goes on with", f"batch {done.batch_id + 1}"),
+            *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
+            ("safety savepoint", done.safety_id or "none: there was nothing to save"),
+            ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} restored"),
+            ("next", f"savepoints run {done.query}"),
+        ]
+    )

@@ -1,0 +1,76 @@
+"""`savepoints run`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.command import Invocation, common
+from savepoints.config import parse_duration
+from savepoints.errors import UsageError
+from savepoints.model import FORMS, Form
+
+
+@click.command("run")
+@click.argument("query")
+@click.option("--app", metavar="MODULE:ATTR", help="Application, if not the one in the settings.")
+@click.option("--every", metavar="DURATION", help="Interval of savepoints: 90s, 10m, PT1H.")
+@click.option("--until", metavar="latest", help="End when all is read that was there at the start.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["both", *FORMS]),
+    default="both",
+    help="Form of the savepoints.",
+)
+@click.option("--no-final-savepoint", is_flag=True, help="Take no savepoint at the end.")
+@common
+def command(
+    call: Invocation,
+    query: str,
+    app: str | None,
+    every: str | None,
+    until: str | None,
+    form: str,
+    *,
+    no_final_savepoint: bool,
+) -> None:
+    """Run the current generation of QUERY, with periodic savepoints.
+
+    SIGTERM or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0.
+
+    \b
+    Examples:
+      savepoints run order_totals --every 10m
+      savepoints run order_totals --until latest
+      savepoints run order_totals --app spark_jobs.order_totals:app
+    """
+    from savepoints.operations.run import run
+
+    if until not in {None, "latest"}:
+        raise UsageError(f"--until {until!r} is not supported", hint="use --until latest")
+    forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
+    ran, savepoint = run(
+        call.store,
+        query,
+        settings=call.settings,
+        app=app,
+        every=parse_duration(every) if every else None,
+        until_latest=until == "latest",
+        forms=forms,
+        final_savepoint=not no_final_savepoint,
+        progress=call.output.progress,
+    )
+    if call.output.format == "json":
+        call.output.document(run=ran, savepoint=savepoint.to_json() if savepoint else None)
+        return
+    batches = f"{ran.batches} ({ran.first_batch} to {ran.last_batch})" if ran.batches else "none"
+    call.output.pairs(
+        [
+            ("query", f"{ran.query}, generation {ran.generation}"),
+            ("ended", ran.ended.replace("_", " ")),
+            ("batches", batches),
+            ("rows read", ran.input_rows),
+            ("took", f"{ran.seconds:.1f} s"),
+            ("savepoint", savepoint.id if savepoint else "none"),
+        ]
+    )

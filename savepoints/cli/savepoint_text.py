@@ -1,0 +1,101 @@
+"""A savepoint in words: what `create` and `show` print."""
+
+from __future__ import annotations
+
+from savepoints.cli.output import Output, bytes_text, moment_text
+from savepoints.model import Savepoint, kafka_offsets
+
+
+def summary(output: Output, savepoint: Savepoint) -> None:
+    """Print the savepoint that was taken, with what it cost."""
+    cut, cost = savepoint.cut, savepoint.cost
+    output.pairs(
+        [
+            ("savepoint", savepoint.id),
+            ("query", f"{savepoint.query}, generation {savepoint.generation}"),
+            ("batch", f"{cut.batch_id}, committed {moment_text(cut.committed_at)}"),
+            ("state", _state(savepoint)),
+            ("pin", f"{cost.pin_seconds:.2f} s, {cost.objects_copied} files "
+             f"({bytes_text(cost.bytes_copied)}) copied, {cost.objects_shared} "
+             f"({bytes_text(cost.bytes_shared)}) already in the store"),
+            ("checksums", f"{cost.checksum_seconds:.2f} s"),
+            ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
+             if "canonical" in savepoint.forms else "none: native form only"),
+        ]
+    )  # fmt: skip
+
+
+def details(output: Output, savepoint: Savepoint) -> None:
+    """Print everything the catalog knows about a savepoint."""
+    summary(output, savepoint)
+    cut = savepoint.cut
+    output.pairs(
+        [
+            ("Spark's query id", savepoint.query_id),
+            ("taken", moment_text(savepoint.created_at)),
+            ("parent", savepoint.parent or "none"),
+            ("watermark", f"{cut.watermark_ms} ms since 1970"),
+            ("provider", cut.provider.rpartition(".")[2]),
+            ("state partitions", cut.partitions if cut.partitions is not None else "none"),
+            ("application", savepoint.application or "unknown"),
+            ("Spark", savepoint.spark_version or "not started for it"),
+            ("tags", ", ".join(savepoint.tags) or "none"),
+            ("description", savepoint.description or "none"),
+            ("status", savepoint.state),
+        ]
+    )
+    output.line("\nOffsets (next to read)")
+    output.table(("source", "topic", "partition", "offset"), _offsets(cut.offsets))
+    if savepoint.operators:
+        output.line("Operators")
+        output.table(
+            ("operator", "name", "stores", "partitions", "rows", "bytes", "content hash"),
+            (
+                (
+                    one.operator_id,
+                    one.name,
+                    ", ".join(one.stores),
+                    one.partitions,
+                    "-" if one.rows is None else one.rows,
+                    "-" if one.state_bytes is None else one.state_bytes,
+                    one.content_hash or "-",
+                )
+                for one in savepoint.operators
+            ),
+        )
+    if savepoint.outputs:
+        output.line("Outputs")
+        output.table(
+            ("name", "version", "transaction id", "batch", "table"),
+            (
+                (
+                    one.name,
+                    one.version,
+                    one.app_id,
+                    "-" if one.app_version is None else one.app_version,
+                    one.uri,
+                )
+                for one in savepoint.outputs
+            ),
+        )
+
+
+def _state(savepoint: Savepoint) -> str:
+    rows = [one.rows for one in savepoint.operators if one.rows is not None]
+    counted = f"{sum(rows)} rows, " if rows else ""
+    return f"{counted}{len(savepoint.operators)} operators, {' and '.join(savepoint.forms)} form"
+
+
+def _offsets(positions: tuple[str | None, ...]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for source, position in enumerate(positions):
+        topics = kafka_offsets(position)
+        if topics is None:
+            rows.append((source, position or "not begun", "", ""))
+            continue
+        rows += [
+            (source, topic, partition, offset)
+            for topic, parts in topics.items()
+            for partition, offset in sorted(parts.items())
+        ]
+    return rows

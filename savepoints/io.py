@@ -1,0 +1,376 @@
+"""URIs and object stores: the only place where bytes are read and written.
+
+A `Location` is a directory somewhere: on S3 or on a local file system. `s3://` and `s3a://` are
+the same place, and the endpoint and region come from the standard AWS variables, once, for
+obstore, deltalake and Spark alike.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from savepoints.errors import (
+    CredentialsError,
+    IncompatibleError,
+    SavepointsError,
+    StoreNotFoundError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import LocalStore, S3Store
+
+    ObjectStore = S3Store | LocalStore
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Requests under way at once; object stores answer in tens of milliseconds, so this hides latency.
+PARALLEL_REQUESTS = 16
+# A lost connection is tried again for this long before it becomes an error.
+RETRY_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Uri:
+    """A place: scheme `s3` with a bucket, or scheme `file` without one.
+
+    Attributes:
+        scheme: `s3` or `file`.
+        bucket: Empty for `file`.
+        path: Without leading or trailing slash.
+    """
+
+    scheme: str
+    bucket: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Uri:
+        """Read a URI or a local path.
+
+        Raises:
+            UsageError: If the bucket is missing or the path climbs with `..`.
+            IncompatibleError: If the scheme is not one of s3, s3a, file.
+        """
+        scheme, separator, rest = text.partition("://")
+        if not separator:
+            scheme, rest = "file", os.path.abspath(text.removeprefix("file:"))
+        scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+        if scheme not in {"s3", "file"}:
+            raise IncompatibleError(
+                f"{text}: the scheme {scheme}:// is not supported",
+                hint="use s3://bucket/path, s3a://bucket/path or a local path",
+                uri=text,
+            )
+        bucket, _, path = rest.partition("/") if scheme == "s3" else ("", "", rest)
+        if scheme == "s3" and not bucket:
+            raise UsageError(f"{text!r} names no bucket", hint="write s3://bucket/path")
+        parts = [part for part in path.split("/") if part]
+        if ".." in parts or "." in parts:
+            raise UsageError(f"{text!r} has '.' or '..' in its path", hint="write the path out")
+        return cls(scheme, bucket, "/".join(parts))
+
+    def __truediv__(self, child: str) -> Uri:
+        """Return the place below this one."""
+        return Uri(self.scheme, self.bucket, f"{self.path}/{child}".strip("/"))
+
+    def __str__(self) -> str:
+        """Write it as people and deltalake want it."""
+        return f"s3://{self.bucket}/{self.path}" if self.scheme == "s3" else f"/{self.path}"
+
+    @property
+    def hadoop(self) -> str:
+        """Write it as Hadoop, and so Spark, wants it: `s3a://` or `file:`."""
+        return f"s3a://{self.bucket}/{self.path}" if self.scheme == "s3" else f"file:/{self.path}"
+
+    @property
+    def system(self) -> tuple[str, str]:
+        """Name the store within which files can be copied without passing through us."""
+        return (self.scheme, self.bucket)
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """A file below a `Location`: its relative path, size in bytes, entity tag and time."""
+
+    path: str
+    size: int
+    etag: str
+    last_modified: datetime
+
+
+@dataclass(frozen=True)
+class Location:
+    """A directory in an object store or file system.
+
+    Every method takes paths relative to it. A missing object is Python's `FileNotFoundError`,
+    an existing one where none may be `FileExistsError`; everything else is a `SavepointsError`.
+    """
+
+    uri: Uri
+
+    @classmethod
+    def of(cls, uri: str | Uri) -> Location:
+        """Return the directory at a URI; nothing is opened or checked yet."""
+        return cls(Uri.parse(uri) if isinstance(uri, str) else uri)
+
+    def __truediv__(self, child: str) -> Location:
+        """Return the directory below this one."""
+        return Location(self.uri / child)
+
+    def __str__(self) -> str:
+        """Return the URI."""
+        return str(self.uri)
+
+    def require(self) -> None:
+        """Check that the bucket, or the local directory, exists and can be read.
+
+        Raises:
+            StoreNotFoundError: If it does not exist.
+            CredentialsError: If it may not be read.
+        """
+        if self.uri.scheme == "file":
+            if not os.path.isdir(str(self.uri)):
+                raise StoreNotFoundError(
+                    f"the directory {self.uri} does not exist",
+                    hint=f"check the URI, or make it: mkdir -p {self.uri}",
+                    uri=str(self.uri),
+                )
+            return
+        with _translated(self.uri):
+            next(iter(_open(self.uri).list(self._key("savepoints"))), None)
+
+    def get(self, path: str) -> bytes:
+        """Return the bytes of a file.
+
+        Raises:
+            FileNotFoundError: If there is none.
+        """
+        with _translated(self.uri / path):
+            return bytes(_open(self.uri).get(self._key(path)).bytes())
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file, in place of one that may be there."""
+        with _translated(self.uri / path):
+            _open(self.uri).put(self._key(path), data)
+
+    def create(self, path: str, data: bytes) -> str:
+        """Write a file only if there is none (conditional PUT), and return its entity tag.
+
+        Raises:
+            FileExistsError: If there is one.
+        """
+        with _translated(self.uri / path):
+            return _open(self.uri).put(self._key(path), data, mode="create")["e_tag"] or ""
+
+    def replace(self, path: str, data: bytes, etag: str) -> str:
+        """Write a file only over the version with this entity tag, and return the new tag.
+
+        Raises:
+            FileExistsError: If somebody else changed or removed it meanwhile.
+        """
+        store, key = _open(self.uri), self._key(path)
+        with _translated(self.uri / path):
+            if self.uri.scheme == "s3":
+                return store.put(key, data, mode={"e_tag": etag})["e_tag"] or ""
+            # A local file system has no conditional replacement: a lock file makes one.
+            with open(f"/{key}.lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if store.head(key)["e_tag"] != etag:
+                    raise FileExistsError(key)
+                return store.put(key, data)["e_tag"] or ""
+
+    def head(self, path: str) -> ObjectInfo:
+        """Return size, tag and time of a file.
+
+        Raises:
+            FileNotFoundError: If there is none.
+        """
+        with _translated(self.uri / path):
+            meta = _open(self.uri).head(self._key(path))
+        return ObjectInfo(path, meta["size"], meta["e_tag"] or "", meta["last_modified"])
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is such a file."""
+        try:
+            self.head(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        """List all files below a directory, sorted by path, without directory markers.
+
+        S3A leaves zero-byte objects where it made directories; nothing that Spark, Delta or this
+        library writes is empty.
+        """
+        root = f"{self.uri.path}/" if self.uri.path else ""
+        found = []
+        with _translated(self.uri):
+            for chunk in _open(self.uri).list(self._key(prefix)):
+                found += [
+                    ObjectInfo(
+                        meta["path"].removeprefix(root),
+                        meta["size"],
+                        meta["e_tag"] or "",
+                        meta["last_modified"],
+                    )
+                    for meta in chunk
+                    if meta["path"].startswith(root) and meta["size"] > 0
+                ]
+        return sorted(found, key=lambda info: info.path)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; those that do not exist are no error."""
+        store = _open(self.uri)
+        for path in paths:
+            with _translated(self.uri / path):
+                try:
+                    store.delete(self._key(path))
+                except FileNotFoundError:
+                    continue
+
+    def copy_from(self, source: Location, source_path: str, path: str) -> None:
+        """Copy one file here: by the server, or as a hard link, when both are in one store.
+
+        Raises:
+            FileNotFoundError: If the source file does not exist (any more).
+        """
+        with _translated(source.uri / source_path):
+            if source.uri.system == self.uri.system:
+                _open(self.uri).copy(source._key(source_path), self._key(path))
+            else:
+                body = _open(source.uri).get(source._key(source_path))
+                _open(self.uri).put(self._key(path), body)
+
+    def sha256(self, path: str) -> str:
+        """Return the SHA-256 of a file in hex, read in pieces.
+
+        Raises:
+            FileNotFoundError: If there is none.
+        """
+        digest = hashlib.sha256()
+        with _translated(self.uri / path):
+            for piece in _open(self.uri).get(self._key(path)).stream(min_chunk_size=1 << 20):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def _key(self, path: str) -> str:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise UsageError(f"the path {path!r} would leave {self.uri}", hint="paths are relative")
+        return f"{self.uri.path}/{path}".strip("/")
+
+
+def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Do the same request for many items at once and return the results in their order."""
+    if not items:
+        return []
+    with ThreadPoolExecutor(max_workers=PARALLEL_REQUESTS) as pool:
+        return list(pool.map(work, items))
+
+
+def storage_options(uri: Uri) -> dict[str, str]:
+    """Return the options with which deltalake and obstore open the place.
+
+    One mapping from AWS' own names: environment, profile files and roles are looked up by boto3,
+    as every AWS tool does, and handed over as plain values.
+
+    Raises:
+        CredentialsError: If there are none.
+    """
+    if uri.scheme != "s3":
+        return {}
+    import boto3  # 0.2 s that a local store need not pay
+
+    session = boto3.Session()
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise CredentialsError(
+            f"no AWS credentials for {uri}",
+            hint="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            uri=str(uri),
+        )
+    frozen = credentials.get_frozen_credentials()
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    options = {
+        "aws_access_key_id": frozen.access_key or "",
+        "aws_secret_access_key": frozen.secret_key or "",
+        "aws_region": session.region_name or "us-east-1",
+    }
+    if frozen.token:
+        options["aws_session_token"] = frozen.token
+    if endpoint:
+        options["aws_endpoint"] = endpoint
+        options["allow_http"] = str(endpoint.startswith("http://")).lower()
+    return options
+
+
+def _open(uri: Uri) -> ObjectStore:
+    return _store(uri.scheme, uri.bucket, os.environ.get("AWS_ENDPOINT_URL", ""))
+
+
+@lru_cache(maxsize=64)
+def _store(scheme: str, bucket: str, _endpoint: str) -> ObjectStore:
+    from obstore.store import LocalStore, S3Store
+
+    if scheme == "file":
+        return LocalStore()
+    import boto3
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    options = storage_options(Uri(scheme, bucket, ""))
+    config: Any = {k: v for k, v in options.items() if k in {"aws_region", "aws_endpoint"}}
+    return S3Store(
+        bucket,
+        config=config,
+        # The provider, not the values: a role's credentials expire while a query runs for weeks.
+        credential_provider=Boto3CredentialProvider(boto3.Session()),
+        client_options={"allow_http": options.get("allow_http") == "true"},
+        retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+    )
+
+
+@contextmanager
+def _translated(uri: Uri) -> Iterator[None]:
+    """Turn what obstore raises into our errors, and missing objects into FileNotFoundError."""
+    from obstore import exceptions as raised
+
+    try:
+        yield
+    except (SavepointsError, FileExistsError):
+        raise
+    except (FileNotFoundError, raised.BaseError) as error:
+        text = str(error).partition("\n\nDebug source")[0]
+        if "NoSuchBucket" in text:
+            raise StoreNotFoundError(
+                f"the bucket {uri.bucket} does not exist",
+                hint=f"check the name, or make it: aws s3 mb s3://{uri.bucket}",
+                uri=str(uri),
+            ) from None
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(str(uri)) from None
+        if isinstance(error, (raised.AlreadyExistsError, raised.PreconditionError)):
+            raise FileExistsError(str(uri)) from None
+        if isinstance(error, (raised.PermissionDeniedError, raised.UnauthenticatedError)) or any(
+            code in text for code in ("AccessDenied", "InvalidAccessKeyId", "403 Forbidden")
+        ):
+            raise CredentialsError(
+                f"the object store refuses access to {uri}: {text[:300]}",
+                hint="check AWS_PROFILE, the keys, and the permissions of the role",
+                uri=str(uri),
+            ) from None
+        raise SavepointsError(
+            f"{uri}: {text[:500]}",
+            hint="check AWS_ENDPOINT_URL and the network, then run the command again",
+            uri=str(uri),
+        ) from None

@@ -1,0 +1,70 @@
+"""The local world from a shell: `python -m savepoints.local up`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shlex
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from savepoints.errors import SavepointsError
+from savepoints.local.jars import resolve_jars
+from savepoints.local.world import LocalWorld
+
+_INTERRUPTED = 130
+_TERMINATED = 143
+
+
+def main() -> int:
+    """Run one command.
+
+    Returns:
+        The exit code.
+    """
+    arguments = _parser().parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    # As an exception, so that the services are stopped and the directory is removed.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
+    try:
+        if arguments.command == "up":
+            _up(arguments.directory)
+        elif arguments.command == "down":
+            LocalWorld.stop_detached(arguments.directory)
+        else:
+            print(resolve_jars().directory)
+    except SavepointsError as error:
+        print(f"{error.message}\nHint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0
+
+
+def _up(directory: Path | None) -> None:
+    with LocalWorld.start(directory) as world:
+        for name, value in world.environment.items():
+            print(f"export {name}={shlex.quote(value)}")
+        print(f"# logs and data: {world.directory}; Ctrl-C stops everything", flush=True)
+        with suppress(KeyboardInterrupt):
+            while True:
+                world.check()
+                time.sleep(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m savepoints.local", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start broker and S3 server, and run until Ctrl-C")
+    up.add_argument("--directory", type=Path, help="where logs and data go, and stay")
+    down = commands.add_parser("down", help="stop a world that was left running")
+    down.add_argument("directory", type=Path, help="the directory in which it was started")
+    commands.add_parser("jars", help="download the jars, and say where they are")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

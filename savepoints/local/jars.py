@@ -1,0 +1,189 @@
+"""The jars of Spark's and of the broker's class path: downloaded once, checked, cached.
+
+Ivy, which ships inside PySpark, downloads exactly what `ivy.xml` lists, and every
+jar must have the checksum that `SHA256SUMS` says. The cache lies outside the
+checkout, in a directory named after the digest of `SHA256SUMS`, which appears
+under its name only when it is complete. From then on no Java and no network is
+needed to find the jars.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from savepoints.errors import EnvironmentUnfitError, MissingExtraError
+from savepoints.local.java import find_java
+
+logger = logging.getLogger(__name__)
+
+LOCK_DIRECTORY = Path(__file__).parent / "resources" / "jars"
+
+# Given to a jar when its checksum was found right. Whoever writes to the jar later
+# changes it, so that a look at the times is enough to know which to check again.
+_CHECKED_AT = 1_000_000_000
+
+_IVY_LINES_SHOWN = 15
+
+
+@dataclass(frozen=True)
+class Jars:
+    """The jars, as they lie in the cache.
+
+    Attributes:
+        directory: Where they are, with a directory `spark` and a directory `kafka` in it.
+        spark: What a Spark session needs beyond PySpark's own jars.
+        kafka: The class path of a broker.
+    """
+
+    directory: Path
+    spark: tuple[Path, ...]
+    kafka: tuple[Path, ...]
+
+
+def resolve_jars(lock_directory: Path = LOCK_DIRECTORY) -> Jars:
+    """Return the locked jars, downloading them when the cache does not have them yet.
+
+    Args:
+        lock_directory: Where `ivy.xml`, `ivysettings.xml` and `SHA256SUMS` are.
+
+    Returns:
+        The jars, each with the right checksum.
+
+    Raises:
+        EnvironmentUnfitError: If the download fails, or a jar is missing or damaged.
+        MissingExtraError: If PySpark is needed for the download and not installed.
+    """
+    lock = (lock_directory / "SHA256SUMS").read_bytes()
+    checksums = _parse(lock.decode())
+    cache = cache_directory() / "jars"
+    directory = cache / hashlib.sha256(lock).hexdigest()[:16]
+    if not directory.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with (cache / "lock").open("w") as exclusive:
+            fcntl.flock(exclusive, fcntl.LOCK_EX)  # let one download, and the others wait
+            if not directory.is_dir():
+                _download(lock_directory, checksums, directory)
+    problems = _problems(directory, checksums)
+    if problems:
+        message = f"the cached jars in {directory} are damaged: {'; '.join(problems.values())}"
+        hint = f"remove {directory} and run this again"
+        raise EnvironmentUnfitError(message, hint=hint, jars=sorted(problems))
+    found = {
+        group: tuple(directory / name for name in checksums if name.startswith(f"{group}/"))
+        for group in ("spark", "kafka")
+    }
+    return Jars(directory, **found)
+
+
+def cache_directory() -> Path:
+    """Return the directory for what is downloaded once: `$SAVEPOINTS_CACHE`, or XDG's."""
+    chosen = os.environ.get("SAVEPOINTS_CACHE")
+    if chosen:
+        return Path(chosen).absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    return (Path(xdg) if xdg else Path.home() / ".cache") / "savepoints"
+
+
+def pyspark_directory() -> Path:
+    """Find PySpark without importing it, which would take a second.
+
+    Returns:
+        The directory of the package.
+
+    Raises:
+        MissingExtraError: If PySpark is not installed.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        message = "PySpark is not installed"
+        raise MissingExtraError(message, hint="pip install 'savepoints[spark]'")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _parse(lock: str) -> dict[str, str]:
+    """Return the SHA-256 of each jar of a lock, by its path below the directory."""
+    lines = (line.split(maxsplit=1) for line in lock.splitlines())
+    return {name: checksum for checksum, name in lines}
+
+
+def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) -> None:
+    """Let Ivy fetch the jars, check them, and give the directory its name."""
+    part = directory.with_suffix(".part")
+    ivy_cache = directory.with_suffix(".ivy")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    logger.info("downloading %d jars into %s, this once", len(checksums), directory)
+    output = _run_ivy(lock_directory, part, ivy_cache)
+    problems = _problems(part, checksums)
+    if problems:
+        # Ivy would hand out the same bytes again from its own cache.
+        shutil.rmtree(ivy_cache, ignore_errors=True)
+        message = f"the downloaded jars do not fit the lock: {'; '.join(problems.values())}"
+        raise EnvironmentUnfitError(
+            f"{message}\n{output}",
+            hint=f"compare with {lock_directory / 'SHA256SUMS'}; is a mirror in between?",
+            jars=sorted(problems),
+        )
+    part.rename(directory)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+
+
+def _run_ivy(lock_directory: Path, part: Path, ivy_cache: Path) -> str:
+    """Run Ivy and return the last lines that it printed."""
+    settings = Path(os.environ.get("SAVEPOINTS_IVY_SETTINGS") or lock_directory / "ivysettings.xml")
+    if not settings.is_file():
+        message = f"SAVEPOINTS_IVY_SETTINGS names {settings}, which is not a file"
+        raise EnvironmentUnfitError(message, hint="set it to an ivysettings.xml, or unset it")
+    ivy = next((pyspark_directory() / "jars").glob("ivy-*.jar"))
+    command = [
+        str(find_java().executable),
+        f"-Divy.default.ivy.user.dir={ivy_cache}",
+        *("-jar", str(ivy)),
+        *("-settings", str(settings)),
+        *("-cache", str(ivy_cache)),
+        *("-ivy", str(lock_directory / "ivy.xml")),
+        *("-confs", "spark", "kafka"),
+        *("-types", "jar", "bundle"),  # four of Kafka's jars are of the type bundle
+        *("-retrieve", f"{part}/[conf]/[artifact]-[revision].[ext]"),
+    ]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    output = "\n".join(done.stdout.splitlines()[-_IVY_LINES_SHOWN:])
+    if done.returncode != 0:
+        message = f"the jars cannot be downloaded; Ivy's last lines:\n{output}"
+        hint = "for a mirror, set SAVEPOINTS_IVY_SETTINGS=/path/ivysettings.xml"
+        raise EnvironmentUnfitError(message, hint=hint)
+    return output
+
+
+def _problems(directory: Path, checksums: dict[str, str]) -> dict[str, str]:
+    """Say what is wrong with which jar; jars unchanged since the last time are not read."""
+    problems = {}
+    for name, wanted in checksums.items():
+        jar = directory / name
+        try:
+            if jar.stat().st_mtime == _CHECKED_AT:
+                continue
+            found = hashlib.sha256(jar.read_bytes()).hexdigest()
+        except FileNotFoundError:
+            problems[name] = f"{name} is missing"
+            continue
+        if found == wanted:
+            os.utime(jar, (_CHECKED_AT, _CHECKED_AT))
+        else:
+            problems[name] = f"{name} has the SHA-256 {found} in place of {wanted}"
+    return problems

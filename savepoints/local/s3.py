@@ -1,0 +1,78 @@
+"""An S3 server: moto's, in a process of its own. It keeps everything in memory."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import sys
+from functools import partial
+
+from savepoints.errors import MissingExtraError
+from savepoints.local.service import Launch, free_ports
+
+REGION = "us-east-1"
+ACCESS_KEY_ID = "local"
+SECRET_ACCESS_KEY = "local-secret"  # noqa: S105 - a server that checks none
+
+# `python -m moto.server` with one correction. To `Expect: 100-continue` both Werkzeug and
+# the http.server below it say "100 Continue", and the AWS SDK for Java takes the second one
+# for the answer ("S3Exception: Status Code: 100"). Returning True leaves it to Werkzeug.
+_SERVER = """
+from moto.server import MotoRequestHandler, main
+MotoRequestHandler.handle_expect_100 = lambda handler: True
+main()
+"""
+
+_ANSWER_SECONDS = 5.0
+
+
+def prepare_s3() -> Launch:
+    """Give an S3 server its port.
+
+    Returns:
+        How to launch the server.
+
+    Raises:
+        MissingExtraError: If moto is not installed, or not with what its server needs.
+    """
+    if not all(importlib.util.find_spec(package) for package in ("moto", "flask")):
+        message = "the S3 server of the local world, moto, is not installed"
+        raise MissingExtraError(message, hint="pip install 'savepoints[demo]'")
+    (port,) = free_ports(1)
+    return Launch(
+        command=(sys.executable, "-c", _SERVER, "-H", "127.0.0.1", "-p", str(port)),
+        endpoint=f"http://127.0.0.1:{port}",
+        is_ready=partial(_is_ready, port),
+    )
+
+
+def create_bucket(endpoint: str, name: str) -> None:
+    """Create a bucket.
+
+    Args:
+        endpoint: URL of the server.
+        name: Name of the bucket.
+    """
+    import boto3  # noqa: PLC0415 - half a second, and nothing else here needs it
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY_ID,
+        aws_secret_access_key=SECRET_ACCESS_KEY,
+    )
+    client.create_bucket(Bucket=name)
+    client.close()
+
+
+def _is_ready(port: int) -> bool:
+    """List the buckets: this also makes the server load what it needs for the first client."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except http.client.HTTPException:
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,302 @@
+"""The frozen values everything else speaks in: ids, cuts, savepoints, generations, outputs.
+
+No I/O and no heavy imports here: these types are shared by the file formats, the
+store, the verbs and the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from savepoints.errors import UsageError
+
+SavepointState = Literal["complete", "broken", "expired"]
+Form = Literal["native", "canonical"]
+GenerationStatus = Literal["current", "ended"]
+
+FORMS: tuple[Form, ...] = ("native", "canonical")
+
+_ID = re.compile(r"^(sp|op)-\d{8}-\d{6}-[0-9a-z]{6}$")
+# Letters and digits without those that are read wrongly on a phone at night: i, l, o, 0, 1.
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+
+
+def new_id(kind: Literal["sp", "op"], now: datetime) -> str:
+    """Make a typed id that sorts by time and can be read aloud: `sp-20261121-101530-k3f9ab`."""
+    tail = "".join(secrets.choice(_ALPHABET) for _ in range(6))
+    return f"{kind}-{now.astimezone(timezone.utc):%Y%m%d-%H%M%S}-{tail}"
+
+
+def is_id(text: str) -> bool:
+    """Say whether the text is a complete id of a savepoint or an operation."""
+    return _ID.match(text) is not None
+
+
+def checked_name(text: str, what: str) -> str:
+    """Return the text when it is fit to be part of a path in the store.
+
+    Raises:
+        UsageError: If it has other characters than letters, digits, `.`, `_`, `-`.
+    """
+    if not _NAME.match(text):
+        raise UsageError(
+            f"{what} {text!r} is not a usable name",
+            hint="use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit",
+        )
+    return text
+
+
+def utc_now() -> datetime:
+    """Return the time now, aware, in UTC, to the millisecond (the catalog keeps no more)."""
+    now = datetime.now(timezone.utc)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write a moment as RFC 3339 in UTC with milliseconds: `2026-11-21T10:15:30.000Z`."""
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """Read an RFC 3339 time.
+
+    Raises:
+        UsageError: If it is not one, or has no offset: a naive time means a different moment
+            on each machine.
+    """
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not an RFC 3339 time", hint="write it like 2026-11-21T10:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        raise UsageError(
+            f"the time {text!r} has no time zone", hint=f"add one, for example {text}Z for UTC"
+        )
+    return moment.astimezone(timezone.utc)
+
+
+@dataclass(frozen=True)
+class OutputVersion:
+    """A Delta output as it was at a cut.
+
+    Attributes:
+        name: Name of the output in the application, or the last part of its URI.
+        uri: Table URI. Outputs belong to the user, so this is the one absolute URI a savepoint has.
+        table_id: Delta's own id of the table; another table at the same URI has another one.
+        version: The table version that holds exactly the batches up to the cut.
+        app_id: The `txn` application id under which the query writes.
+        app_version: The batch id that `version` has recorded for `app_id`; None before the first.
+    """
+
+    name: str
+    uri: str
+    table_id: str
+    version: int
+    app_id: str
+    app_version: int | None
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """What a savepoint holds of one stateful operator.
+
+    Attributes:
+        operator_id: Spark's number; operators count from the sink.
+        name: Spark's name, such as `stateStoreSave`.
+        stores: Names of its state stores.
+        partitions: Number of state partitions that exist.
+        rows: Canonical rows, None when the savepoint has no canonical form.
+        state_bytes: Bytes of all keys and values, None like `rows`.
+        content_hash: Hash of all rows, independent of their order and of the number of
+            partitions, None like `rows`. See `savepoints.state.raw`.
+    """
+
+    operator_id: int
+    name: str
+    stores: tuple[str, ...]
+    partitions: int
+    rows: int | None = None
+    state_bytes: int | None = None
+    content_hash: str | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it took to make a savepoint.
+
+    Attributes:
+        pin_seconds: Copying the files that fix the cut.
+        checksum_seconds: Reading what was copied to hash it.
+        export_seconds: Writing canonical rows, 0 without them.
+        objects_copied: Files that had to be copied.
+        bytes_copied: Their bytes.
+        objects_shared: Files that were in the store already.
+        bytes_shared: Their bytes.
+        export_bytes: Bytes of the canonical table.
+        attempts: How often a pin was begun; more than 1 when the query deleted files meanwhile.
+    """
+
+    pin_seconds: float = 0.0
+    checksum_seconds: float = 0.0
+    export_seconds: float = 0.0
+    objects_copied: int = 0
+    bytes_copied: int = 0
+    objects_shared: int = 0
+    bytes_shared: int = 0
+    export_bytes: int = 0
+    attempts: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """All of it together."""
+        return self.pin_seconds + self.checksum_seconds + self.export_seconds
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A committed batch and what belongs to it.
+
+    Attributes:
+        batch_id: The batch N; its state is version N + 1.
+        committed_at: When `commits/N` was written.
+        watermark_ms: Event-time watermark in force after the batch, milliseconds since 1970.
+        offsets: For each source, in order, its next-to-read position as Spark's JSON; None where
+            a source had none yet.
+        provider: Class name of the state store provider.
+        partitions: `spark.sql.shuffle.partitions` of the batch, None in a stateless query.
+    """
+
+    batch_id: int
+    committed_at: datetime
+    watermark_ms: int
+    offsets: tuple[str | None, ...]
+    provider: str
+    partitions: int | None
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it."""
+
+    id: str
+    query: str
+    query_id: str
+    generation: int
+    cut: Cut
+    created_at: datetime
+    forms: tuple[Form, ...]
+    operators: tuple[OperatorState, ...]
+    outputs: tuple[OutputVersion, ...] = ()
+    cost: Cost = field(default_factory=Cost)
+    parent: str | None = None
+    spark_version: str | None = None
+    application: str | None = None
+    code_version: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    state: SavepointState = "complete"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the savepoint as JSON values, snake_case, times as RFC 3339."""
+        return dict(to_json(self))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Savepoint:
+        """Read what `to_json` wrote."""
+        cut = dict(data["cut"])
+        return cls(
+            **{
+                **data,
+                "cut": Cut(
+                    **{
+                        **cut,
+                        "committed_at": parse_rfc3339(cut["committed_at"]),
+                        "offsets": tuple(cut["offsets"]),
+                    }
+                ),
+                "created_at": parse_rfc3339(data["created_at"]),
+                "forms": tuple(data["forms"]),
+                "operators": tuple(
+                    OperatorState(**{**one, "stores": tuple(one["stores"])})
+                    for one in data["operators"]
+                ),
+                "outputs": tuple(OutputVersion(**one) for one in data["outputs"]),
+                "cost": Cost(**data["cost"]),
+                "tags": tuple(data["tags"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One life of a query: one checkpoint directory.
+
+    Attributes:
+        query: Name of the query.
+        generation: 1, 2, 3, … within the query.
+        checkpoint: URI of its checkpoint directory.
+        status: `current` is the one that `run` starts.
+        begun_from: The savepoint it began from, None for a fresh start.
+        begun_by: The verb that began it.
+    """
+
+    query: str
+    generation: int
+    checkpoint: str
+    status: GenerationStatus
+    begun_at: datetime
+    begun_by: str
+    begun_from: str | None = None
+    ended_at: datetime | None = None
+    ended_why: str | None = None
+
+
+def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
+    """Turn the frozen values of this module into JSON values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, float):
+        return round(value, 3)
+    return value
+
+
+def kafka_offsets(position: str | None) -> dict[str, dict[int, int]] | None:
+    """Read a source position as Kafka's `{topic: {partition: next offset}}`.
+
+    The offset log does not say of which kind a source is, so its form decides: only Kafka's has
+    two levels with whole numbers on both sides of the inner one.
+
+    Returns:
+        The offsets, or None when the position is of another source.
+    """
+    if position is None:
+        return None
+    try:
+        data = json.loads(position)
+        if not data or not all(isinstance(parts, dict) and parts for parts in data.values()):
+            return None
+        if not all(type(o) is int for parts in data.values() for o in parts.values()):
+            return None
+        return {
+            topic: {int(partition): offset for partition, offset in parts.items()}
+            for topic, parts in data.items()
+        }
+    except (ValueError, AttributeError):
+        return None

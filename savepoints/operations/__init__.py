@@ -1,0 +1,1 @@
+"""The verbs: one module each, with `plan` and `execute`."""

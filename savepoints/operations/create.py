@@ -1,0 +1,386 @@
+"""`create`: take a savepoint of a running or stopped query.
+
+Pin: copy the files of a committed batch, which fixes the cut and takes a moment. Export: write
+canonical rows from that copy. The order of what becomes visible is files, rows, manifest, catalog
+row: a savepoint exists if and only if its row does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from savepoints import faults
+from savepoints.checkpoint.layout import CutFiles, read_cut
+from savepoints.config import Settings
+from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.io import Location, in_parallel
+from savepoints.model import (
+    Cost,
+    Form,
+    Generation,
+    OperatorState,
+    OutputVersion,
+    Savepoint,
+    checked_name,
+    new_id,
+    utc_now,
+)
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.outputs import align
+from savepoints.outputs.write import app_id
+from savepoints.store import manifest, native
+from savepoints.store.manifest import Manifest, StoredFile
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from savepoints.state.raw import Contents
+
+# A query that commits faster than its files can be copied is given this many chances.
+PIN_ATTEMPTS = 10
+# How a generation begins that this library did not start: by the first savepoint taken of it.
+_REGISTERED = "create"
+
+
+@dataclass(frozen=True)
+class CreatePlan(Plan):
+    """What `create` is going to do.
+
+    Attributes:
+        savepoint_id: Id of the savepoint to be.
+        checkpoint: Directory it is taken of.
+        generation: Number of the generation that lives there; None when it is not known yet.
+        batch_id: The batch asked for, None for the newest at the time of the pin.
+        newest_batch: The newest committed batch at planning time.
+        forms: In which forms the state is kept.
+        outputs: Table URIs by output name.
+        files: Files and bytes of the cut at planning time.
+        tags: Names to give it.
+        description: For people.
+        parent: The savepoint before it, None for the first.
+        application: Reference of the application, if known.
+        code_version: Version of its code, if known.
+    """
+
+    savepoint_id: str
+    checkpoint: str
+    generation: int | None
+    batch_id: int | None
+    newest_batch: int
+    forms: tuple[Form, ...]
+    outputs: dict[str, str]
+    files: int
+    files_bytes: int
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    parent: str | None = None
+    application: str | None = None
+    code_version: str | None = None
+
+
+def plan(
+    store: Store,
+    *,
+    query: str | None = None,
+    checkpoint: str | None = None,
+    settings: Settings | None = None,
+    batch_id: int | None = None,
+    forms: Sequence[Form] = ("native", "canonical"),
+    outputs: dict[str, str] | None = None,
+    tags: Sequence[str] = (),
+    description: str = "",
+    app: str | None = None,
+    savepoint_id: str | None = None,
+) -> CreatePlan:
+    """Look at the checkpoint and say what would be saved; nothing is written.
+
+    Args:
+        store: Where the savepoint goes.
+        query: Name of the query; its current generation's checkpoint is saved.
+        checkpoint: Checkpoint of a query that this library did not start. Its name is then
+            `query`, or else Spark's id of it.
+        settings: Where the outputs of the query are, and its application.
+        batch_id: A retained batch; the newest committed one by default.
+        forms: `native`, `canonical` or both.
+        outputs: Delta tables by name, besides those in the settings.
+        tags: Names to give it.
+        description: For people.
+        app: Reference of the application that runs, if it is not the one in the settings.
+        savepoint_id: An id given beforehand, so that the verb that gave it can be resumed.
+
+    Raises:
+        UsageError: If neither query nor checkpoint is given.
+        QueryNotFoundError: If the store does not know the query.
+        CheckpointNotFoundError: If there is no checkpoint.
+        NoCommittedBatchError: If the batch is not there.
+        UnsupportedProviderError: If the provider cannot be saved.
+        IncompatibleError: If something else about the checkpoint cannot.
+    """
+    if checkpoint is not None:
+        location = Location.of(checkpoint)
+        generation = store.generations.of_checkpoint(location)
+    elif query is not None:
+        generation = store.generations.current(query)
+        location = Location.of(generation.checkpoint)
+    else:
+        raise UsageError(
+            "say what to save", hint="savepoints create QUERY, or --checkpoint s3://bucket/path"
+        )
+    for tag in tags:
+        checked_name(tag, "tag")
+    files = _read(location, batch_id)
+    name = checked_name(query or (generation.query if generation else files.query_id), "query")
+    _refuse_other_checkpoint(store, name, location, generation)
+    configured = settings.queries.get(name) if settings else None
+    known = [one for one in store.catalog.all() if one.query == name]
+    steps = [Step("pinned", f"copy {len(files.all)} files of batch {files.cut.batch_id}")]
+    if "canonical" in forms:
+        steps.append(Step("exported", "write the state rows as a Delta table"))
+    steps += [Step("manifest", "write the manifest"), Step("catalog", "add it to the catalog")]
+    return CreatePlan(
+        verb="create",
+        query=name,
+        steps=tuple(steps),
+        warnings=(
+            ()
+            if files.operators
+            else ("the query has no state: the savepoint holds offsets and outputs only",)
+        ),
+        savepoint_id=savepoint_id or new_id("sp", utc_now()),
+        checkpoint=str(location),
+        generation=generation.generation if generation else None,
+        batch_id=batch_id,
+        newest_batch=files.cut.batch_id,
+        forms=tuple(form for form in ("native", "canonical") if form in forms),  # type: ignore[misc]
+        outputs={**(configured.outputs if configured else {}), **(outputs or {})},
+        files=len(files.all),
+        files_bytes=sum(info.size for info in files.all),
+        tags=tuple(tags),
+        description=description,
+        parent=known[0].id if known else None,
+        application=app or (configured.app if configured else None),
+    )
+
+
+def execute(
+    plan: CreatePlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
+    """Take the savepoint.
+
+    Running the same plan again after a crash goes on or starts over; a savepoint that is in the
+    catalog already is returned as it is.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        settings: How to start Spark, for the canonical form.
+        progress: Told what happens.
+
+    Raises:
+        NoCommittedBatchError: If the query removes files faster than they can be copied.
+        NotAlignedError: If no version of an output belongs to the batch.
+    """
+    done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
+    if done:
+        return done[0]
+    path = manifest.manifest_path(plan.savepoint_id)
+    if not store.root.exists(path):
+        made = _make(plan, store, settings or Settings(), progress)
+        store.root.create(path, made.to_bytes())
+        faults.reach("create.manifest")
+    savepoint = store.manifest(plan.savepoint_id).savepoint
+    store.catalog.add(savepoint)
+    faults.reach("create.catalog")
+    return savepoint
+
+
+def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress) -> Manifest:
+    checkpoint = Location.of(plan.checkpoint)
+    generation = _generation(plan, store, checkpoint)
+    files, pinned, attempts = _pin(plan, store, checkpoint, progress)
+    faults.reach("create.pinned")
+
+    outputs = _outputs(plan, generation, files)
+    begun = time.monotonic()
+    stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
+    checksum_seconds = time.monotonic() - begun
+    copied = [file for file in stored if file.stored_at in pinned.copied]
+    shared = [file for file in stored if file.stored_at not in pinned.copied]
+    cost = Cost(
+        pin_seconds=pinned.seconds,
+        checksum_seconds=checksum_seconds,
+        objects_copied=len(copied),
+        bytes_copied=sum(file.size for file in copied),
+        objects_shared=len(shared),
+        bytes_shared=sum(file.size for file in shared),
+        attempts=attempts,
+    )
+    contents: dict[int, Contents] = {}
+    canonical: tuple[StoredFile, ...] = ()
+    spark_version = None
+    if "canonical" in plan.forms and files.operators:
+        progress("writing the state rows (starts Spark if it does not run yet)")
+        begun = time.monotonic()
+        contents, canonical, spark_version = _export(plan, store, settings, files, stored)
+        cost = replace(
+            cost,
+            export_seconds=time.monotonic() - begun,
+            export_bytes=sum(file.size for file in canonical),
+        )
+        faults.reach("create.exported")
+    if "native" not in plan.forms:
+        small = {info.path for info in files.small}
+        stored = tuple(file for file in stored if file.path in small)
+    return Manifest(
+        Savepoint(
+            id=plan.savepoint_id,
+            query=plan.query,
+            query_id=files.query_id,
+            generation=generation.generation,
+            cut=files.cut,
+            created_at=utc_now(),
+            forms=plan.forms,
+            operators=tuple(
+                OperatorState(
+                    operator.operator_id,
+                    operator.name,
+                    operator.stores,
+                    files.partitions[operator.operator_id],
+                    **(vars(found) if (found := contents.get(operator.operator_id)) else {}),
+                )
+                for operator in files.operators
+            ),
+            outputs=outputs,
+            cost=cost,
+            parent=plan.parent,
+            spark_version=spark_version,
+            application=plan.application,
+            code_version=plan.code_version,
+            tags=plan.tags,
+            description=plan.description,
+        ),
+        stored,
+        canonical,
+    )
+
+
+def _pin(
+    plan: CreatePlan, store: Store, checkpoint: Location, progress: Progress
+) -> tuple[CutFiles, native.Pinned, int]:
+    for attempt in range(1, PIN_ATTEMPTS + 1):
+        try:
+            files = _read(checkpoint, plan.batch_id)
+            progress(f"copying {len(files.all)} files of batch {files.cut.batch_id}")
+            return files, native.pin(checkpoint, files, store.root, plan.savepoint_id), attempt
+        except FileNotFoundError as gone:
+            progress(f"the query removed {gone} meanwhile, trying a newer batch")
+    raise NoCommittedBatchError(
+        f"{checkpoint}: the query removed files faster than they could be copied, "
+        f"{PIN_ATTEMPTS} times in a row",
+        hint="raise spark.sql.streaming.minBatchesToRetain of the query",
+        checkpoint=str(checkpoint),
+    )
+
+
+def _read(checkpoint: Location, batch_id: int | None) -> CutFiles:
+    """Read a cut, looking again when the query's maintenance removes a file in between."""
+    for _ in range(PIN_ATTEMPTS):
+        try:
+            return read_cut(checkpoint, batch_id)
+        except FileNotFoundError as gone:
+            missing = gone
+    raise NoCommittedBatchError(
+        f"{checkpoint}: {missing} is missing",
+        hint="the checkpoint is damaged, or the query removes files too fast: raise "
+        "spark.sql.streaming.minBatchesToRetain",
+        checkpoint=str(checkpoint),
+    )
+
+
+def _generation(plan: CreatePlan, store: Store, checkpoint: Location) -> Generation:
+    """Return the generation of the checkpoint; one that nobody registered becomes one now."""
+    found = store.generations.of_checkpoint(checkpoint)
+    if found is not None:
+        return found
+    return store.generations.begin(
+        plan.query,
+        store.generations.next_number(plan.query),
+        checkpoint,
+        by=_REGISTERED,
+        begun_from=native.restored_by(checkpoint),
+    )
+
+
+def _refuse_other_checkpoint(
+    store: Store, query: str, checkpoint: Location, generation: Generation | None
+) -> None:
+    """Refuse to make a stray checkpoint the current one of a query that `run` manages."""
+    current = store.generations.find_current(query)
+    if generation is None and current is not None and current.begun_by != _REGISTERED:
+        raise UsageError(
+            f"the query {query} lives at {current.checkpoint}, not at {checkpoint}",
+            hint="give the query at this checkpoint a name of its own with --query",
+            query=query,
+        )
+
+
+def _outputs(
+    plan: CreatePlan, generation: Generation, files: CutFiles
+) -> tuple[OutputVersion, ...]:
+    """Find the version of each output that belongs to the batch.
+
+    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id.
+    """
+
+    def find(item: tuple[str, str]) -> OutputVersion:
+        name, uri = item
+        writers = (app_id(plan.query, name, generation.generation), files.query_id)
+        return align.version_of_batch(name, uri, writers, files.cut.batch_id)
+
+    return tuple(in_parallel(find, list(plan.outputs.items())))
+
+
+def _export(
+    plan: CreatePlan,
+    store: Store,
+    settings: Settings,
+    files: CutFiles,
+    stored: tuple[StoredFile, ...],
+) -> tuple[dict[int, Contents], tuple[StoredFile, ...], str]:
+    """Write canonical rows from the pinned copy, laid out as a checkpoint for the while."""
+    from savepoints.spark import session
+    from savepoints.state import raw
+
+    spark = session(settings, f"savepoints create {plan.query}")
+    own = store.root / manifest.directory(plan.savepoint_id)
+    scratch, table = own / "mounted", own / "state"
+    for leftover in (scratch, table):
+        leftover.delete(info.path for info in leftover.list())
+    native.mount(store.root, stored, scratch)
+    native.seal(store.root, stored, scratch)
+    try:
+        contents = raw.export(spark, scratch.uri, files.cut.batch_id, files.operators, table.uri)
+    finally:
+        scratch.delete(info.path for info in scratch.list())
+    written = in_parallel(
+        lambda info: StoredFile(
+            info.path,
+            f"{manifest.directory(plan.savepoint_id)}/state/{info.path}",
+            info.size,
+            table.sha256(info.path),
+        ),
+        [info for info in table.list() if not info.path.rpartition("/")[2].startswith(".")],
+    )
+    return contents, tuple(written), spark.version
+
+
+def _known_hashes(plan: CreatePlan, store: Store) -> dict[str, str]:
+    if plan.parent is None:
+        return {}
+    return {file.stored_at: file.sha256 for file in store.manifest(plan.parent).native}

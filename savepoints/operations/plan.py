@@ -1,0 +1,50 @@
+"""What every mutating verb decides before it acts: a frozen, printable, JSON-able plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from savepoints.model import to_json
+
+# Told one line about what a long operation does now; the caller decides how to show it.
+Progress = Callable[[str], None]
+
+
+def silent(_line: str) -> None:
+    """Show nothing: the default progress of the library."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a plan.
+
+    Attributes:
+        name: As it stands in the journal and in the names of crash points.
+        what: A sentence for a person.
+    """
+
+    name: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a verb is going to do.
+
+    Attributes:
+        verb: The verb.
+        query: Name of the query.
+        steps: In the order in which they are done.
+        warnings: What a person should know before saying yes.
+    """
+
+    verb: str
+    query: str
+    steps: tuple[Step, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return dict(to_json(self))

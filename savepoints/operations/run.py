@@ -1,0 +1,126 @@
+"""`run`: run the current generation of a query, with periodic savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from savepoints import app as apps
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.model import Form, Generation, Savepoint
+from savepoints.operations import create
+from savepoints.operations.plan import Progress, silent
+from savepoints.operations.rollback import checkpoint_of
+from savepoints.runner import Ran, Runner, stopped_by_signals
+from savepoints.store import journal, lease
+from savepoints.store.root import Store
+
+
+def run(
+    store: Store,
+    query: str,
+    *,
+    settings: Settings,
+    app: str | None = None,
+    every: timedelta | None = None,
+    until_latest: bool = False,
+    forms: Sequence[Form] = ("native", "canonical"),
+    final_savepoint: bool = True,
+    progress: Progress = silent,
+    on_savepoint: Callable[[Savepoint], None] = lambda _savepoint: None,
+) -> tuple[Ran, Savepoint | None]:
+    """Run the query until it is stopped by a signal, or has caught up; then take a savepoint.
+
+    Args:
+        store: Where the query's generations and savepoints are.
+        query: Its name in the settings.
+        settings: What the application is bound to.
+        app: An application to run instead of the one in the settings, such as a fixed version.
+        every: Interval of periodic savepoints, instead of the one in the settings.
+        until_latest: End when everything is read that the sources had at the start.
+        forms: Forms of the savepoints.
+        final_savepoint: Whether to take one at the end.
+        progress: Told what happens.
+        on_savepoint: Told of each savepoint.
+
+    Returns:
+        What was run, and the savepoint taken at the end; None when nothing has been committed yet.
+
+    Raises:
+        UsageError: If the query is not in the settings, or the application has another name.
+        QueryRunningError: If it runs already.
+        UnfinishedOperationError: If an operation on it was interrupted.
+        SavepointsError: If the query fails.
+    """
+    bound = _bound(settings, query, app)
+    application = apps.load(bound.app)
+    if application.name != query:
+        raise UsageError(
+            f"{bound.app} is the application {application.name!r}, not {query!r}",
+            hint=f"savepoints run {application.name}",
+        )
+    with lease.hold(store.root, query, "run") as held:
+        journal.refuse_unfinished(store.root, query)
+        from savepoints.spark import session
+
+        progress("starting Spark")
+        spark = session(settings, f"savepoints run {query}")
+        generation = _generation(store, bound, query)
+
+        def save() -> Savepoint:
+            taken = create.execute(
+                create.plan(store, query=query, settings=settings, forms=forms, app=bound.app),
+                store,
+                settings=settings,
+            )
+            progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
+            on_savepoint(taken)
+            return taken
+
+        def save_periodically() -> None:
+            save()
+
+        runner = Runner(
+            spark,
+            application,
+            bound,
+            settings,
+            generation=generation.generation,
+            checkpoint=create.Location.of(generation.checkpoint),
+        )
+        with stopped_by_signals(runner):
+            progress(f"running {bound.app}, generation {generation.generation}")
+            ran = runner.run(
+                until_latest=until_latest,
+                every=every or bound.every,
+                savepoint=save_periodically,
+                check=held.check,
+            )
+        progress(f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows")
+        try:
+            last = save() if final_savepoint else None
+        except NoCommittedBatchError:
+            last = None
+    return ran, last
+
+
+def _bound(settings: Settings, query: str, app: str | None) -> QuerySettings:
+    bound = settings.queries.get(query)
+    if bound is None:
+        raise UsageError(
+            f"the query {query!r} is not in the settings",
+            hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
+            f"savepoints.toml; it has: {', '.join(settings.queries) or 'none'}",
+        )
+    return bound if app is None else bound.model_copy(update={"app": app})
+
+
+def _generation(store: Store, bound: QuerySettings, query: str) -> Generation:
+    """Return the current generation; a query that never ran begins its first."""
+    current = store.generations.find_current(query)
+    if current is not None:
+        return current
+    number = store.generations.next_number(query)
+    checkpoint = checkpoint_of(bound.checkpoints, query, number)
+    return store.generations.begin(query, number, checkpoint, by="run")

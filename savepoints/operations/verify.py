@@ -1,0 +1,229 @@
+"""`verify`: is a savepoint whole, and can everything it names still be read?
+
+Depths: `structure` looks whether every file is there with its size; `checksums` reads and hashes
+every file and compares row counts; `contents` also reads the canonical rows through Spark and
+compares the content hash of every operator.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from savepoints.config import Settings
+from savepoints.errors import SavepointsError, VerificationError
+from savepoints.io import Location, in_parallel, storage_options
+from savepoints.model import Savepoint
+from savepoints.operations.plan import Progress, silent
+from savepoints.outputs import rewind
+from savepoints.store import manifest
+from savepoints.store.manifest import Manifest, StoredFile
+from savepoints.store.root import Store
+
+Depth = Literal["structure", "checksums", "contents"]
+Grade = Literal["ok", "warning", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        grade: `broken` when the savepoint cannot be restored exactly; `warning` when only something
+            around it suffers.
+        what: The file, operator or output.
+        problem: What is wrong with it.
+    """
+
+    grade: Grade
+    what: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found out about one savepoint.
+
+    Attributes:
+        savepoint_id: The savepoint.
+        grade: The worst of the findings.
+        depth: How deep it was looked.
+        files: Files that were looked at.
+        bytes_read: Bytes that were read and hashed.
+        operators: Operators whose rows and content hash were compared.
+        rows: Their rows.
+        seconds: How long it took.
+        findings: Empty when all is well.
+    """
+
+    savepoint_id: str
+    grade: Grade
+    depth: Depth
+    files: int
+    bytes_read: int
+    operators: int
+    rows: int
+    seconds: float
+    findings: tuple[Finding, ...]
+
+
+def verify(
+    store: Store,
+    name: str,
+    *,
+    query: str | None = None,
+    depth: Depth = "contents",
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Verify a savepoint. Nothing is changed.
+
+    Args:
+        store: Where it is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        query: Only savepoints of this query.
+        depth: How deep to look.
+        settings: How to start Spark, for `contents`.
+        progress: Told what happens.
+
+    Returns:
+        The report; a broken savepoint is a finding, not an error.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+    """
+    begun = time.monotonic()
+    savepoint = store.catalog.find(name, query=query)
+    try:
+        stored = store.manifest(savepoint.id)
+    except VerificationError as error:
+        path = manifest.manifest_path(savepoint.id)
+        found = (Finding("broken", path, error.message),)
+        return Report(savepoint.id, "broken", depth, 1, 0, 0, 0, time.monotonic() - begun, found)
+    findings = _compare_with_catalog(savepoint, stored)
+    progress(f"looking at {len(stored.files)} files")
+    findings += _look_at_files(store, stored.files, read=depth != "structure")
+    damaged = {finding.what for finding in findings}
+    canonical_whole = not any(file.stored_at in damaged for file in stored.canonical)
+    rows = 0
+    if depth != "structure" and "canonical" in savepoint.forms and canonical_whole:
+        rows, more = _compare_rows(store, savepoint)
+        findings += more
+        if depth == "contents" and not more and savepoint.operators:
+            progress(f"reading {rows} rows (starts Spark if it does not run yet)")
+            findings += _compare_contents(store, savepoint, settings or Settings())
+    findings += _look_at_outputs(savepoint)
+    grades = {finding.grade for finding in findings}
+    grade: Grade = "broken" if "broken" in grades else "warning" if grades else "ok"
+    return Report(
+        savepoint.id,
+        grade,
+        depth,
+        len(stored.files) + 1,
+        sum(file.size for file in stored.files) if depth != "structure" else 0,
+        len(savepoint.operators),
+        rows,
+        time.monotonic() - begun,
+        tuple(findings),
+    )
+
+
+def _look_at_files(store: Store, files: tuple[StoredFile, ...], *, read: bool) -> list[Finding]:
+    """Look at every file, and read and hash it if asked to."""
+
+    def look(file: StoredFile) -> Finding | None:
+        try:
+            size = store.root.head(file.stored_at).size
+            if size != file.size:
+                problem = f"has {size} bytes instead of {file.size}"
+                return Finding("broken", file.stored_at, problem)
+            if read and store.root.sha256(file.stored_at) != file.sha256:
+                return Finding("broken", file.stored_at, "its SHA-256 is not the recorded one")
+        except FileNotFoundError:
+            return Finding("broken", file.stored_at, "is missing")
+        return None
+
+    return [finding for finding in in_parallel(look, files) if finding is not None]
+
+
+def _compare_with_catalog(savepoint: Savepoint, stored: Manifest) -> list[Finding]:
+    """The catalog may have other tags and another state than the manifest, and nothing else."""
+    changeable = replace(
+        stored.savepoint,
+        tags=savepoint.tags,
+        state=savepoint.state,
+        description=savepoint.description,
+    )
+    if changeable.to_json() == savepoint.to_json():
+        return []
+    path = manifest.manifest_path(savepoint.id)
+    return [Finding("broken", path, "does not say what the catalog says")]
+
+
+def _compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding]]:
+    """Compare the row counts in the canonical table's log with those of the savepoint; no JVM."""
+    from deltalake import DeltaTable
+
+    location = _canonical(store, savepoint)
+    table = DeltaTable(str(location), storage_options=storage_options(location.uri))
+    actions = table.get_add_actions(flatten=True)
+    counts: dict[int, int] = {}
+    for operator_id, rows in zip(
+        actions.column("partition.operator_id").to_pylist(),
+        actions.column("num_records").to_pylist(),
+        strict=True,
+    ):
+        counts[int(operator_id)] = counts.get(int(operator_id), 0) + int(rows)
+    findings = [
+        Finding(
+            "broken",
+            f"operator {one.operator_id} ({one.name})",
+            f"has {counts.get(one.operator_id, 0)} rows instead of {one.rows}",
+        )
+        for one in savepoint.operators
+        if counts.get(one.operator_id, 0) != one.rows
+    ]
+    return sum(counts.values()), findings
+
+
+def _compare_contents(store: Store, savepoint: Savepoint, settings: Settings) -> list[Finding]:
+    from savepoints.spark import session
+    from savepoints.state import raw
+
+    spark = session(settings, f"savepoints verify {savepoint.id}")
+    try:
+        found = raw.contents(spark, _canonical(store, savepoint).uri)
+    except Exception as error:  # Spark's errors have no common root; any of them is a finding.
+        return [Finding("broken", "state/", f"Spark cannot read it: {str(error)[:300]}")]
+    empty = raw.Contents(0, 0, "0" * 32)
+    return [
+        Finding(
+            "broken",
+            f"operator {one.operator_id} ({one.name})",
+            f"has the content hash {found.get(one.operator_id, empty).content_hash} instead of "
+            f"{one.content_hash}",
+        )
+        for one in savepoint.operators
+        if found.get(one.operator_id, empty).content_hash != one.content_hash
+    ]
+
+
+def _look_at_outputs(savepoint: Savepoint) -> list[Finding]:
+    """A pinned output version that is gone spoils a rollback, not the savepoint itself."""
+    findings = []
+    for output in savepoint.outputs:
+        try:
+            gone = rewind.unreadable_files(output)
+        except SavepointsError as error:
+            findings.append(Finding("warning", f"output {output.name}", error.message))
+            continue
+        if gone:
+            problem = f"version {output.version} lacks {len(gone)} files, such as {gone[0]}"
+            findings.append(Finding("warning", f"output {output.name}", problem))
+    return findings
+
+
+def _canonical(store: Store, savepoint: Savepoint) -> Location:
+    return store.root / manifest.directory(savepoint.id) / "state"

@@ -1,0 +1,1 @@
+"""Delta tables that must agree with the state."""

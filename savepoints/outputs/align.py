@@ -1,0 +1,171 @@
+"""Which version of a Delta output belongs to a batch.
+
+Every batch that writes leaves a `txn` action with its batch id in the commit (Delta protocol,
+"Transaction Identifiers"). So the log, walked from the newest commit back, says which version has
+exactly the batches up to N. This is done when the savepoint is taken and the answer is kept: after
+a rewind, older lineages are ambiguous.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import NotAlignedError, NotFoundError
+from savepoints.io import Location, storage_options
+from savepoints.model import OutputVersion
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# Operations that rearrange files and change no row.
+_REARRANGING = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a table's log.
+
+    Attributes:
+        version: The table version that it made.
+        operation: What Delta calls it, such as `MERGE`.
+        transactions: Its `txn` actions: version by application id.
+        changes_data: Whether rows were added or removed.
+    """
+
+    version: int
+    operation: str
+    transactions: dict[str, int]
+    changes_data: bool
+
+
+def open_table(uri: str, version: int | None = None) -> DeltaTable:
+    """Open a Delta table at a version, the newest by default.
+
+    Raises:
+        NotFoundError: If there is no Delta table.
+        NotAlignedError: If the version cannot be read (any more).
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    location = Location.of(uri)
+    try:
+        return DeltaTable(
+            str(location), version=version, storage_options=storage_options(location.uri)
+        )
+    except TableNotFoundError:
+        raise NotFoundError(
+            f"there is no Delta table at {location}",
+            hint="check the URI of the output",
+            uri=str(location),
+        ) from None
+    except (DeltaError, OSError) as error:
+        raise NotAlignedError(
+            f"version {version} of {location} cannot be read: {error}",
+            hint="it may have been removed by Delta's retention; see delta.logRetentionDuration",
+            uri=str(location),
+            version=version,
+        ) from None
+
+
+def table_id(table: DeltaTable) -> str:
+    """Return Delta's own id of a table."""
+    return str(table.metadata().id)
+
+
+def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int) -> OutputVersion:
+    """Find the version of an output that holds exactly the batches up to N.
+
+    Args:
+        name: What the output is called.
+        uri: Its table.
+        app_ids: The `txn` application ids under which the query may write; the first that the table
+            knows is the one, or the first of all when it knows none yet.
+        batch_id: N.
+
+    Raises:
+        NotFoundError: If there is no table.
+        NotAlignedError: If the log no longer goes back to batch N.
+    """
+    table = open_table(uri)
+    known = (app for app in app_ids if table.transaction_version(app) is not None)
+    app_id = next(known, app_ids[0])
+    found = _newest_with(uri, table.version(), app_id, batch_id)
+    return OutputVersion(
+        name, str(Location.of(uri)), table_id(table), found.version, app_id,
+        found.transactions.get(app_id),
+    )  # fmt: skip
+
+
+def foreign_commits(uri: str, since: int, owners: tuple[str, ...]) -> list[Commit]:
+    """Return commits after a version that changed rows and are not the query's own.
+
+    Args:
+        uri: The table.
+        since: The version; commits after it are looked at.
+        owners: Beginnings of application ids that are the query's own.
+
+    Returns:
+        The foreign commits, the newest first.
+
+    Raises:
+        NotAlignedError: If the log no longer goes back that far.
+    """
+    newest = open_table(uri).version()
+    later = [commit for commit in commits(uri, newest) if commit.version > since]
+    if len(later) < newest - since:
+        raise NotAlignedError(
+            f"the log of {uri} no longer shows who wrote versions {since + 1} to {newest}",
+            hint="roll back state and offsets only: --outputs none",
+            uri=uri,
+        )
+    return [
+        commit
+        for commit in later
+        if commit.changes_data and not any(app.startswith(owners) for app in commit.transactions)
+    ]
+
+
+def commits(uri: str, newest: int) -> Iterator[Commit]:
+    """Walk a table's log from the newest commit back, as far as its JSON files are kept."""
+    log = Location.of(uri) / "_delta_log"
+    for version in range(newest, -1, -1):
+        try:
+            yield parse_commit(version, log.get(f"{version:020}.json"))
+        except FileNotFoundError:
+            return
+
+
+def parse_commit(version: int, data: bytes) -> Commit:
+    """Read one commit file of a Delta log."""
+    operation, transactions, changes = "", {}, False
+    for line in data.decode().splitlines():
+        action: dict[str, Any] = json.loads(line)
+        if "commitInfo" in action:
+            operation = str(action["commitInfo"].get("operation", ""))
+        elif "txn" in action:
+            transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
+        elif "add" in action or "remove" in action:
+            changes = changes or bool((action.get("add") or action["remove"])["dataChange"])
+    return Commit(version, operation, transactions, changes and operation not in _REARRANGING)
+
+
+def _newest_with(uri: str, newest: int, app_id: str, batch_id: int) -> Commit:
+    oldest = None
+    for commit in commits(uri, newest):
+        if commit.transactions.get(app_id, batch_id + 1) <= batch_id:
+            return commit
+        oldest = commit
+    if oldest is not None and oldest.version == 0:
+        # The query had not written yet when the table was made.
+        return oldest
+    raise NotAlignedError(
+        f"the log of {uri} no longer shows which version belongs to batch {batch_id} of {app_id}",
+        hint="take the savepoint at a newer batch, or raise delta.logRetentionDuration",
+        uri=uri,
+        batch_id=batch_id,
+        app_id=app_id,
+    )

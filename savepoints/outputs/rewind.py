@@ -1,0 +1,118 @@
+"""Taking a Delta output back to a version: its rows and its transaction ids in one commit.
+
+Delta's RESTORE alone leaves the `txn` entries, and then every replayed batch is taken for one that
+was already written and silently dropped (delta-io/delta#1813). deltalake can put lowered `txn`
+actions into the same commit, which the protocol allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from savepoints.errors import NotAlignedError
+from savepoints.io import Location
+from savepoints.model import OutputVersion, utc_now
+from savepoints.outputs import align
+
+_OPERATION_VERSION = 1
+# Lower than any batch id, so the replayed batch 0 is not taken for one that was written.
+_BEFORE_FIRST_BATCH = -1
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """What is to be done to one output.
+
+    Attributes:
+        output: The version to go back to.
+        newest: The newest version when this was planned.
+        transactions: Batch id by application id that the table is to have afterwards.
+    """
+
+    output: OutputVersion
+    newest: int
+    transactions: Mapping[str, int]
+
+
+def plan(output: OutputVersion, owner: str, new_app_id: str) -> Rewind:
+    """Find out what taking an output back would mean, and refuse what would lose others' rows.
+
+    Args:
+        output: The version that belongs to the savepoint.
+        owner: Beginning of the application ids that are the query's own.
+        new_app_id: Application id under which the next generation writes; a query that writes
+            under its own id goes on with the old one.
+
+    Raises:
+        NotFoundError: If the table is gone.
+        NotAlignedError: If the version cannot be read, the table is another one by now, or others
+            have written to it since.
+    """
+    table = align.open_table(output.uri)
+    if align.table_id(table) != output.table_id:
+        raise NotAlignedError(
+            f"{output.uri} is not the table that the savepoint knows: its id is "
+            f"{align.table_id(table)}, not {output.table_id}",
+            hint="it was deleted and made anew: roll back with --outputs none and rebuild it",
+            uri=output.uri,
+        )
+    align.open_table(output.uri, output.version)
+    foreign = align.foreign_commits(output.uri, output.version, (owner, output.app_id, "op-"))
+    if foreign:
+        first = foreign[-1]
+        raise NotAlignedError(
+            f"others have written to {output.uri} since version {output.version}: "
+            f"{len(foreign)} commits, the first is version {first.version} ({first.operation})",
+            hint="their rows would be lost; roll back state and offsets only: --outputs none",
+            uri=output.uri,
+            versions=[commit.version for commit in foreign],
+        )
+    reached = _BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
+    return Rewind(output, table.version(), {output.app_id: reached, new_app_id: reached})
+
+
+def execute(rewind: Rewind, operation_id: str) -> int:
+    """Take the output back, in one commit; doing it again for the same operation does nothing.
+
+    Args:
+        rewind: What was planned.
+        operation_id: Put into the commit as a transaction id, which is how a repetition after a
+            crash finds out that it was done.
+
+    Returns:
+        The version that the commit made, or the newest one when it had been made before.
+    """
+    from deltalake import CommitProperties, Transaction
+
+    table = align.open_table(rewind.output.uri)
+    if table.transaction_version(operation_id) == _OPERATION_VERSION:
+        return int(table.version())
+    now_ms = int(utc_now().timestamp() * 1000)
+    properties = CommitProperties(
+        app_transactions=[
+            Transaction(app, version, now_ms)
+            for app, version in {**rewind.transactions, operation_id: _OPERATION_VERSION}.items()
+        ]
+    )
+    if table.version() == rewind.output.version:
+        # Nothing to take back, and RESTORE refuses the present: only the transaction ids change.
+        table.create_write_transaction(
+            actions=[], mode="append", schema=table.schema(), commit_properties=properties
+        )
+    else:
+        table.restore(rewind.output.version, commit_properties=properties)
+    return int(align.open_table(rewind.output.uri).version())
+
+
+def unreadable_files(output: OutputVersion) -> list[str]:
+    """Return the data files of a pinned version that are gone, for example by VACUUM.
+
+    Raises:
+        NotFoundError: If the table is gone.
+        NotAlignedError: If the version's log is gone.
+    """
+    there = {info.path for info in Location.of(output.uri).list()}
+    needed = align.open_table(output.uri, output.version).file_uris()
+    root = f"{Location.of(output.uri)}/".lstrip("/")
+    return [uri for uri in needed if uri.lstrip("/").removeprefix(root) not in there]

@@ -1,0 +1,71 @@
+"""Writing a batch to a Delta output, idempotent by transaction id.
+
+The id is `<query>/<output>/<generation>`, the version the batch id: a batch that is run again after
+a crash is recognised by Delta and written once. A new generation writes under a new id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from savepoints.io import Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Mode = Literal["append", "upsert", "complete"]
+
+
+def app_id(query: str, output: str, generation: int) -> str:
+    """Return the transaction application id under which a generation writes an output."""
+    return f"{query}/{output}/{generation}"
+
+
+def owner_prefix(query: str) -> str:
+    """Return what the application ids of all outputs and generations of a query begin with."""
+    return f"{query}/"
+
+
+def ensure_table(spark: SparkSession, uri: Uri, schema: StructType) -> None:
+    """Make an empty Delta table if there is none, so that there is a version before any batch."""
+    from delta.tables import DeltaTable
+
+    DeltaTable.createIfNotExists(spark).location(uri.hadoop).addColumns(schema).execute()
+
+
+def write_batch(
+    batch: DataFrame, uri: Uri, *, mode: Mode, key: tuple[str, ...], app: str, batch_id: int
+) -> None:
+    """Write one batch in one commit.
+
+    Args:
+        batch: Its rows. With `upsert` at most one row a key.
+        uri: The Delta table.
+        mode: Add rows, update them by key, or replace the table by the batch.
+        key: Columns that identify a row, for `upsert`.
+        app: From `app_id`.
+        batch_id: Version of the transaction; a batch that is recorded already writes nothing.
+    """
+    from delta.tables import DeltaTable
+
+    if mode != "upsert":
+        writer = batch.write.format("delta").mode("append" if mode == "append" else "overwrite")
+        writer.option("txnAppId", app).option("txnVersion", batch_id).save(uri.hadoop)
+        return
+    # MERGE takes its transaction id from the session, so the session is one of its own.
+    spark = batch.sparkSession
+    spark.conf.set("spark.databricks.delta.write.txnAppId", app)
+    spark.conf.set("spark.databricks.delta.write.txnVersion", str(batch_id))
+    try:
+        (
+            DeltaTable.forPath(spark, uri.hadoop)
+            .alias("t")
+            .merge(batch.alias("s"), " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in key))
+            .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+    finally:
+        spark.conf.unset("spark.databricks.delta.write.txnAppId")
+        spark.conf.unset("spark.databricks.delta.write.txnVersion")

@@ -1,0 +1,1 @@
+"""Sources: what Kafka still has of what a savepoint continues with."""

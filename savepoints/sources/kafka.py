@@ -1,0 +1,127 @@
+"""Kafka: whether the records that a savepoint continues with are still there.
+
+Offsets in a savepoint are next-to-read positions. Kafka's retention may have removed the record at
+such a position; then a restored query would lose what lies between, so it is refused, never clamped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.config import KafkaSettings
+from savepoints.errors import EnvironmentUnfitError, MissingExtraError, SourceDataGoneError
+from savepoints.model import kafka_offsets
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+# How long a broker may take to answer before the check gives up.
+TIMEOUT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Range:
+    """What Kafka has of a partition: offsets from `earliest` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    earliest: int
+    end: int
+
+
+def require_available(positions: Sequence[str | None], settings: KafkaSettings) -> list[Range]:
+    """Check that Kafka has every record from the given positions on.
+
+    Args:
+        positions: A savepoint's source positions; those of other sources than Kafka are left out.
+        settings: Where Kafka is.
+
+    Returns:
+        What Kafka has of each partition; empty without Kafka sources.
+
+    Raises:
+        SourceDataGoneError: If records are gone, or a topic or partition is; names topic,
+            partition, wanted and available offset of each.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    wanted = [
+        (topic, partition, offset)
+        for position in positions
+        for topic, parts in (kafka_offsets(position) or {}).items()
+        for partition, offset in sorted(parts.items())
+    ]
+    if not wanted:
+        return []
+    consumer = _consumer(settings)
+    try:
+        ranges = [_range(consumer, topic, partition, settings) for topic, partition, _ in wanted]
+    finally:
+        consumer.close()
+    gone = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "wanted": offset,
+            "earliest": found.earliest,
+            "end": found.end,
+        }
+        for (topic, partition, offset), found in zip(wanted, ranges, strict=True)
+        if not found.earliest <= offset <= found.end
+    ]
+    if gone:
+        listed = "; ".join(
+            f"{one['topic']} partition {one['partition']}: wanted offset {one['wanted']}, "
+            f"available {one['earliest']} to {one['end']}"
+            for one in gone
+        )
+        raise SourceDataGoneError(
+            f"Kafka no longer has what the savepoint continues with: {listed}",
+            hint="choose a newer savepoint: savepoints list",
+            partitions=gone,
+        )
+    return ranges
+
+
+def _consumer(settings: KafkaSettings) -> Consumer:
+    if not settings.bootstrap_servers:
+        raise EnvironmentUnfitError(
+            "the savepoint reads from Kafka, but no broker is configured to check its offsets with",
+            hint="set SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS, or pass --no-source-check",
+        )
+    try:
+        from confluent_kafka import Consumer
+    except ImportError:
+        raise MissingExtraError(
+            "the savepoint reads from Kafka, and Kafka's client is not installed",
+            hint="pip install 'savepoints[kafka]', or pass --no-source-check",
+        ) from None
+    return Consumer(
+        {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "group.id": "savepoints-offset-check",
+            "enable.auto.commit": False,
+            **settings.options,
+        }
+    )
+
+
+def _range(consumer: Consumer, topic: str, partition: int, settings: KafkaSettings) -> Range:
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+    try:
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=TIMEOUT_SECONDS
+        )
+    except KafkaException as error:
+        unknown = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION,
+                   KafkaError._UNKNOWN_TOPIC}  # fmt: skip
+        if error.args[0].code() in unknown:
+            return Range(topic, partition, 0, -1)
+        raise EnvironmentUnfitError(
+            f"Kafka at {settings.bootstrap_servers} does not answer: {error.args[0].str()}",
+            hint="check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS, or pass --no-source-check",
+        ) from None
+    return Range(topic, partition, low, high)

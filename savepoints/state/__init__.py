@@ -1,0 +1,1 @@
+"""State rows: reading and writing what state stores hold. Needs a Spark session."""

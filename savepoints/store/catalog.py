@@ -1,0 +1,254 @@
+"""The catalog: a savepoint exists if and only if its row is here.
+
+A Delta table `catalog/`, one row a savepoint, readable by any Delta reader. All facts are also in
+the manifests, so the catalog is never the only copy of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
+from savepoints.io import Location
+from savepoints.model import Savepoint, kafka_offsets, parse_rfc3339, rfc3339
+from savepoints.store.table import StoreTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Candidates that an ambiguous name lists before it says "and N more".
+_CANDIDATES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The savepoints of a store."""
+
+    root: Location
+
+    def all(self) -> list[Savepoint]:
+        """Return all savepoints, the newest first.
+
+        The order is that of the recorded times, never of the names.
+        """
+        found = [_from_row(row) for row in self._table.rows()]
+        return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+
+    def add(self, savepoint: Savepoint) -> None:
+        """Add a savepoint, which makes it exist; adding it again changes nothing."""
+        if all(known.id != savepoint.id for known in self.all()):
+            self._table.append([_to_row(savepoint)])
+
+    def find(self, name: str, *, query: str | None = None) -> Savepoint:
+        """Return the one savepoint that a name means. See `resolve`."""
+        return resolve(self.all(), name, query=query)
+
+    @property
+    def _table(self) -> StoreTable:
+        return StoreTable(self.root / "catalog", _schema())
+
+
+def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = None) -> Savepoint:
+    """Find the savepoint that a name means.
+
+    Args:
+        savepoints: All there are, the newest first.
+        name: An id, a unique prefix of one, a tag, `latest`, `latest~2` (the second before it), or
+            `@TIME` (the newest whose cut was committed at or before an RFC 3339 time).
+        query: Only savepoints of this query.
+
+    Raises:
+        SavepointNotFoundError: If none fits.
+        AmbiguousNameError: If several fit; the message lists them.
+    """
+    mine = [one for one in savepoints if query is None or one.query == query]
+    if name == "latest" or name.startswith(("latest~", "@")):
+        usable = _of_one_query([one for one in mine if one.state == "complete"], name)
+        if name.startswith("@"):
+            moment = parse_rfc3339(name[1:])
+            by_cut = sorted(usable, key=lambda one: one.cut.committed_at, reverse=True)
+            fitting = [one for one in by_cut if one.cut.committed_at <= moment]
+        else:
+            steps = name.removeprefix("latest").removeprefix("~") or "0"
+            fitting = usable[int(steps) :] if steps.isdigit() else []
+        if fitting:
+            return fitting[0]
+        raise _not_found(name, query, len(usable))
+    tagged = [one for one in mine if name in one.tags]
+    exact = [one for one in mine if one.id == name]
+    prefixed = [one for one in mine if one.id.startswith(name)] if name else []
+    for fitting in (exact, tagged, prefixed):
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise _ambiguous(name, fitting)
+    raise _not_found(name, query, len(mine))
+
+
+def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:
+    queries = sorted({one.query for one in savepoints})
+    if len(queries) > 1:
+        raise AmbiguousNameError(
+            f"{name!r} could mean a savepoint of each of the queries {', '.join(queries)}",
+            hint=f"say which with --query, for example --query {queries[0]}",
+            candidates=queries,
+        )
+    return savepoints
+
+
+def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
+    shown = [f"{one.id} ({one.query}, batch {one.cut.batch_id})" for one in fitting]
+    more = len(shown) - _CANDIDATES_SHOWN
+    return AmbiguousNameError(
+        f"{name!r} fits {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
+        + (f" and {more} more" if more > 0 else ""),
+        hint="write more of the id",
+        candidates=[one.id for one in fitting],
+    )
+
+
+def _not_found(name: str, query: str | None, among: int) -> SavepointNotFoundError:
+    of = f" of query {query}" if query else ""
+    return SavepointNotFoundError(
+        f"no savepoint{of} is called {name!r}; there are {among}{of} to choose from",
+        hint="see them with: savepoints list",
+        savepoint=name,
+        query=query,
+    )
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    moment, text = pa.timestamp("us", tz="UTC"), pa.string()
+    return pa.schema(
+        [
+            ("id", text),
+            ("query", text),
+            ("query_id", text),
+            ("generation", pa.int64()),
+            ("batch_id", pa.int64()),
+            ("committed_at", moment),
+            ("created_at", moment),
+            ("watermark_ms", pa.int64()),
+            ("positions", pa.list_(text)),
+            (
+                "offsets",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("source", pa.int32()),
+                            ("topic", text),
+                            ("partition", pa.int32()),
+                            ("offset", pa.int64()),
+                        ]
+                    )
+                ),
+            ),
+            (
+                "outputs",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("name", text),
+                            ("uri", text),
+                            ("table_id", text),
+                            ("version", pa.int64()),
+                            ("app_id", text),
+                            ("app_version", pa.int64()),
+                        ]
+                    )
+                ),
+            ),
+            ("forms", pa.list_(text)),
+            (
+                "operators",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("operator_id", pa.int32()),
+                            ("name", text),
+                            ("stores", pa.list_(text)),
+                            ("partitions", pa.int32()),
+                            ("rows", pa.int64()),
+                            ("state_bytes", pa.int64()),
+                            ("content_hash", text),
+                        ]
+                    )
+                ),
+            ),
+            (
+                "cost",
+                pa.struct(
+                    [
+                        ("pin_seconds", pa.float64()),
+                        ("checksum_seconds", pa.float64()),
+                        ("export_seconds", pa.float64()),
+                        ("objects_copied", pa.int64()),
+                        ("bytes_copied", pa.int64()),
+                        ("objects_shared", pa.int64()),
+                        ("bytes_shared", pa.int64()),
+                        ("export_bytes", pa.int64()),
+                        ("attempts", pa.int64()),
+                    ]
+                ),
+            ),
+            ("provider", text),
+            ("partitions", pa.int32()),
+            ("spark_version", text),
+            ("application", text),
+            ("code_version", text),
+            ("settings", pa.list_(pa.struct([("key", text), ("value", text)]))),
+            ("parent", text),
+            ("tags", pa.list_(text)),
+            ("description", text),
+            ("state", text),
+        ]
+    )
+
+
+def _to_row(savepoint: Savepoint) -> dict[str, Any]:
+    data = savepoint.to_json()
+    cut = data.pop("cut")
+    return {
+        **data,
+        **{name: cut[name] for name in ("batch_id", "watermark_ms", "provider", "partitions")},
+        "committed_at": savepoint.cut.committed_at,
+        "created_at": savepoint.created_at,
+        "positions": cut["offsets"],
+        "offsets": [
+            {"source": source, "topic": topic, "partition": partition, "offset": offset}
+            for source, position in enumerate(cut["offsets"])
+            for topic, parts in (kafka_offsets(position) or {}).items()
+            for partition, offset in parts.items()
+        ],
+        "settings": [{"key": key, "value": value} for key, value in data["settings"].items()],
+    }
+
+
+def _from_row(row: dict[str, Any]) -> Savepoint:
+    def moment(name: str) -> str:
+        value: datetime = row[name]
+        return rfc3339(value)
+
+    cut = {
+        "batch_id": row["batch_id"],
+        "committed_at": moment("committed_at"),
+        "watermark_ms": row["watermark_ms"],
+        "offsets": row["positions"],
+        "provider": row["provider"],
+        "partitions": row["partitions"],
+    }
+    flat = {"batch_id", "committed_at", "watermark_ms", "offsets", "positions", "provider"}
+    rest = {name: value for name, value in row.items() if name not in flat | {"partitions"}}
+    return Savepoint.from_json(
+        {
+            **rest,
+            "cut": cut,
+            "created_at": moment("created_at"),
+            "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
+        }
+    )

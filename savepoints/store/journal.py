@@ -1,0 +1,121 @@
+"""The journal: a verb with several steps can be killed anywhere and run again.
+
+`operations/<id>.json` is written before the first step and after each one. While it exists, `run`
+and every other mutating verb refuse the query. A finished operation is moved to
+`operations/finished/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from savepoints import faults
+from savepoints.errors import UnfinishedOperationError
+from savepoints.io import Location
+from savepoints.model import rfc3339, to_json, utc_now
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One run of a multi-step verb.
+
+    Attributes:
+        id: `op-…`.
+        verb: Such as `rollback`.
+        query: Name of the query it mutates.
+        plan: What was decided before the first step; a resumed operation follows it.
+        command: How to finish it, as a command line.
+        done: Names of the finished steps with what they found out.
+    """
+
+    id: str
+    verb: str
+    query: str
+    plan: Mapping[str, Any]
+    command: str
+    begun_at: str
+    done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    finished_at: str | None = None
+
+
+class Journal:
+    """Records the steps of one operation."""
+
+    def __init__(self, root: Location, operation: Operation) -> None:
+        """Keep the operation and where it is recorded."""
+        self._root = root
+        self.operation = operation
+
+    @classmethod
+    def begin(cls, root: Location, operation: Operation) -> Journal:
+        """Record a new operation before its first step."""
+        journal = cls(root, operation)
+        journal._write()
+        faults.reach(f"{operation.verb}.begun")
+        return journal
+
+    def is_done(self, step: str) -> bool:
+        """Say whether a step was finished, maybe by a process that died later."""
+        return step in self.operation.done
+
+    def record(self, step: str, **facts: object) -> None:
+        """Record that a step's effect is there."""
+        faults.reach(f"{self.operation.verb}.{step}")
+        done = {**self.operation.done, step: {"at": rfc3339(utc_now()), **to_json(facts)}}
+        self.operation = dataclasses.replace(self.operation, done=done)
+        self._write()
+
+    def finish(self) -> None:
+        """Move the operation to the finished ones."""
+        self.operation = dataclasses.replace(self.operation, finished_at=rfc3339(utc_now()))
+        self._root.put(f"operations/finished/{self.operation.id}.json", _encode(self.operation))
+        faults.reach(f"{self.operation.verb}.finished")
+        self._root.delete([_path(self.operation.id)])
+
+    def _write(self) -> None:
+        self._root.put(_path(self.operation.id), _encode(self.operation))
+
+
+def unfinished(root: Location, query: str) -> Operation | None:
+    """Return the operation on a query that was begun and not finished, None if there is none."""
+    for info in root.list("operations"):
+        if info.path.count("/") == 1:
+            content = json.loads(root.get(info.path))
+            operation = Operation(**{k: v for k, v in content.items() if k != "schema_version"})
+            if operation.query == query:
+                return operation
+    return None
+
+
+def refuse_unfinished(root: Location, query: str) -> None:
+    """Refuse to touch a query while an operation on it is unfinished.
+
+    Raises:
+        UnfinishedOperationError: Names the operation and the command that finishes it.
+    """
+    operation = unfinished(root, query)
+    if operation is not None:
+        raise refusal(operation)
+
+
+def refusal(operation: Operation) -> UnfinishedOperationError:
+    """Return the error that says an operation must be finished first."""
+    return UnfinishedOperationError(
+        f"{operation.verb} {operation.id} of {operation.query} was interrupted after "
+        f"{', '.join(operation.done) or 'its beginning'}",
+        hint=f"finish it first: {operation.command}",
+        query=operation.query,
+        operation=operation.id,
+    )
+
+
+def _encode(operation: Operation) -> bytes:
+    return json.dumps({"schema_version": 1, **to_json(operation)}, indent=1).encode()
+
+
+def _path(operation_id: str) -> str:
+    return f"operations/{operation_id}.json"

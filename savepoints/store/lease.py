@@ -1,0 +1,244 @@
+"""Leases: at most one process mutates a query.
+
+`leases/<query>.json` is taken by conditional PUT, names its holder and when it expires, and is
+renewed in the background. A holder that is dead on this very machine is recognised at once; any
+other is waited for until its lease expires. Each taking raises the fencing number, and every step
+of a verb calls `check` first, so a process that was paused past its lease stops by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from savepoints.errors import LockedError, QueryRunningError, SavepointsError
+from savepoints.io import Location
+from savepoints.model import checked_name, parse_rfc3339, rfc3339, utc_now
+
+_LOG = logging.getLogger(__name__)
+
+# A holder that dies on another machine blocks the query for this long; renewed at a third of it,
+# so two renewals may fail before anything happens.
+TTL = timedelta(seconds=30)
+# Clocks of two machines may differ by this much before a lease is taken from a living holder.
+CLOCK_SKEW = timedelta(seconds=5)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lease.
+
+    Attributes:
+        machine: Host, and on Linux boot and process namespace: equal only within one machine.
+        pid: Process id there.
+        started: Start time of the process in the kernel's ticks, which tells a reused pid apart.
+    """
+
+    machine: str
+    pid: int
+    started: str
+
+    def is_dead_here(self) -> bool:
+        """Say whether the holder was a process of this machine that is gone."""
+        here = _this_process()
+        return (
+            bool(self.started)
+            and self.machine == here.machine
+            and _process_start(self.pid) != self.started
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the lease file says."""
+
+    query: str
+    verb: str
+    holder: Holder
+    fence: int
+    acquired_at: str
+    expires_at: str
+    nonce: str
+
+    def to_bytes(self) -> bytes:
+        """Write it as JSON. The nonce makes equal leases differ, as tags are hashes of bytes."""
+        data = {**vars(self), "holder": vars(self.holder), "nonce": secrets.token_hex(8)}
+        return json.dumps(data, indent=1).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> Record:
+        """Read a lease file."""
+        content: dict[str, Any] = json.loads(data)
+        return cls(**{**content, "holder": Holder(**content["holder"])})
+
+
+class Lease:
+    """A lease that this process holds; made by `hold`."""
+
+    def __init__(self, root: Location, record: Record, etag: str) -> None:
+        """Keep what is needed to renew and release."""
+        self._root = root
+        self._record = record
+        self._etag = etag
+        self._lost: str | None = None
+        self._stop = threading.Event()
+        self._mutex = threading.Lock()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Stop the verb if the lease was lost; called before each step.
+
+        Raises:
+            LockedError: If another process has taken the lease meanwhile.
+        """
+        if self._lost is None and parse_rfc3339(self._record.expires_at) < utc_now():
+            self.renew()
+        if self._lost is not None:
+            raise LockedError(
+                f"the lease on {self._record.query} was lost: {self._lost}",
+                hint="see who holds it, then run the command again",
+                query=self._record.query,
+            )
+
+    def renew(self) -> None:
+        """Extend the lease by its time to live; a failure to is remembered for `check`."""
+        with self._mutex:
+            renewed = replace(self._record, expires_at=rfc3339(utc_now() + TTL))
+            try:
+                self._etag = self._root.replace(
+                    _path(self._record.query), renewed.to_bytes(), self._etag
+                )
+                self._record = renewed
+            except (FileExistsError, FileNotFoundError):
+                self._lost = "another process took it"
+            except SavepointsError as error:
+                _LOG.warning("could not renew the lease on %s: %s", self._record.query, error)
+
+    def release(self) -> None:
+        """Give the lease up, unless somebody else has it by now."""
+        self._stop.set()
+        self._thread.join()
+        with self._mutex:
+            if self._lost is None:
+                expired = replace(self._record, expires_at=self._record.acquired_at)
+                try:
+                    self._root.replace(_path(self._record.query), expired.to_bytes(), self._etag)
+                except (FileExistsError, FileNotFoundError):
+                    _LOG.warning("the lease on %s was taken by another", self._record.query)
+
+    def _keep(self) -> None:
+        while not self._stop.wait(TTL.total_seconds() / 3):
+            self.renew()
+
+
+@contextmanager
+def hold(root: Location, query: str, verb: str) -> Iterator[Lease]:
+    """Hold the lease of a query.
+
+    Args:
+        root: The store.
+        query: Name of the query.
+        verb: What for; others are told.
+
+    Raises:
+        QueryRunningError: If a runner holds it.
+        LockedError: If another verb holds it.
+    """
+    lease = _take(root, query, verb)
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def refuse_held(root: Location, query: str) -> None:
+    """Refuse a query that somebody mutates now, before anything is planned for it.
+
+    Raises:
+        QueryRunningError: If a runner holds its lease.
+        LockedError: If another verb does.
+    """
+    try:
+        record = Record.parse(root.get(_path(query)))
+    except FileNotFoundError:
+        return
+    if not _is_free(record):
+        raise _held(record)
+
+
+def _take(root: Location, query: str, verb: str) -> Lease:
+    now = utc_now()
+    record = Record(
+        query, verb, _this_process(), 1, rfc3339(now), rfc3339(now + TTL), secrets.token_hex(8)
+    )
+    path = _path(query)
+    try:
+        return Lease(root, record, root.create(path, record.to_bytes()))
+    except FileExistsError:
+        pass
+    info, other = root.head(path), Record.parse(root.get(path))
+    if not _is_free(other):
+        raise _held(other)
+    record = replace(record, fence=other.fence + 1)
+    try:
+        return Lease(root, record, root.replace(path, record.to_bytes(), info.etag))
+    except FileExistsError:
+        raise _held(Record.parse(root.get(path))) from None
+
+
+def _is_free(record: Record) -> bool:
+    released = record.expires_at == record.acquired_at
+    expired = parse_rfc3339(record.expires_at) + CLOCK_SKEW < utc_now()
+    return released or expired or record.holder.is_dead_here()
+
+
+def _held(record: Record) -> SavepointsError:
+    who = f"process {record.holder.pid} on {record.holder.machine.partition('/')[0]}"
+    details = {"query": record.query, "holder": who, "verb": record.verb}
+    if record.verb == "run":
+        return QueryRunningError(
+            f"the query {record.query} is running: {who}, since {record.acquired_at}",
+            hint=f"stop it first (it takes a savepoint and ends): kill -TERM {record.holder.pid}",
+            **details,
+        )
+    return LockedError(
+        f"{record.verb} of {record.query} is under way: {who}, since {record.acquired_at}",
+        hint=f"wait for it; if it died, its lease ends at {record.expires_at}",
+        **details,
+    )
+
+
+def _path(query: str) -> str:
+    return f"leases/{checked_name(query, 'query')}.json"
+
+
+def _this_process() -> Holder:
+    machine = socket.gethostname()
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        machine += f"/{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        pass  # Not Linux: the host's name, and no start time, so nothing is taken early.
+    return Holder(machine, os.getpid(), _process_start(os.getpid()))
+
+
+def _process_start(pid: int) -> str:
+    """Return the start time of a process in ticks since boot, empty when it does not exist."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    # A killed process whose parent has not noticed yet is dead, too.
+    return "" if fields[0] in {"Z", "X"} else fields[19]

@@ -1,0 +1,59 @@
+"""The store: a root URI, and by name what lies below it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from savepoints.errors import VerificationError
+from savepoints.io import Location
+from savepoints.store import manifest
+from savepoints.store.catalog import Catalog
+from savepoints.store.generations import Generations
+from savepoints.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Store:
+    """The root under which savepoints, the catalog, leases and the journal live."""
+
+    root: Location
+
+    @classmethod
+    def open(cls, uri: str) -> Store:
+        """Open the store at a URI; an empty place is an empty store.
+
+        Raises:
+            StoreNotFoundError: If the bucket or directory does not exist.
+            CredentialsError: If it may not be read.
+        """
+        root = Location.of(uri)
+        root.require()
+        return cls(root)
+
+    @property
+    def catalog(self) -> Catalog:
+        """Which savepoints exist."""
+        return Catalog(self.root)
+
+    @property
+    def generations(self) -> Generations:
+        """Which checkpoint belongs to which life of which query."""
+        return Generations(self.root)
+
+    def manifest(self, savepoint_id: str) -> Manifest:
+        """Read the manifest of a savepoint.
+
+        Raises:
+            VerificationError: If it is missing or damaged.
+        """
+        path = manifest.manifest_path(savepoint_id)
+        try:
+            data = self.root.get(path)
+        except FileNotFoundError:
+            raise VerificationError(
+                f"savepoint {savepoint_id} is damaged: {path} is missing",
+                hint="restore another savepoint: savepoints list",
+                savepoint=savepoint_id,
+                files=[path],
+            ) from None
+        return Manifest.parse(data, path)
