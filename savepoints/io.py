@@ -250,7 +250,7 @@ class Location:
             if source.uri.system == self.uri.system:
                 _open(self.uri).copy(source._key(source_path), self._key(path))
             else:
-                body = _open(source.uri).get(source._key(source_path))
+                body = _open(source.uri).get(source._key(source_path)).bytes()
                 _open(self.uri).put(self._key(path), body)
 
     def sha256(self, path: str) -> str:

@@ -27,11 +27,8 @@ _DELTA = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_QUIET = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
-}
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(settings: Settings, name: str) -> SparkSession:
@@ -61,6 +58,8 @@ def session(settings: Settings, name: str) -> SparkSession:
         # Workers on this machine run in this environment, even when it was not activated.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = {**_DELTA, **_QUIET, **s3a_conf(), **_jars(settings), **settings.spark.conf}
+    own = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    conf[_JAVA_OPTIONS] = f"{own} {conf.get(_JAVA_OPTIONS, '')}".strip()
     builder = SparkSession.builder.master(settings.spark.master).appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)

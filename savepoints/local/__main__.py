@@ -13,6 +13,7 @@ from pathlib import Path
 
 from savepoints.errors import SavepointsError
 from savepoints.local.jars import resolve_jars
+from savepoints.local.java import find_java
 from savepoints.local.world import LocalWorld
 
 _INTERRUPTED = 130
@@ -34,6 +35,8 @@ def main() -> int:
             _up(arguments.directory)
         elif arguments.command == "down":
             LocalWorld.stop_detached(arguments.directory)
+        elif arguments.command == "java":
+            find_java()
         else:
             print(resolve_jars().directory)
     except SavepointsError as error:
@@ -62,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--directory", type=Path, help="where logs and data go, and stay")
     down = commands.add_parser("down", help="stop a world that was left running")
     down.add_argument("directory", type=Path, help="the directory in which it was started")
+    commands.add_parser("java", help="check that there is a Java that Spark can run on")
     commands.add_parser("jars", help="download the jars, and say where they are")
     return parser
 

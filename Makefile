@@ -1,0 +1,69 @@
+# `make help` is the table of contents.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+# Of the installed packages only the ones in requirements.lock, by hash, whatever installs them.
+LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint fix typecheck lock jars world clean
+
+help: ## Show what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (about 2 minutes)
+	@$(BIN)/savepoints demo
+
+test: java $(VENV)/.installed ## All tests but the slow ones
+	$(PYTEST) -m "not slow"
+
+test-fast: $(VENV)/.installed ## The tests that need no JVM
+	$(PYTEST) -m "not slow and not spark and not kafka and not e2e" -n 2
+
+lint: $(VENV)/.installed ## Style, types, layers, dependencies
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry savepoints spark_jobs
+
+fix: $(VENV)/.installed ## Let ruff correct what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+typecheck: $(VENV)/.installed ## Types only
+	$(BIN)/mypy
+
+lock: ## Make requirements.lock anew (needs uv)
+	uv pip compile pyproject.toml --extra demo --group dev --universal --generate-hashes \
+	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
+
+jars: java $(VENV)/.installed ## Download the jars of Spark, Kafka and S3, and say where they are
+	@$(BIN)/python -m savepoints.local jars
+
+world: java $(VENV)/.installed ## Run Kafka and S3 on free ports until Ctrl-C
+	@$(BIN)/python -m savepoints.local up
+
+clean: ## Remove the virtual environment and what tools leave behind
+	rm -rf $(VENV) .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: java
+# Before anything is downloaded: this part of the project needs nothing but Python.
+java:
+	@$(PYTHON) -m savepoints.local java
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@echo "installing into $(VENV), which takes a minute or two"
+ifdef UV
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	@$(UV) pip install --python $(BIN)/python $(LOCKED)
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+else
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check $(LOCKED)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
+endif
+	@touch $@

@@ -1,0 +1,94 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from savepoints.io import Location
+from savepoints.local import LocalWorld, s3
+from savepoints.local.service import Service
+from savepoints.store.root import Store
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[LocalWorld]:
+    """Broker and S3 server for the whole session; each worker of pytest-xdist has its own.
+
+    Topics and buckets stay until the end, so name them uniquely.
+    """
+    with LocalWorld.start() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the URL of an S3 server without the rest of the world, so without a JVM."""
+    service = Service("s3", s3.prepare_s3, tmp_path_factory.mktemp("s3"), detach=False)
+    try:
+        service.wait_ready()
+        yield service.endpoint
+    finally:
+        service.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make a fresh bucket, with AWS' variables set for this test and its child processes."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": s3.ACCESS_KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": s3.SECRET_ACCESS_KEY,
+        "AWS_REGION": s3.REGION,
+        "AWS_DEFAULT_REGION": s3.REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    name = f"test-{uuid.uuid4().hex}"
+    s3.create_bucket(s3_endpoint, name)
+    return name
+
+
+@pytest.fixture
+def on_local(tmp_path: Path) -> Location:
+    """Give an empty directory on the local file system."""
+    directory = tmp_path / "place"
+    directory.mkdir()
+    return Location.of(str(directory))
+
+
+@pytest.fixture
+def on_s3(bucket: str) -> Location:
+    """Give an empty directory in a fresh bucket."""
+    return Location.of(f"s3://{bucket}/place")
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest) -> Location:
+    """Give an empty directory on each kind of store in turn."""
+    found: Location = request.getfixturevalue(f"on_{request.param}")
+    return found
+
+
+@pytest.fixture
+def store(place: Location) -> Store:
+    """Give an empty savepoint store on each kind of store in turn."""
+    root = place / "store"
+    if root.uri.scheme == "file":
+        Path(str(root)).mkdir()
+    return Store.open(str(root))
+
+
+@pytest.fixture
+def local_store(on_local: Location) -> Store:
+    """Give an empty savepoint store on the local file system."""
+    root = on_local / "store"
+    Path(str(root)).mkdir()
+    return Store.open(str(root))

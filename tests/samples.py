@@ -1,0 +1,99 @@
+"""Sample checkpoints that Spark wrote, and savepoints of them; no JVM needed."""
+
+from __future__ import annotations
+
+import zipfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from savepoints.io import Location, in_parallel
+from savepoints.model import Cut, OperatorState, OutputVersion, Savepoint
+from savepoints.operations import create
+from savepoints.operations.plan import Progress, silent
+from savepoints.store.root import Store
+
+CHECKPOINTS = Path(__file__).parent / "data" / "checkpoints"
+BEGINNING = datetime(2026, 11, 20, 10, tzinfo=timezone.utc)
+KAFKA = '{"orders":{"0":1200,"1":1180}}'
+
+
+def files_of(name: str) -> dict[str, bytes]:
+    """Return the files of a sample checkpoint; see data/README.md."""
+    with zipfile.ZipFile(CHECKPOINTS / f"{name}.zip") as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def unpack(name: str, target: Location) -> Location:
+    """Put the files of a sample checkpoint into a directory and return it."""
+    write(target, files_of(name))
+    return target
+
+
+def write(target: Location, files: dict[str, bytes]) -> None:
+    """Write files into a directory."""
+    in_parallel(lambda path: target.put(path, files[path]), list(files))
+
+
+def contents(location: Location) -> dict[str, bytes]:
+    """Return all files of a directory."""
+    paths = [info.path for info in location.list()]
+    return dict(zip(paths, in_parallel(location.get, paths), strict=True))
+
+
+def take(
+    store: Store,
+    checkpoint: Location,
+    *,
+    batch_id: int | None = None,
+    query: str = "totals",
+    tags: tuple[str, ...] = (),
+    outputs: dict[str, str] | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
+    """Take a savepoint in the native form, which needs no JVM."""
+    plan = create.plan(
+        store,
+        query=query,
+        checkpoint=str(checkpoint),
+        batch_id=batch_id,
+        forms=("native",),
+        tags=tags,
+        outputs=outputs,
+    )
+    return create.execute(plan, store, progress=progress)
+
+
+def savepoint(
+    number: int,
+    *,
+    id: str | None = None,  # noqa: A002 - as in the model
+    query: str = "orders",
+    tags: tuple[str, ...] = (),
+    committed_at: datetime | None = None,
+    created_at: datetime | None = None,
+    state: str = "complete",
+    offsets: tuple[str | None, ...] = (KAFKA,),
+    outputs: tuple[OutputVersion, ...] = (),
+) -> Savepoint:
+    """Describe a savepoint: number N was taken N hours after the beginning."""
+    created = created_at or BEGINNING + timedelta(hours=number)
+    return Savepoint(
+        id=id or f"sp-{created:%Y%m%d-%H%M%S}-{number:06d}",
+        query=query,
+        query_id="c8a54052-ae64-4515-a59b-49b09fc453cb",
+        generation=1,
+        cut=Cut(
+            batch_id=number,
+            committed_at=committed_at or created - timedelta(minutes=1),
+            watermark_ms=0,
+            offsets=offsets,
+            provider="RocksDB",
+            partitions=2,
+        ),
+        created_at=created,
+        forms=("native",),
+        operators=(OperatorState(0, "stateStoreSave", ("default",), 2),),
+        outputs=outputs,
+        tags=tags,
+        state=state,  # type: ignore[arg-type]
+    )

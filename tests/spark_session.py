@@ -1,0 +1,49 @@
+"""The one Spark session of the test run, and what tests do with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
+from savepoints.config import Settings, SparkSettings
+from savepoints.local.jars import resolve_jars
+from savepoints.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# No step of a test takes longer unless it hangs.
+DEADLINE_SECONDS = 120.0
+PARTITIONS = 3
+
+
+def settings(**more: object) -> Settings:
+    """Return settings for a small local session with all jars."""
+    conf = {
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER,
+        # Short programs on two cores: the second compiler costs more than it brings.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.memory": "2g",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    return Settings(
+        jars=resolve_jars().directory / "spark",
+        spark=SparkSettings(master="local[2]", conf=conf),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def start() -> SparkSession:
+    """Start the session."""
+    return session(settings(), "savepoints tests")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition by looking, with a deadline."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, f"waited {DEADLINE_SECONDS} s in vain until {what}"
+        time.sleep(0.02)
