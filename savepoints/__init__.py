@@ -1,4 +1,4 @@
-"""Savepoints for PySpark Structured Streaming: state, offsets and outputs, saved and restored together.
+"""Savepoints for PySpark Structured Streaming: state, offsets and outputs in one piece.
 
 ```python
 import savepoints

@@ -3,15 +3,18 @@
 ```python
 app = App(
     name="order_totals",
-    inputs={"orders": Input(topic="orders", decode=decode, entity_key="customer_id",
-                            event_time="ordered_at")},
-    build=build,                 # (inputs: Mapping[str, DataFrame]) -> DataFrame, pure
+    inputs={
+        "orders": Input(
+            topic="orders", decode=decode, entity_key="customer_id", event_time="ordered_at"
+        )
+    },
+    build=build,  # (inputs: Mapping[str, DataFrame]) -> DataFrame, pure
     outputs={"totals": Output(mode="upsert", key=("customer_id",))},
 )
 ```
 
-`build` is a function of streaming DataFrames only; topics, servers, tables and checkpoints come from
-the settings when the application runs.
+`build` is a function of streaming DataFrames only; topics, servers, tables and checkpoints come
+from the settings when the application runs.
 """
 
 from __future__ import annotations

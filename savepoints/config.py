@@ -192,7 +192,7 @@ def _explained(error: ValidationError) -> UsageError:
     close = difflib.get_close_matches(str(first["loc"][-1]), _known_keys(first["loc"][:-1]), n=1)
     return UsageError(
         f"there is no setting {path}",
-        hint=f"did you mean {close[0]}?" if close else f"see the settings in docs, or remove it",
+        hint=f"did you mean {close[0]}?" if close else "see the settings in docs, or remove it",
     )
 
 

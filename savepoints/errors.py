@@ -11,7 +11,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── StoreNotFoundError               bucket or directory of the store is missing
 │   └── QueryNotFoundError               no query of that name in the store
 ├── LockedError                     11   another process holds the query's lease
-│   └── UnfinishedOperationError         a multi-step verb was interrupted and must be finished first
+│   └── UnfinishedOperationError         a multi-step verb was interrupted: finish it first
 ├── QueryRunningError               12   the query runs, or its checkpoint changes
 ├── NotAlignedError                 13   state, offsets and outputs do not fit together
 │   └── VerificationError                a savepoint is damaged

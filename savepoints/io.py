@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from savepoints.errors import (
@@ -64,7 +65,7 @@ class Uri:
         """
         scheme, separator, rest = text.partition("://")
         if not separator:
-            scheme, rest = "file", os.path.abspath(text.removeprefix("file:"))
+            scheme, rest = "file", str(Path(text.removeprefix("file:")).absolute())
         scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
         if scheme not in {"s3", "file"}:
             raise IncompatibleError(
@@ -140,7 +141,7 @@ class Location:
             CredentialsError: If it may not be read.
         """
         if self.uri.scheme == "file":
-            if not os.path.isdir(str(self.uri)):
+            if not Path(str(self.uri)).is_dir():
                 raise StoreNotFoundError(
                     f"the directory {self.uri} does not exist",
                     hint=f"check the URI, or make it: mkdir -p {self.uri}",
@@ -184,7 +185,7 @@ class Location:
             if self.uri.scheme == "s3":
                 return store.put(key, data, mode={"e_tag": etag})["e_tag"] or ""
             # A local file system has no conditional replacement: a lock file makes one.
-            with open(f"/{key}.lock", "w") as lock:
+            with Path(f"/{key}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if store.head(key)["e_tag"] != etag:
                     raise FileExistsError(key)

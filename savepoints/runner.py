@@ -24,7 +24,7 @@ from savepoints.outputs import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _LOG = logging.getLogger(__name__)
 
@@ -142,7 +142,8 @@ class Runner:
                         worker.start()
                     due = time.monotonic() + every.total_seconds()
                 with suppress(StreamingQueryException):  # Looked at below.
-                    query.awaitTermination(POLL_SECONDS)
+                    # Typed as whole seconds, but passed on in milliseconds.
+                    query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]
             self._raise_failure(query)
         finally:
             if query.isActive:
@@ -269,7 +270,7 @@ def _safely(savepoint: Callable[[], None]) -> Callable[[], None]:
     def take() -> None:
         try:
             savepoint()
-        except Exception:
+        except Exception:  # noqa: BLE001  (whatever it is, the query is more important)
             _LOG.exception("a periodic savepoint failed; the query goes on")
 
     return take

@@ -68,7 +68,7 @@ def session(settings: Settings, name: str) -> SparkSession:
     except PySparkException as error:
         raise EnvironmentUnfitError(
             f"Spark did not start: {error}",
-            hint="Spark needs Java 17 or newer: set JAVA_HOME, or apt-get install openjdk-17-jre-headless",
+            hint="Spark needs Java 17: set JAVA_HOME, or apt-get install openjdk-17-jre-headless",
         ) from None
 
 

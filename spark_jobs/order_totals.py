@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (the name that Spark users know)
+from pyspark.sql import functions as F
 
 from savepoints.app import App, Input, Output
 from spark_jobs.orders.codec import ORDER_SCHEMA_DDL, decode_orders

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (the name that Spark users know)
+from pyspark.sql import functions as F
 
 from savepoints.app import App
 from spark_jobs import order_totals

@@ -6,13 +6,23 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from savepoints.io import Location
 from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
 from savepoints.store.root import Store
+from tests import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A machine that does other things too is slow now and then; pytest's own timeout is enough.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +36,25 @@ def world() -> Iterator[LocalWorld]:
 
 
 @pytest.fixture(scope="session")
+def spark(world: LocalWorld) -> Iterator[SparkSession]:
+    """Start the one small Spark session of the test run, with S3A bound to the local world."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in world.environment.items():
+            patch.setenv(name, value)
+        started = spark_session.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def world_environment(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Set what a process needs to use the local world, for this test and its child processes."""
+    for name, value in world.environment.items():
+        monkeypatch.setenv(name, value)
+    return world.environment
+
+
+@pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the URL of an S3 server without the rest of the world, so without a JVM."""
     service = Service("s3", s3.prepare_s3, tmp_path_factory.mktemp("s3"), detach=False)
@@ -36,9 +65,16 @@ def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         service.stop()
 
 
+@pytest.fixture(scope="session")
+def s3_bucket(s3_endpoint: str) -> str:
+    """Make one bucket for the session, in which each test has a directory of its own."""
+    s3.create_bucket(s3_endpoint, "tests")
+    return "tests"
+
+
 @pytest.fixture
-def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Make a fresh bucket, with AWS' variables set for this test and its child processes."""
+def s3_environment(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set AWS' variables for this test and its child processes, and no others of AWS."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in {
@@ -51,6 +87,11 @@ def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
         "AWS_EC2_METADATA_DISABLED": "true",
     }.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, s3_environment: None) -> str:
+    """Make a fresh bucket for a test that deletes it or looks at all of it."""
     name = f"test-{uuid.uuid4().hex}"
     s3.create_bucket(s3_endpoint, name)
     return name
@@ -65,9 +106,9 @@ def on_local(tmp_path: Path) -> Location:
 
 
 @pytest.fixture
-def on_s3(bucket: str) -> Location:
-    """Give an empty directory in a fresh bucket."""
-    return Location.of(f"s3://{bucket}/place")
+def on_s3(s3_bucket: str, s3_environment: None) -> Location:
+    """Give an empty directory on S3."""
+    return Location.of(f"s3://{s3_bucket}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture(params=["local", "s3"])

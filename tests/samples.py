@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -21,6 +22,11 @@ def files_of(name: str) -> dict[str, bytes]:
     """Return the files of a sample checkpoint; see data/README.md."""
     with zipfile.ZipFile(CHECKPOINTS / f"{name}.zip") as archive:
         return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def query_id(name: str) -> str:
+    """Return Spark's id of the query of a sample checkpoint."""
+    return str(json.loads(files_of(name)["metadata"])["id"])
 
 
 def unpack(name: str, target: Location) -> Location:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from savepoints.checkpoint import commit_log, offset_log, operators, state_files
@@ -38,6 +39,7 @@ class CutFiles:
     Attributes:
         cut: The batch, its offsets, watermark, provider and partitions.
         query_id: Spark's id of the query.
+        conf: The Spark settings that the batch ran with.
         operators: Its stateful operators.
         partitions: Number of existing state partitions of each operator.
         small: Files to copy verbatim and first: logs, sources, metadata, schemas.
@@ -47,6 +49,7 @@ class CutFiles:
 
     cut: Cut
     query_id: str
+    conf: Mapping[str, str]
     operators: tuple[Operator, ...]
     partitions: dict[int, int]
     small: tuple[ObjectInfo, ...]
@@ -92,7 +95,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         )
     batch = _choose(committed_batches(files), batch_id, checkpoint)
     query_id = str(json.loads(checkpoint.get("metadata"))["id"])
-    cut = _read_logs(checkpoint, by_path, batch)
+    cut, conf = _read_logs(checkpoint, by_path, batch)
 
     metadata = [path for path in by_path if _OPERATOR_METADATA.match(path)]
     found = in_parallel(lambda path: operators.parse(checkpoint.get(path), path), metadata)
@@ -153,6 +156,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     return CutFiles(
         cut=cut,
         query_id=query_id,
+        conf=conf,
         operators=tuple(sorted(found, key=lambda operator: operator.operator_id)),
         partitions={operator_id: len(existing) for operator_id, existing in partitions.items()},
         small=tuple(by_path[path] for path in small),
@@ -181,7 +185,9 @@ def _choose(committed: list[int], wanted: int | None, checkpoint: Location) -> i
     return wanted
 
 
-def _read_logs(checkpoint: Location, by_path: dict[str, ObjectInfo], batch: int) -> Cut:
+def _read_logs(
+    checkpoint: Location, by_path: dict[str, ObjectInfo], batch: int
+) -> tuple[Cut, Mapping[str, str]]:
     offsets_path, commit_path = f"offsets/{batch}", f"commits/{batch}"
     offsets = offset_log.parse(checkpoint.get(offsets_path), offsets_path)
     commit = commit_log.parse(checkpoint.get(commit_path), commit_path)
@@ -191,7 +197,7 @@ def _read_logs(checkpoint: Location, by_path: dict[str, ObjectInfo], batch: int)
             f"{checkpoint}: state store checkpoint format {format_version} cannot be saved yet",
             hint=f"run the query with {offset_log.CHECKPOINT_FORMAT_KEY}=1",
         )
-    return Cut(
+    cut = Cut(
         batch_id=batch,
         committed_at=by_path[commit_path].last_modified,
         watermark_ms=max(offsets.watermark_ms, commit.next_watermark_ms),
@@ -199,6 +205,7 @@ def _read_logs(checkpoint: Location, by_path: dict[str, ObjectInfo], batch: int)
         provider=offsets.provider,
         partitions=offsets.partitions,
     )
+    return cut, offsets.conf
 
 
 def _source_entries(by_path: dict[str, ObjectInfo], cut: Cut) -> list[str]:

@@ -1,8 +1,8 @@
 """Which files hold the state of one version, with the RocksDB provider.
 
 A store's directory holds `<version>.zip` snapshots, `<version>.changelog` files and immutable,
-uniquely named `SSTs/*.sst`. State of version V is the newest snapshot Z <= V, the SSTs it lists, and
-the changelogs Z+1 to V. Source: `RocksDBFileManager`, `RocksDBCheckpointMetadata`.
+uniquely named `SSTs/*.sst`. State of version V is the newest snapshot Z <= V, the SSTs it lists,
+and the changelogs Z+1 to V. Source: `RocksDBFileManager`, `RocksDBCheckpointMetadata`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`savepoints demo`: the whole story on real parts on this machine.
 
 A query counts real orders from Kafka into a Delta table on S3, savepoints are written while it
-runs, a bug spoils state and output, a rollback takes everything back, the right version goes on, and
-the result is compared with a computation in pandas over the raw file.
+runs, a bug spoils state and output, a rollback takes everything back, the right version goes on,
+and the result is compared with a computation in pandas over the raw file.
 """
 
 from __future__ import annotations

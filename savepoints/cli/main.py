@@ -105,7 +105,7 @@ def _run(output: Output, arguments: list[str]) -> int:
     except SavepointsError as error:
         output.error(error)
         return error.exit_code
-    except Exception as error:  # A person must not have to read a traceback; a log may have it.
+    except Exception as error:  # noqa: BLE001  (nobody should have to read a traceback; logs have it)
         _LOG.debug("unexpected", exc_info=True)
         unexpected = SavepointsError(
             f"unexpected {type(error).__name__}: {error}",

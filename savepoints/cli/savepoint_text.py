@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from savepoints.cli.output import Output, bytes_text, moment_text
-from savepoints.model import Savepoint, kafka_offsets
+from savepoints.model import Cost, Savepoint, kafka_offsets
 
 
 def summary(output: Output, savepoint: Savepoint) -> None:
@@ -15,9 +15,7 @@ def summary(output: Output, savepoint: Savepoint) -> None:
             ("query", f"{savepoint.query}, generation {savepoint.generation}"),
             ("batch", f"{cut.batch_id}, committed {moment_text(cut.committed_at)}"),
             ("state", _state(savepoint)),
-            ("pin", f"{cost.pin_seconds:.2f} s, {cost.objects_copied} files "
-             f"({bytes_text(cost.bytes_copied)}) copied, {cost.objects_shared} "
-             f"({bytes_text(cost.bytes_shared)}) already in the store"),
+            ("pin", _pin(cost)),
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
             ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
              if "canonical" in savepoint.forms else "none: native form only"),
@@ -38,6 +36,7 @@ def details(output: Output, savepoint: Savepoint) -> None:
             ("provider", cut.provider.rpartition(".")[2]),
             ("state partitions", cut.partitions if cut.partitions is not None else "none"),
             ("application", savepoint.application or "unknown"),
+            ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
             ("Spark", savepoint.spark_version or "not started for it"),
             ("tags", ", ".join(savepoint.tags) or "none"),
             ("description", savepoint.description or "none"),
@@ -78,6 +77,12 @@ def details(output: Output, savepoint: Savepoint) -> None:
                 for one in savepoint.outputs
             ),
         )
+
+
+def _pin(cost: Cost) -> str:
+    copied = f"{cost.objects_copied} files ({bytes_text(cost.bytes_copied)}) copied"
+    shared = f"{cost.objects_shared} ({bytes_text(cost.bytes_shared)}) already in the store"
+    return f"{cost.pin_seconds:.2f} s, {copied}, {shared}"
 
 
 def _state(savepoint: Savepoint) -> str:

@@ -16,6 +16,9 @@ from savepoints.local.jars import resolve_jars
 from savepoints.local.java import find_java
 from savepoints.local.world import LocalWorld
 
+# One to begin with; docs/getting-started.md uses it.
+BUCKET = "lake"
+
 _INTERRUPTED = 130
 _TERMINATED = 143
 
@@ -49,9 +52,11 @@ def main() -> int:
 
 def _up(directory: Path | None) -> None:
     with LocalWorld.start(directory) as world:
+        world.create_bucket(BUCKET)
         for name, value in world.environment.items():
             print(f"export {name}={shlex.quote(value)}")
-        print(f"# logs and data: {world.directory}; Ctrl-C stops everything", flush=True)
+        print(f"# bucket: {BUCKET}; logs and data: {world.directory}; Ctrl-C stops everything")
+        sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             while True:
                 world.check()

@@ -53,7 +53,7 @@ def create_bucket(endpoint: str, name: str) -> None:
         endpoint: URL of the server.
         name: Name of the bucket.
     """
-    import boto3  # noqa: PLC0415 - half a second, and nothing else here needs it
+    import boto3
 
     client = boto3.client(
         "s3",

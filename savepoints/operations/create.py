@@ -7,6 +7,7 @@ row: a savepoint exists if and only if its row does.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from savepoints.model import (
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.outputs import align
 from savepoints.outputs.write import app_id
-from savepoints.store import manifest, native
+from savepoints.store import canonical, manifest, native
 from savepoints.store.manifest import Manifest, StoredFile
 from savepoints.store.root import Store
 
@@ -61,7 +62,7 @@ class CreatePlan(Plan):
         description: For people.
         parent: The savepoint before it, None for the first.
         application: Reference of the application, if known.
-        code_version: Version of its code, if known.
+        code_version: Version of its code, from `SAVEPOINTS_CODE_VERSION`.
     """
 
     savepoint_id: str
@@ -153,7 +154,7 @@ def plan(
         generation=generation.generation if generation else None,
         batch_id=batch_id,
         newest_batch=files.cut.batch_id,
-        forms=tuple(form for form in ("native", "canonical") if form in forms),  # type: ignore[misc]
+        forms=tuple(form for form in ("native", "canonical") if form in forms),
         outputs={**(configured.outputs if configured else {}), **(outputs or {})},
         files=len(files.all),
         files_bytes=sum(info.size for info in files.all),
@@ -161,6 +162,7 @@ def plan(
         description=description,
         parent=known[0].id if known else None,
         application=app or (configured.app if configured else None),
+        code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
     )
 
 
@@ -222,16 +224,16 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
         attempts=attempts,
     )
     contents: dict[int, Contents] = {}
-    canonical: tuple[StoredFile, ...] = ()
+    rows: tuple[StoredFile, ...] = ()
     spark_version = None
     if "canonical" in plan.forms and files.operators:
         progress("writing the state rows (starts Spark if it does not run yet)")
         begun = time.monotonic()
-        contents, canonical, spark_version = _export(plan, store, settings, files, stored)
+        contents, rows, spark_version = _export(plan, store, settings, files, stored)
         cost = replace(
             cost,
             export_seconds=time.monotonic() - begun,
-            export_bytes=sum(file.size for file in canonical),
+            export_bytes=sum(file.size for file in rows),
         )
         faults.reach("create.exported")
     if "native" not in plan.forms:
@@ -262,11 +264,12 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             spark_version=spark_version,
             application=plan.application,
             code_version=plan.code_version,
+            settings=files.conf,
             tags=plan.tags,
             description=plan.description,
         ),
         stored,
-        canonical,
+        rows,
     )
 
 
@@ -358,8 +361,8 @@ def _export(
     from savepoints.state import raw
 
     spark = session(settings, f"savepoints create {plan.query}")
-    own = store.root / manifest.directory(plan.savepoint_id)
-    scratch, table = own / "mounted", own / "state"
+    scratch = store.root / manifest.directory(plan.savepoint_id) / "mounted"
+    table = canonical.table(store.root, plan.savepoint_id)
     for leftover in (scratch, table):
         leftover.delete(info.path for info in leftover.list())
     native.mount(store.root, stored, scratch)
@@ -368,16 +371,7 @@ def _export(
         contents = raw.export(spark, scratch.uri, files.cut.batch_id, files.operators, table.uri)
     finally:
         scratch.delete(info.path for info in scratch.list())
-    written = in_parallel(
-        lambda info: StoredFile(
-            info.path,
-            f"{manifest.directory(plan.savepoint_id)}/state/{info.path}",
-            info.size,
-            table.sha256(info.path),
-        ),
-        [info for info in table.list() if not info.path.rpartition("/")[2].startswith(".")],
-    )
-    return contents, tuple(written), spark.version
+    return contents, canonical.stored_files(store.root, plan.savepoint_id), spark.version
 
 
 def _known_hashes(plan: CreatePlan, store: Store) -> dict[str, str]:

@@ -17,7 +17,7 @@ from savepoints.errors import NotAlignedError, TargetExistsError, UsageError, Ve
 from savepoints.io import Location
 from savepoints.model import Form, Savepoint
 from savepoints.operations.plan import Plan, Progress, Step, silent
-from savepoints.store import manifest, native
+from savepoints.store import canonical, manifest, native
 from savepoints.store.manifest import Manifest
 from savepoints.store.root import Store
 
@@ -211,7 +211,7 @@ def _write_rows(
     from savepoints.state import rewrite
 
     spark = session(settings, f"savepoints restore {savepoint.query}")
-    table = store.root / manifest.directory(savepoint.id) / "state"
+    table = canonical.table(store.root, savepoint.id)
     rewrite.write_state(spark, target.uri, plan.batch_id, table.uri, plan.partitions or 1)
 
 

@@ -19,7 +19,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Form, OutputVersion, Savepoint, new_id, utc_now
+from savepoints.model import Form, OutputVersion, Savepoint, new_id, rfc3339, utc_now
 from savepoints.operations import create, restore
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.outputs import rewind
@@ -294,7 +294,7 @@ def _open_journal(plan: RollbackPlan, store: Store) -> Journal:
             plan.query,
             plan.to_json(),
             command,
-            begun_at=utc_now().isoformat(),
+            begun_at=rfc3339(utc_now()),
         )
         return Journal.begin(store.root, operation)
     if unfinished.id != plan.operation_id:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from savepoints import app as apps
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.io import Location
 from savepoints.model import Form, Generation, Savepoint
 from savepoints.operations import create
 from savepoints.operations.plan import Progress, silent
@@ -87,7 +88,7 @@ def run(
             bound,
             settings,
             generation=generation.generation,
-            checkpoint=create.Location.of(generation.checkpoint),
+            checkpoint=Location.of(generation.checkpoint),
         )
         with stopped_by_signals(runner):
             progress(f"running {bound.app}, generation {generation.generation}")

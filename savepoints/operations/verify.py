@@ -13,11 +13,11 @@ from typing import Literal
 
 from savepoints.config import Settings
 from savepoints.errors import SavepointsError, VerificationError
-from savepoints.io import Location, in_parallel, storage_options
+from savepoints.io import in_parallel
 from savepoints.model import Savepoint
 from savepoints.operations.plan import Progress, silent
 from savepoints.outputs import rewind
-from savepoints.store import manifest
+from savepoints.store import canonical, manifest
 from savepoints.store.manifest import Manifest, StoredFile
 from savepoints.store.root import Store
 
@@ -164,18 +164,7 @@ def _compare_with_catalog(savepoint: Savepoint, stored: Manifest) -> list[Findin
 
 def _compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding]]:
     """Compare the row counts in the canonical table's log with those of the savepoint; no JVM."""
-    from deltalake import DeltaTable
-
-    location = _canonical(store, savepoint)
-    table = DeltaTable(str(location), storage_options=storage_options(location.uri))
-    actions = table.get_add_actions(flatten=True)
-    counts: dict[int, int] = {}
-    for operator_id, rows in zip(
-        actions.column("partition.operator_id").to_pylist(),
-        actions.column("num_records").to_pylist(),
-        strict=True,
-    ):
-        counts[int(operator_id)] = counts.get(int(operator_id), 0) + int(rows)
+    counts = canonical.row_counts(store.root, savepoint.id)
     findings = [
         Finding(
             "broken",
@@ -194,8 +183,8 @@ def _compare_contents(store: Store, savepoint: Savepoint, settings: Settings) ->
 
     spark = session(settings, f"savepoints verify {savepoint.id}")
     try:
-        found = raw.contents(spark, _canonical(store, savepoint).uri)
-    except Exception as error:  # Spark's errors have no common root; any of them is a finding.
+        found = raw.contents(spark, canonical.table(store.root, savepoint.id).uri)
+    except Exception as error:  # noqa: BLE001  (Spark's errors have no common root)
         return [Finding("broken", "state/", f"Spark cannot read it: {str(error)[:300]}")]
     empty = raw.Contents(0, 0, "0" * 32)
     return [
@@ -223,7 +212,3 @@ def _look_at_outputs(savepoint: Savepoint) -> list[Finding]:
             problem = f"version {output.version} lacks {len(gone)} files, such as {gone[0]}"
             findings.append(Finding("warning", f"output {output.name}", problem))
     return findings
-
-
-def _canonical(store: Store, savepoint: Savepoint) -> Location:
-    return store.root / manifest.directory(savepoint.id) / "state"

@@ -1,7 +1,8 @@
 """Kafka: whether the records that a savepoint continues with are still there.
 
 Offsets in a savepoint are next-to-read positions. Kafka's retention may have removed the record at
-such a position; then a restored query would lose what lies between, so it is refused, never clamped.
+such a position; then a restored query would lose what lies between, so it is refused, never
+clamped.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Contents:
         rows: Their number.
         state_bytes: Bytes of all keys and values.
         content_hash: Independent of row order and of the number of partitions, in hex: two sums,
-            modulo 2**64, of two differently seeded xxHash64 over (store, column family, key, value).
+            modulo 2**64, of differently seeded xxHash64 over (store, column family, key, value).
     """
 
     rows: int
@@ -101,7 +101,7 @@ def read_store(
         F.monotonically_increasing_id().alias("ord"),
         F.col("key_bytes"),
         F.col("value_bytes"),
-        _key_column(raw, fields).alias("key"),
+        _key_column(fields).alias("key"),
     )
 
 
@@ -110,8 +110,8 @@ def export(
 ) -> dict[int, Contents]:
     """Write all state of a checkpoint as one Delta table, in one commit.
 
-    The table is partitioned by `operator_id` and `store_name`. Its `key` has one field per operator,
-    `op0`, `op1`, …, since their keys have different types: `key.op0.customer_id`.
+    The table is partitioned by `operator_id` and `store_name`. Its `key` has one field per
+    operator, `op0`, `op1`, …, since their keys have different types: `key.op0.customer_id`.
 
     Returns:
         What was written, by operator id.
@@ -177,7 +177,7 @@ def _contents(sums: dict[str, Any]) -> Contents:
     )
 
 
-def _key_column(raw: DataFrame, fields: list[str]) -> Column:
+def _key_column(fields: list[str]) -> Column:
     """Return the decoded partition key, with field names that Delta accepts."""
     from pyspark.sql import functions as F
 

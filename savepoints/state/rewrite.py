@@ -9,13 +9,16 @@ Source: `org.apache.spark.sql.execution.streaming.state.StateRewriter` of Spark 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# py4j's stand-ins for Java objects have no types.
+JavaObject: TypeAlias = Any
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,11 +52,14 @@ def write_state(
     own.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
     own.conf.set("spark.sql.shuffle.partitions", str(partitions))
     context = own.sparkContext
-    jvm: Any = context._jvm
+    jvm: JavaObject = context._jvm
     _probe(own, jvm)
-    ensure_callback_server_started(context._gateway)
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     function = _Replacement(own, own.read.format("delta").load(table.hadoop), partitions)
     java_session = own._jsparkSession
+    # Makes the coordinator to which state stores report their commits; a session in which no
+    # streaming query has run yet has none.
+    java_session.streams()
     some, none = jvm.scala.Some, getattr(getattr(jvm.scala, "None$"), "MODULE$")
     rewriter = jvm.org.apache.spark.sql.execution.streaming.state.StateRewriter(
         java_session,
@@ -69,20 +75,20 @@ def write_state(
         rewriter.run()
     except Py4JJavaError as error:
         # A Python exception inside the function reaches us only as a generic Java one.
-        cause = function.failure or error.java_exception
+        cause = function.failure or _root_cause(error.java_exception)
         raise SavepointsError(
             f"Spark could not write the state of {checkpoint}: {cause}",
             hint="run the command again, or restore the native form with --format native",
         ) from error
 
 
-def _probe(spark: SparkSession, jvm: Any) -> None:
+def _probe(spark: SparkSession, jvm: JavaObject) -> None:
     """Check that the private API has the shape this module was written for."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
         constructors = loader.loadClass(_REWRITER).getConstructors()
         arities = sorted(one.getParameterCount() for one in constructors)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (whatever py4j raises: it is not there)
         arities = [str(error)[:80]]
     if _REWRITER_ARGUMENTS not in arities:
         raise IncompatibleError(
@@ -91,6 +97,13 @@ def _probe(spark: SparkSession, jvm: Any) -> None:
             hint="restore the native form instead: --format native",
             spark_version=spark.version,
         )
+
+
+def _root_cause(exception: JavaObject) -> str:
+    """Return what is at the bottom of a Java exception, which is what went wrong."""
+    while exception.getCause() is not None:
+        exception = exception.getCause()
+    return str(exception.toString())
 
 
 class _Replacement:
@@ -102,7 +115,7 @@ class _Replacement:
         self._partitions = partitions
         self.failure: Exception | None = None
 
-    def apply(self, java_frame: Any) -> Any:
+    def apply(self, java_frame: JavaObject) -> JavaObject:
         """Return the rows of the store that Spark wants to write now."""
         try:
             return self._rows(java_frame)._jdf
@@ -111,7 +124,7 @@ class _Replacement:
             self.failure = error
             raise
 
-    def _rows(self, java_frame: Any) -> DataFrame:
+    def _rows(self, java_frame: JavaObject) -> DataFrame:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 

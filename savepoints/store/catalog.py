@@ -123,7 +123,8 @@ def _not_found(name: str, query: str | None, among: int) -> SavepointNotFoundErr
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
-    moment, text = pa.timestamp("us", tz="UTC"), pa.string()
+    moment: pa.DataType = pa.timestamp("us", tz="UTC")
+    text: pa.DataType = pa.string()
     return pa.schema(
         [
             ("id", text),

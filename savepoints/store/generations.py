@@ -100,7 +100,8 @@ class Generations:
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
-    moment, text = pa.timestamp("us", tz="UTC"), pa.string()
+    moment: pa.DataType = pa.timestamp("us", tz="UTC")
+    text: pa.DataType = pa.string()
     return pa.schema(
         [
             ("query", text),

@@ -227,7 +227,7 @@ def _this_process() -> Holder:
     machine = socket.gethostname()
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        machine += f"/{boot}/{os.readlink('/proc/self/ns/pid')}"
+        machine += f"/{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         pass  # Not Linux: the host's name, and no start time, so nothing is taken early.
     return Holder(machine, os.getpid(), _process_start(os.getpid()))

@@ -7,10 +7,12 @@ again without the catalog.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
-from savepoints.errors import VerificationError
+from savepoints.errors import UsageError, VerificationError
 from savepoints.model import Savepoint, to_json
 
 SCHEMA_VERSION = 1
@@ -54,9 +56,9 @@ class Manifest:
         return self.native + self.canonical
 
     def to_bytes(self) -> bytes:
-        """Write the manifest as JSON, one key order, so that equal manifests are equal bytes."""
+        """Write the manifest as JSON with a checksum of itself; equal manifests are equal bytes."""
         data = {"schema_version": SCHEMA_VERSION, **to_json(self)}
-        return json.dumps(data, indent=1, sort_keys=True).encode()
+        return json.dumps({**data, "sha256": _checksum(data)}, indent=1, sort_keys=True).encode()
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Manifest:
@@ -67,6 +69,9 @@ class Manifest:
         """
         try:
             content = json.loads(data)
+            recorded = content.pop("sha256")
+            if recorded != _checksum(content):
+                raise ValueError("its SHA-256 is not the recorded one")
             if content["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema_version {content['schema_version']!r}")
             return cls(
@@ -74,12 +79,16 @@ class Manifest:
                 tuple(StoredFile(**one) for one in content["native"]),
                 tuple(StoredFile(**one) for one in content["canonical"]),
             )
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
             raise VerificationError(
                 f"{path} is damaged or of a newer version: {error!r}",
                 hint="restore another savepoint: savepoints list",
                 file=path,
             ) from None
+
+
+def _checksum(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def directory(savepoint_id: str) -> str:

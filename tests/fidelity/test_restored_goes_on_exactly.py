@@ -21,7 +21,7 @@ from tests.spark_session import PARTITIONS, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -114,17 +114,18 @@ class Job:
         )
 
     def finish(self, query: StreamingQuery) -> float:
-        """Let the query process everything that is there, stop it, return the median batch in ms."""
+        """Let the query process everything there is, stop it, return the median batch in ms."""
         query.processAllAvailable()
         durations = [one["durationMs"]["triggerExecution"] for one in query.recentProgress]
         query.stop()
-        return statistics.median(durations)
+        return float(statistics.median(durations))
 
 
 def produce(bootstrap_servers: str, topic: str, seed: int) -> None:
     """Write random events, one in ten of them late, to a topic with two partitions."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result()

@@ -1,0 +1,183 @@
+"""What the commands print, as text for people and as JSON for scripts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from savepoints.checkpoint.layout import read_cut
+from savepoints.cli.main import _SECTIONS
+from savepoints.io import Location
+from savepoints.model import Savepoint
+from savepoints.store.root import Store
+from tests.samples import contents, savepoint, take, unpack
+
+# From conftest.py: the function that calls the command line.
+Call = Any
+COMMANDS = [name for names in _SECTIONS.values() for name in names]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, call: Call) -> None:
+    called = call(command, "--help")
+
+    assert called.code == 0
+    assert "Example" in called.out
+    assert f"savepoints {command}" in called.out.partition("Example")[2]
+
+
+def test_help_groups_the_commands_and_names_the_exit_codes(call: Call) -> None:
+    called = call("--help")
+
+    assert called.code == 0
+    for word in (*_SECTIONS, *COMMANDS, "Exit codes", "13 not aligned"):
+        assert word in called.out
+
+
+def test_create_restore_and_verify_from_end_to_end(
+    call: Call, place: Location, store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", place / "checkpoint")
+    at = ("--store", str(store.root), "-o", "json")
+
+    created = call(
+        "create", "--checkpoint", str(checkpoint), "--name", "totals", "--format", "native",
+        "--tag", "before", "--description", "the first", *at,
+    )  # fmt: skip
+    verified = call("verify", "before", "--checksums", *at)
+    restored = call("restore", "before", "--to", str(place / "target"), "--yes", *at)
+
+    assert (created.code, verified.code, restored.code) == (0, 0, 0)
+    taken = Savepoint.from_json(created.document["savepoint"])
+    assert store.catalog.all() == [taken]
+    assert (taken.tags, taken.description) == (("before",), "the first")
+    assert verified.document["report"]["grade"] == "ok"
+    assert restored.document["restored"]["batch_id"] == 3
+    assert read_cut(place / "target").cut.batch_id == 3
+
+
+def test_create_in_words_says_what_it_cost(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    checkpoint = str(unpack("rocksdb", on_local / "checkpoint"))
+    command = ("create", "--checkpoint", checkpoint, "--name", "totals", "--format", "native")
+
+    called = call(*command, "--store", str(local_store.root))
+
+    assert called.code == 0
+    assert local_store.catalog.all()[0].id in called.out
+    assert "14 files" in called.out
+    assert "1. copy 14 files of batch 3" in called.err
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_dry_run_shows_the_plan_and_writes_nothing(
+    output: str, call: Call, on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    take(local_store, checkpoint)
+    before = contents(on_local)
+    for verb, command in {
+        "create": ["create", "--checkpoint", str(checkpoint), "--format", "native"],
+        "restore": ["restore", "latest", "--to", str(on_local / "target")],
+    }.items():
+        called = call(*command, "--dry-run", "--store", str(local_store.root), "-o", output)
+
+        assert called.code == 0
+        if output == "json":
+            assert called.document["dry_run"] is True
+            assert called.document["plan"]["verb"] == verb
+            assert called.document["plan"]["steps"]
+        else:
+            assert called.out == ""
+            assert "nothing was done" in called.err
+    assert contents(on_local) == before
+
+
+def test_list_shows_the_newest_first(call: Call, local_store: Store) -> None:
+    for number in (2, 1, 3):
+        local_store.catalog.add(savepoint(number, query=f"q{number % 2}", tags=("t",)))
+    at = ("--store", str(local_store.root))
+
+    text, json = call("list", *at), call("list", *at, "-o", "json")
+    one = call("list", *at, "--query", "q1", "-o", "json")
+
+    found = [Savepoint.from_json(item) for item in json.document["savepoints"]]
+    assert found == local_store.catalog.all()
+    assert [item.cut.batch_id for item in found] == [3, 2, 1]
+    assert [item["query"] for item in one.document["savepoints"]] == ["q1", "q1"]
+    positions = [text.out.index(item.id) for item in found]
+    assert positions == sorted(positions)
+    assert "[t]" in text.out
+
+
+def test_list_of_an_empty_store_is_no_error(call: Call, store: Store) -> None:
+    at = ("--store", str(store.root))
+
+    assert "no savepoints" in call("list", *at).out
+    assert call("list", *at, "-o", "json").document == {"schema_version": 1, "savepoints": []}
+
+
+def test_show_has_offsets_operators_and_what_was_written_by_a_person(
+    call: Call, local_store: Store
+) -> None:
+    local_store.catalog.add(savepoint(1, tags=("before",), offsets=(None, '{"t":{"0":7}}')))
+
+    called = call("show", "before", "--store", str(local_store.root))
+
+    assert called.code == 0
+    for text in ("stateStoreSave", "not begun", "before", "10:59:00Z"):
+        assert text in called.out
+
+
+def test_markup_in_what_people_write_is_shown_as_it_is(call: Call, local_store: Store) -> None:
+    import dataclasses
+
+    strange = "[red]not markup[/red] \N{SNOWMAN}"
+    local_store.catalog.add(dataclasses.replace(savepoint(1), description=strange))
+    at = ("--store", str(local_store.root))
+
+    assert "[red]not markup[/red]" in call("show", "latest", *at).out
+    assert call("show", "latest", *at, "-o", "json").document["savepoint"]["description"] == strange
+
+
+def test_version_names_what_it_works_with(call: Call) -> None:
+    called = call("version", "-o", "json")
+
+    assert called.code == 0
+    assert {"savepoints", "pyspark", "deltalake"} <= called.document["versions"].keys()
+
+
+COUNTED = """
+import sys, time
+begun = time.monotonic()
+from savepoints.cli.main import _run
+from savepoints.cli.output import Output
+code = _run(Output(), sys.argv[1:])
+heavy = [name for name in ("pyspark", "py4j", "confluent_kafka") if name in sys.modules]
+print(code, time.monotonic() - begun, *heavy, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "latest"], ["version"], ["--help"]])
+def test_looking_needs_no_spark_and_answers_at_once(command: list[str], local_store: Store) -> None:
+    local_store.catalog.add(savepoint(1))
+    environment = {**os.environ, "SAVEPOINTS_STORE": str(local_store.root)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, *command],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    code, seconds, *heavy = done.stderr.split()
+    assert (code, heavy) == ("0", [])
+    assert float(seconds) < 2.0

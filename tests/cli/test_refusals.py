@@ -1,0 +1,374 @@
+"""What the command line refuses: exit code, message, hint, JSON; and nothing is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from savepoints.io import Location
+from savepoints.store.manifest import manifest_path
+from savepoints.store.root import Store
+from tests.samples import contents, savepoint, take, unpack
+
+# From conftest.py: the function that calls the command line.
+Call = Any
+
+
+def refused(call: Call, store: Store, *arguments: str) -> Any:
+    """Call the command line twice, as text and as JSON, and see that nothing was written."""
+    command = [*arguments, "--store", str(store.root)]
+    before = contents(store.root)
+
+    text, json = call(*command), call(*command, "-o", "json")
+
+    assert contents(store.root) == before
+    assert text.out == json.out == ""
+    error = json.error
+    assert json.err.count("\n") == 1
+    assert (error["schema_version"], error["code"]) == (1, json.code)
+    assert text.code == json.code
+    plain = " ".join(text.err.split())
+    assert f"error: {' '.join(error['message'].split())}" in plain
+    assert error["hint"]
+    assert f"hint: {' '.join(error['hint'].split())}" in plain
+    return error
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["show"], ["verify", "--checksums"], ["restore", "--to", "/tmp/none"], ["rollback"]],
+)
+def test_an_unknown_savepoint_is_not_found(
+    verb: list[str], call: Call, on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+
+    error = refused(call, local_store, *verb, "sp-nothing")
+
+    assert (error["code"], error["name"]) == (10, "SavepointNotFoundError")
+    assert "sp-nothing" in error["message"]
+    assert error["savepoint"] == "sp-nothing"
+
+
+def test_an_ambiguous_prefix_lists_the_candidates(call: Call, local_store: Store) -> None:
+    for number in range(3):
+        local_store.catalog.add(savepoint(number))
+
+    error = refused(call, local_store, "show", "sp-2026")
+
+    assert (error["code"], error["name"]) == (10, "AmbiguousNameError")
+    assert len(error["candidates"]) == 3
+    assert all(candidate in error["message"] for candidate in error["candidates"])
+
+
+def test_latest_of_several_queries_asks_which(call: Call, local_store: Store) -> None:
+    for number, query in enumerate(("orders", "clicks")):
+        local_store.catalog.add(savepoint(number, query=query))
+
+    error = refused(call, local_store, "show", "latest")
+
+    assert (error["code"], error["candidates"]) == (10, ["clicks", "orders"])
+    assert "--query clicks" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "code"),
+    [
+        ("s3://", 2),
+        ("s3:///path", 2),
+        ("s3://bucket/a/../b", 2),
+        ("gs://bucket/path", 16),
+        ("hdfs://host/path", 16),
+        ("S3://bucket", 16),
+        ("/does/not/exist", 10),
+        pytest.param(
+            "s3:/bucket/path",
+            2,
+            marks=pytest.mark.xfail(strict=True, reason="is taken for a local path: exit code 10"),
+        ),
+        pytest.param(
+            "hdfs:/path",
+            16,
+            marks=pytest.mark.xfail(strict=True, reason="is taken for a local path: exit code 10"),
+        ),
+    ],
+)
+def test_a_wrong_store_is_refused(uri: str, code: int, call: Call) -> None:
+    called = call("list", "--store", uri, "-o", "json")
+
+    assert (called.code, called.error["code"]) == (code, code)
+    assert called.error["hint"]
+    assert called.out == ""
+
+
+@pytest.mark.parametrize("verb", ["create", "restore"])
+def test_a_wrong_uri_of_a_checkpoint_is_refused(
+    verb: str, call: Call, on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    arguments = {
+        "create": ["create", "--format", "native", "--checkpoint"],
+        "restore": ["restore", "latest", "--yes", "--to"],
+    }[verb]
+
+    assert refused(call, local_store, *arguments, "wasb://container/path")["code"] == 16
+    assert refused(call, local_store, *arguments, "s3://")["code"] == 2
+
+
+def test_a_missing_bucket_is_not_found(call: Call, s3_environment: None) -> None:
+    called = call("list", "--store", "s3://there-is-no-such-bucket/x", "-o", "json")
+
+    assert (called.code, called.error["name"]) == (10, "StoreNotFoundError")
+    assert "there-is-no-such-bucket" in called.error["message"]
+
+
+def test_a_checkpoint_in_a_missing_bucket_is_not_found(
+    call: Call, local_store: Store, s3_environment: None
+) -> None:
+    error = refused(
+        call, local_store, "create", "--format", "native", "--checkpoint", "s3://no-such-one/c"
+    )
+
+    assert (error["code"], error["name"]) == (10, "StoreNotFoundError")
+
+
+def test_without_credentials_the_store_is_refused(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "HOME": str(tmp_path),
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    command = [sys.executable, "-c", "from savepoints.cli.main import main; main()"]
+
+    done = subprocess.run(
+        [*command, "list", "--store", "s3://bucket/x", "-o", "json"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert '"name": "CredentialsError"' in done.stderr
+    assert "AWS_PROFILE" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sample", "code", "name", "says"),
+    [
+        ("uncommitted", 10, "NoCommittedBatchError", "no committed batch"),
+        ("hdfs", 16, "UnsupportedProviderError", "HDFSBackedStateStoreProvider"),
+        ("join", 16, "IncompatibleError", "symmetricHashJoin"),
+        ("format_2", 16, "IncompatibleError", "v2"),
+        ("offset_log_2", 16, "IncompatibleError", "v2"),
+        (None, 10, "CheckpointNotFoundError", "no Spark checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_saved_is_refused(
+    sample: str | None, code: int, name: str, says: str, call: Call, on_local: Location,
+    local_store: Store,
+) -> None:  # fmt: skip
+    checkpoint = on_local / "checkpoint"
+    if sample:
+        unpack(sample, checkpoint)
+
+    error = refused(
+        call, local_store, "create", "--checkpoint", str(checkpoint), "--format", "native"
+    )
+
+    assert (error["code"], error["name"]) == (code, name)
+    assert says in error["message"]
+    if sample == "hdfs":
+        assert "spark.sql.streaming.stateStore.providerClass" in error["hint"]
+
+
+def test_a_batch_that_is_not_kept_is_refused(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    checkpoint = str(unpack("rocksdb", on_local / "checkpoint"))
+
+    error = refused(
+        call, local_store, "create", "--checkpoint", checkpoint, "--format", "native",
+        "--at-batch", "9",
+    )  # fmt: skip
+
+    assert (error["code"], error["first"], error["last"]) == (10, 0, 3)
+
+
+def test_no_store_is_a_usage_error(call: Call) -> None:
+    called = call("list", "-o", "json")
+
+    assert (called.code, called.error["name"]) == (2, "UsageError")
+    assert "--store" in called.error["hint"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list", "--colour"],
+        ["nonsense"],
+        ["show"],
+        ["restore", "latest"],
+        ["create", "--format", "xml"],
+        ["list", "-o", "yaml"],
+        ["create", "--checkpoint", "/tmp", "--table", "no-equals-sign"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2_with_a_hint(
+    arguments: list[str], call: Call, local_store: Store
+) -> None:
+    called = call(*arguments, "--store", str(local_store.root))
+
+    assert called.code == 2
+    assert called.out == ""
+    assert "error:" in called.err
+    assert "hint:" in called.err
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["-o", "json"],
+        *(
+            pytest.param(
+                form,
+                marks=pytest.mark.xfail(
+                    strict=True, reason="only '-o json' is recognised in usage errors"
+                ),
+            )
+            for form in (["--output", "json"], ["--output=json"], ["-ojson"])
+        ),
+    ],
+)
+def test_wrong_usage_is_json_where_asked_for(form: list[str], call: Call) -> None:
+    called = call("list", "--colour", *form)
+
+    assert called.code == 2
+    assert called.error["code"] == 2
+    assert "--help" in called.error["hint"]
+
+
+@pytest.mark.xfail(strict=True, reason="logging.basicConfig's ValueError: exit code 1")
+def test_an_unknown_log_level_is_a_usage_error(call: Call, local_store: Store) -> None:
+    called = call("list", "--log-level", "LOUD", "--store", str(local_store.root))
+
+    assert called.code == 2
+
+
+@pytest.mark.parametrize("name", ["latest~x", "latest~-1", "latest~99", "latest~~1"])
+def test_a_wrong_count_after_latest_is_not_found(name: str, call: Call, local_store: Store) -> None:
+    local_store.catalog.add(savepoint(1))
+
+    assert refused(call, local_store, "show", name)["code"] == 10
+
+
+@pytest.mark.xfail(strict=True, reason="str.isdigit knows more digits than int: exit code 1")
+def test_a_count_that_int_cannot_read_is_not_found(call: Call, local_store: Store) -> None:
+    local_store.catalog.add(savepoint(1))
+
+    assert refused(call, local_store, "show", "latest~\N{SUPERSCRIPT TWO}")["code"] == 10
+
+
+def test_a_naive_time_is_a_usage_error_that_shows_how(call: Call, local_store: Store) -> None:
+    local_store.catalog.add(savepoint(1))
+
+    error = refused(call, local_store, "show", "@2026-11-20T10:00:00")
+
+    assert error["code"] == 2
+    assert "2026-11-20T10:00:00Z" in error["hint"]
+
+
+@pytest.mark.parametrize("more", [[], ["--no-input"]])
+def test_a_mutation_that_nobody_can_be_asked_about_needs_yes(
+    more: list[str], call: Call, on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    target = on_local / "target"
+
+    called = call("restore", "latest", "--to", str(target), "--store", str(local_store.root), *more)
+
+    assert called.code == 2
+    assert "--yes" in called.err
+    assert "copy 14 files" in called.err  # the plan is shown before it asks
+    assert target.list() == []
+
+
+def test_an_existing_target_is_refused_and_left_alone(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    target = on_local / "target"
+    target.put("precious", b"data")
+    before = contents(local_store.root)
+
+    called = call(
+        "restore", "latest", "--to", str(target), "--yes", "--store", str(local_store.root),
+        "-o", "json", "--progress", "none",
+    )  # fmt: skip
+
+    assert (called.code, called.error["name"]) == (15, "TargetExistsError")
+    assert called.error["target"] == str(target)
+    assert contents(target) == {"precious": b"data"}
+    assert contents(local_store.root) == before
+
+
+@pytest.mark.parametrize("damage", ["flipped", "deleted", "manifest"])
+def test_verify_of_a_damaged_savepoint_is_exit_code_13(
+    damage: str, call: Call, on_local: Location, local_store: Store
+) -> None:
+    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    file = local_store.manifest(taken.id).files[-1]
+    path = manifest_path(taken.id) if damage == "manifest" else file.stored_at
+    local_store.root.delete([path])
+    if damage == "flipped":
+        local_store.root.put(path, b"x" * file.size)
+    command = ("verify", "latest", "--checksums", "--store", str(local_store.root))
+
+    text, json = call(*command), call(*command, "-o", "json")
+
+    assert text.code == json.code == 13
+    assert path in text.out
+    assert json.document["report"]["grade"] == "broken"
+    assert [one["what"] for one in json.document["report"]["findings"]] == [path]
+
+
+def test_restore_of_a_savepoint_that_lacks_a_file_is_exit_code_13(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    path = local_store.manifest(taken.id).files[-1].stored_at
+    local_store.root.delete([path])
+
+    error = refused(call, local_store, "restore", "latest", "--to", str(on_local / "t"), "--yes")
+
+    assert (error["code"], error["files"]) == (13, [path])
+    assert (on_local / "t").list() == []
+
+
+def test_an_unknown_setting_is_refused_with_a_suggestion(
+    call: Call, tmp_path: Path, local_store: Store
+) -> None:
+    (tmp_path / "savepoints.toml").write_text('[kafka]\nbootstrap_server = "x"\n')
+
+    error = refused(call, local_store, "list")
+
+    assert error["code"] == 2
+    assert "kafka.bootstrap_server" in error["message"]
+    assert error["hint"] == "did you mean bootstrap_servers?"
+
+
+def test_an_unknown_profile_is_refused(call: Call, tmp_path: Path, local_store: Store) -> None:
+    (tmp_path / "savepoints.toml").write_text("[profiles.test]\n[profiles.prod]\n")
+
+    error = refused(call, local_store, "list", "--profile", "live")
+
+    assert error["code"] == 2
+    assert "prod, test" in error["hint"]

@@ -1,0 +1,127 @@
+"""A shop with its own bucket, topic and store in the local world, for whole stories."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import savepoints
+from savepoints.config import QuerySettings, Settings
+from savepoints.local import LocalWorld
+from savepoints.model import Form
+from savepoints.runner import Ran
+from savepoints.store.root import Store
+from spark_jobs.orders.cdnow import orders_between, read_orders
+from spark_jobs.orders.comparison import Comparison, compare
+from spark_jobs.orders.producer import produce
+from tests import spark_session
+
+RIGHT = "spark_jobs.order_totals:app"
+BUGGY = "spark_jobs.order_totals_buggy:app"
+QUERY = "order_totals"
+
+
+@dataclass(frozen=True)
+class Shop:
+    """One shop: what it is bound to, and the verbs as functions and as commands."""
+
+    directory: Path
+    bucket: str
+    topic: str
+    bootstrap_servers: str
+    settings: Settings
+
+    @classmethod
+    def open(cls, world: LocalWorld, directory: Path, *, max_offsets: int = 20_000) -> Shop:
+        """Make the bucket and the settings file."""
+        name = f"shop-{uuid.uuid4().hex[:10]}"
+        world.create_bucket(name)
+        bound = QuerySettings(
+            app=RIGHT,
+            checkpoints=f"s3://{name}/checkpoints",
+            outputs={"totals": f"s3://{name}/totals"},
+            topics={"orders": name},
+            max_offsets_per_trigger=max_offsets,
+        )
+        settings = spark_session.settings(
+            store=f"s3://{name}/store",
+            kafka={"bootstrap_servers": world.bootstrap_servers},
+            queries={QUERY: bound},
+        )
+        conf = "".join(f'"{k}" = "{v}"\n' for k, v in settings.spark.conf.items())
+        (directory / "savepoints.toml").write_text(
+            f'store = "{settings.store}"\n'
+            f'[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
+            f'[queries.{QUERY}]\napp = "{RIGHT}"\ncheckpoints = "{bound.checkpoints}"\n'
+            f"max_offsets_per_trigger = {max_offsets}\n"
+            f'[queries.{QUERY}.outputs]\ntotals = "{bound.outputs["totals"]}"\n'
+            f'[queries.{QUERY}.topics]\norders = "{name}"\n'
+        )
+        return cls(directory, name, name, world.bootstrap_servers, settings)
+
+    @property
+    def table(self) -> str:
+        """URI of the output."""
+        return f"s3://{self.bucket}/totals"
+
+    @property
+    def store(self) -> Store:
+        """The savepoint store."""
+        return Store.open(self.settings.store)
+
+    def sell(self, begin: date, end: date) -> int:
+        """Produce the real orders of some days; returns how many."""
+        orders = orders_between(read_orders(), from_date=begin, until_date=end)
+        produce(orders, bootstrap_servers=self.bootstrap_servers, topic=self.topic)
+        return len(orders)
+
+    def run(
+        self, app: str = RIGHT, *, forms: Sequence[Form] = ("native",), save: bool = True
+    ) -> Ran:
+        """Run the query in this process until it has caught up."""
+        ran, _ = savepoints.run(
+            self.store,
+            QUERY,
+            settings=self.settings,
+            app=app,
+            until_latest=True,
+            forms=forms,
+            final_savepoint=save,
+        )
+        return ran
+
+    def compare(self, until: date) -> Comparison:
+        """Compare the output with pandas over the raw file."""
+        return compare(self.table, until)
+
+    def command(self, *arguments: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
+        """Call the command line in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "savepoints", *arguments],
+            cwd=self.directory,
+            env=environment(crash_at),
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        """Call the command line, which must succeed, and return its JSON document."""
+        done = self.command(*arguments, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+def environment(crash_at: str = "") -> dict[str, str]:
+    """Return the environment of a child process: this one's, and maybe a crash point."""
+    here = str(Path(__file__).parents[2])
+    return {**os.environ, "SAVEPOINTS_CRASH_AT": crash_at, "PYTHONPATH": here}

@@ -1,0 +1,31 @@
+"""The demo comes out right, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.shop import environment
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_comes_out_right(tmp_path: Path) -> None:
+    """Exit code 0, every check ok, the commands shown as a user would type them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "savepoints", "demo"],
+        cwd=tmp_path,
+        env={**environment(), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "WRONG" not in done.stdout
+    assert done.stdout.count(" ok") >= 10
+    assert "$ savepoints rollback @" in done.stdout
+    assert not list(tmp_path.glob("savepoints-demo-*")), "nothing is left"

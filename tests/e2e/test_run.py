@@ -1,0 +1,66 @@
+"""The runner as a process: periodic savepoints, signals, one runner a query."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from datetime import date
+
+import pytest
+
+from tests.e2e.shop import QUERY, Shop, environment
+from tests.spark_session import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(shop: Shop) -> None:
+    """Periodic savepoints appear while it runs; a second runner and a rollback are refused."""
+    until = date(1997, 1, 10)
+    shop.sell(date(1997, 1, 1), until)
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "savepoints", "run", QUERY, "--every", "2s", "--format", "native"],
+        cwd=shop.directory,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(
+            lambda: runner.poll() is not None or len(shop.store.catalog.all()) > 1,
+            "periodic savepoints appear",
+        )
+        assert runner.poll() is None, runner.communicate()
+        for refused in (shop.command("run", QUERY), shop.command("rollback", "latest", "--yes")):
+            assert refused.returncode == 12
+            assert f"kill -TERM {runner.pid}" in refused.stderr
+        runner.send_signal(signal.SIGTERM)
+        out, err = runner.communicate(timeout=100)
+    finally:
+        runner.kill()
+    assert runner.returncode == 0, err
+    assert "drained" in out
+    last = shop.store.catalog.all()[0]
+    assert last.id in out
+    assert shop.compare(until).exact
+    assert last.outputs[0].version == 1
+
+
+def test_a_killed_run_goes_on_and_writes_every_batch_once(shop: Shop) -> None:
+    """kill -9 in the middle; the next run takes the dead process's lease at once."""
+    until = date(1997, 1, 20)
+    shop.sell(date(1997, 1, 1), until)
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "savepoints", "run", QUERY],
+        cwd=shop.directory,
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    checkpoint = shop.store.root.of(f"s3://{shop.bucket}/checkpoints/{QUERY}/1")
+    wait_until(lambda: checkpoint.exists("offsets/0"), "the first batch has begun")
+    runner.kill()
+    runner.wait()
+    assert shop.json("run", QUERY, "--until", "latest")["run"]["ended"] == "caught_up"
+    assert shop.compare(until).exact

@@ -1,0 +1,113 @@
+"""What lies in the store: readable by others, movable, with its cost recorded."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pytest
+
+import savepoints
+from savepoints.io import Location
+from savepoints.store.root import Store
+from tests.e2e.shop import Shop
+from tests.spark_session import PARTITIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def saved(spark: SparkSession, shop: Shop) -> savepoints.Savepoint:
+    """Take a savepoint of both forms after a run."""
+    shop.sell(date(1997, 1, 1), date(1997, 1, 6))
+    shop.run(forms=("native", "canonical"))
+    return shop.store.catalog.find("latest")
+
+
+def test_the_canonical_rows_are_plain_delta_for_everybody(
+    spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
+) -> None:
+    """deltalake and Spark SQL read the same rows; their keys are the customers of the output."""
+    from savepoints.outputs.align import open_table
+
+    uri = f"s3://{shop.bucket}/store/savepoints/{saved.id}/state"
+    arrow = open_table(uri).to_pyarrow_table()
+    spark.read.format("delta").load(uri.replace("s3:", "s3a:")).createOrReplaceTempView("state")
+    counted = spark.sql("select count(*), count(distinct key.op0.customer_id) from state").first()
+    customers = set(open_table(shop.table).to_pyarrow_table()["customer_id"].to_pylist())
+    assert counted is not None
+    assert tuple(counted) == (len(customers), len(customers))
+    assert {row["key"]["op0"]["customer_id"] for row in arrow.to_pylist()} == customers
+    assert arrow.num_rows == saved.operators[0].rows
+    assert open_table(uri).version() == 0, "written in one commit"
+
+
+def test_the_rows_lie_where_spark_looks_for_them(
+    spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
+) -> None:
+    """pmod(key_hash, P) is the partition at capture: Spark's own placement."""
+    uri = f"s3a://{shop.bucket}/store/savepoints/{saved.id}/state"
+    rows = spark.read.format("delta").load(uri)
+    assert rows.where(f"pmod(key_hash, {PARTITIONS}) != partition_id").count() == 0
+
+
+def test_a_copied_prefix_restores_with_the_original_gone(
+    spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
+) -> None:
+    """No absolute path in a savepoint: both forms come out of the copy, which verifies."""
+    root = shop.store.root
+    copy = Location.of(f"s3://{shop.bucket}/elsewhere/copied")
+    for info in root.list():
+        copy.copy_from(root, info.path, info.path)
+    root.delete(info.path for info in root.list())
+    moved = Store.open(str(copy))
+    assert savepoints.verify(moved, saved.id, settings=shop.settings).grade == "ok"
+    for form in ("native", "canonical"):
+        target = f"s3://{shop.bucket}/restored-{form}"
+        savepoints.restore(moved, saved.id, target, form=form)
+        again = savepoints.create(moved, checkpoint=target, query=form, settings=shop.settings)
+        assert again.operators == saved.operators
+
+
+def test_costs_are_shown_and_kept(shop: Shop, saved: savepoints.Savepoint) -> None:
+    """Durations and bytes of pin and export are in the catalog, those of a restore are reported."""
+    cost = shop.json("show", saved.id)["savepoint"]["cost"]
+    for name in ("pin_seconds", "checksum_seconds", "export_seconds"):
+        assert cost[name] > 0
+    assert cost["bytes_copied"] > 0
+    assert cost["export_bytes"] > 0
+    target = f"s3://{shop.bucket}/r"
+    restored = shop.json("restore", saved.id, "--to", target, "--yes")["restored"]
+    listed = Location.of(target).list()
+    assert restored["bytes_written"] == sum(i.size for i in listed if not i.path.startswith("_"))
+    assert restored["seconds"] > 0
+
+
+def test_contents_that_differ_are_found_although_every_checksum_fits(
+    spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
+) -> None:
+    """A row changed through Delta, and the manifest made to fit: only the content hash tells."""
+    import dataclasses
+
+    from savepoints.store import manifest
+    from savepoints.store.manifest import StoredFile
+
+    root, table = shop.store.root, f"savepoints/{saved.id}/state"
+    uri = f"s3a://{shop.bucket}/store/{table}"
+    spark.sql(f"update delta.`{uri}` set value_bytes = concat(value_bytes, x'00') where ord = 0")
+    stored = shop.store.manifest(saved.id)
+    files = tuple(
+        StoredFile(
+            info.path.removeprefix(f"{table}/"), info.path, info.size, root.sha256(info.path)
+        )
+        for info in root.list(table)
+    )
+    forged = dataclasses.replace(stored, canonical=files)
+    root.put(manifest.manifest_path(saved.id), forged.to_bytes())
+    report = savepoints.verify(shop.store, saved.id, settings=shop.settings)
+    assert report.grade == "broken"
+    assert [one.what for one in report.findings] == ["operator 0 (stateStoreSave)"]
+    assert savepoints.verify(shop.store, saved.id, depth="checksums").grade == "ok"

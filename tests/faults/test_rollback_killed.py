@@ -1,0 +1,102 @@
+"""A rollback that is killed anywhere goes on when it is run again; no JVM needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from savepoints.io import Location
+from savepoints.operations.verify import verify
+from savepoints.store import journal
+from savepoints.store.root import Store
+from tests import samples
+
+# Every step of `rollback`, and every moment inside the savepoint and the restore that are in it.
+POINTS = (
+    "rollback.begun",
+    "create.pinned",
+    "create.manifest",
+    "create.catalog",
+    "rollback.safety_savepoint",
+    "restore.claimed",
+    "restore.files",
+    "restore.metadata",
+    "rollback.checkpoint_restored",
+    "rollback.output_totals_rewound",
+    "rollback.generation_begun",
+    "rollback.finished",
+)
+BACK_TO, NEWEST = 1, 3
+
+
+def write_output(uri: str, query_id: str) -> None:
+    """Write a table as Delta's streaming sink would: one commit a batch, with its transaction."""
+    for batch in range(NEWEST + 1):
+        write_deltalake(
+            uri,
+            pa.table({"batch": pa.array([batch], pa.int64())}),
+            mode="append",
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(query_id, batch, 0)]
+            ),
+        )
+
+
+def rollback(store: Store, name: str, to: Location, crash_at: str = "") -> int:
+    """Call the command line; returns its exit code."""
+    words = ["rollback", name, "--to", str(to), "--yes", "--store", str(store.root)]
+    done = subprocess.run(
+        [sys.executable, "-m", "savepoints", *words],
+        env={**os.environ, "SAVEPOINTS_CRASH_AT": crash_at},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
+    local_store: Store, on_local: Location, point: str
+) -> None:
+    store, live, target = local_store, on_local / "live", on_local / "next"
+    samples.unpack("rocksdb", live)
+    before = samples.contents(live)
+    table = str(on_local / "totals")
+    write_output(table, samples.query_id("rocksdb"))
+    saved = samples.take(store, live, batch_id=BACK_TO, outputs={"totals": table})
+
+    assert rollback(store, saved.id, target, crash_at=point) == -signal.SIGKILL
+    assert journal.unfinished(store.root, "totals") is not None
+    assert samples.contents(live) == before, "the old checkpoint is never edited"
+    if not target.exists("metadata"):
+        assert store.generations.current("totals").generation == 1
+
+    assert rollback(store, saved.id, target) == 0
+    assert journal.unfinished(store.root, "totals") is None
+    assert samples.contents(live) == before
+    restored = samples.contents(target)
+    del restored["_savepoints_restored_by"]
+    assert restored == {path: before[path] for path in restored}
+    assert set(restored) == {file.path for file in store.manifest(saved.id).native}
+
+    output = DeltaTable(table)
+    assert sorted(output.to_pyarrow_table()["batch"].to_pylist()) == list(range(BACK_TO + 1))
+    assert output.transaction_version(samples.query_id("rocksdb")) == BACK_TO
+    assert [one["operation"] for one in output.history()].count("RESTORE") == 1
+
+    generations = store.generations.all("totals")
+    assert [(g.generation, g.status, g.begun_from) for g in generations] == [
+        (2, "current", saved.id),
+        (1, "ended", None),
+    ]
+    safety = [one for one in store.catalog.all() if one.id != saved.id]
+    assert [one.cut.batch_id for one in safety] == [NEWEST]
+    assert verify(store, safety[0].id, depth="checksums").grade == "ok"

@@ -1,0 +1,292 @@
+"""`create` in the native form, on checkpoints that Spark wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from savepoints.errors import (
+    CheckpointNotFoundError,
+    IncompatibleError,
+    NoCommittedBatchError,
+    QueryNotFoundError,
+    UnsupportedProviderError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import Savepoint
+from savepoints.operations import create
+from savepoints.store.root import Store
+from tests.samples import contents, files_of, take, unpack, write
+
+
+def test_a_savepoint_is_a_copy_of_the_cut(place: Location, store: Store) -> None:
+    checkpoint = unpack("rocksdb", place / "checkpoint")
+
+    taken = take(store, checkpoint, tags=("before",))
+
+    assert store.catalog.all() == [taken]
+    assert (taken.cut.batch_id, taken.cut.offsets) == (3, ('{"logOffset":3}',))
+    assert (taken.query, taken.generation, taken.forms) == ("totals", 1, ("native",))
+    assert (taken.parent, taken.tags, taken.state) == (None, ("before",), "complete")
+    assert [(one.name, one.partitions, one.rows) for one in taken.operators] == [
+        ("stateStoreSave", 2, None)
+    ]
+    original = files_of("rocksdb")
+    manifest = store.manifest(taken.id)
+    assert manifest.savepoint == taken
+    assert len(manifest.files) == 14
+    for file in manifest.files:
+        assert store.root.get(file.stored_at) == original[file.path]
+
+
+def test_the_checkpoint_is_not_touched(on_local: Location, local_store: Store) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    before = checkpoint.list()
+
+    take(local_store, checkpoint)
+
+    assert [(info.path, info.etag) for info in checkpoint.list()] == [
+        (info.path, info.etag) for info in before
+    ]
+
+
+def test_planning_writes_nothing(on_local: Location, local_store: Store) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+
+    plan = create.plan(local_store, query="totals", checkpoint=str(checkpoint), forms=("native",))
+
+    assert local_store.root.list() == []
+    assert (plan.newest_batch, plan.files, plan.generation) == (3, 14, None)
+    assert [step.name for step in plan.steps] == ["pinned", "manifest", "catalog"]
+
+
+def test_the_next_savepoint_shares_files_and_knows_its_parent(
+    place: Location, store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", place / "checkpoint")
+    first = take(store, checkpoint, batch_id=1)
+
+    second = take(store, checkpoint, batch_id=2)
+
+    assert (first.cost.objects_shared, second.cost.objects_shared) == (0, 4)
+    assert second.cost.bytes_shared == first.cost.bytes_copied - sum(
+        file.size
+        for file in store.manifest(first.id).files
+        if file.stored_at.startswith("savepoints")
+    )
+    assert (second.parent, second.generation) == (first.id, 1)
+    hashes = {file.stored_at: file.sha256 for file in store.manifest(first.id).files}
+    again = [file for file in store.manifest(second.id).files if file.stored_at in hashes]
+    assert len(again) == 4
+    assert all(file.sha256 == hashes[file.stored_at] for file in again)
+
+
+def test_executing_a_plan_again_returns_the_same_savepoint(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    plan = create.plan(local_store, query="totals", checkpoint=str(checkpoint), forms=("native",))
+    first = create.execute(plan, local_store)
+    before = contents(local_store.root)
+
+    assert create.execute(plan, local_store) == first
+    assert contents(local_store.root) == before
+
+
+def test_a_savepoint_with_manifest_and_without_row_is_added(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    plan = create.plan(local_store, query="totals", checkpoint=str(checkpoint), forms=("native",))
+    first = create.execute(plan, local_store)
+    local_store.root.delete(info.path for info in local_store.root.list("catalog"))
+    assert local_store.catalog.all() == []
+
+    assert create.execute(plan, local_store) == first
+    assert local_store.catalog.all() == [first]
+
+
+def removing(checkpoint: Location, sample: dict[str, bytes], version: int) -> Callable[[str], None]:
+    """Return a progress that does, between reading the cut and the pin, what a query does.
+
+    It commits the next batch, and its maintenance deletes what only the one before needed.
+    """
+    files = set(sample)
+    newer = {path for path in files if path.startswith(f"state/0/0/{version + 1}")}
+
+    def progress(line: str) -> None:
+        if not line.startswith("copying"):
+            return
+        write(checkpoint, {path: sample[path] for path in files})
+        checkpoint.delete(
+            path
+            for path in files - newer
+            if path.startswith("state/0/0/")
+            and path.endswith((".sst", ".zip"))
+            and path not in kept(sample, version + 1)
+        )
+
+    return progress
+
+
+def kept(sample: dict[str, bytes], version: int) -> set[str]:
+    from savepoints.checkpoint.state_files import listed_ssts
+
+    snapshot = f"state/0/0/{version}.zip"
+    ssts = listed_ssts(sample[snapshot], snapshot)
+    return {snapshot, *(f"state/0/0/{path}" for path in ssts)}
+
+
+def without_last_batch(sample: dict[str, bytes]) -> dict[str, bytes]:
+    newest = {"offsets/3", "commits/3", "sources/0/3"}
+    return {
+        path: data
+        for path, data in sample.items()
+        if path not in newest and not path.endswith("/4.zip") and "000012-" not in path
+    }
+
+
+def test_trap_maintenance_removes_a_file_during_the_pin_and_a_newer_batch_is_taken(
+    place: Location, store: Store
+) -> None:
+    sample, checkpoint = files_of("rocksdb"), place / "checkpoint"
+    write(checkpoint, without_last_batch(sample))
+
+    taken = take(store, checkpoint, progress=removing(checkpoint, sample, 3))
+
+    assert (taken.cut.batch_id, taken.cost.attempts) == (3, 2)
+    stored = store.manifest(taken.id).files
+    assert {store.root.get(file.stored_at) == sample[file.path] for file in stored} == {True}
+    own = {info.path for info in store.root.list(f"savepoints/{taken.id}/checkpoint")}
+    assert own == {file.stored_at for file in stored if file.stored_at.startswith("savepoints")}
+
+
+def test_trap_maintenance_removes_a_chosen_batch_during_the_pin(
+    on_local: Location, local_store: Store
+) -> None:
+    sample, checkpoint = files_of("rocksdb"), on_local / "checkpoint"
+    write(checkpoint, without_last_batch(sample))
+
+    with pytest.raises(NoCommittedBatchError):
+        take(local_store, checkpoint, batch_id=2, progress=removing(checkpoint, sample, 3))
+
+    assert local_store.catalog.all() == []
+    assert not any("manifest" in info.path for info in local_store.root.list())
+
+
+def test_a_checkpoint_whose_sst_is_gone_for_good_is_refused(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    checkpoint.delete(
+        [info.path for info in checkpoint.list("state/0/0/SSTs") if "000012" in info.path]
+    )
+
+    with pytest.raises(NoCommittedBatchError, match=r"000012-.*is missing"):
+        take(local_store, checkpoint)
+
+    assert local_store.root.list() == []
+
+
+@pytest.mark.parametrize(
+    ("sample", "error"),
+    [
+        ("uncommitted", NoCommittedBatchError),
+        ("hdfs", UnsupportedProviderError),
+        ("join", IncompatibleError),
+        ("format_2", IncompatibleError),
+        ("offset_log_2", IncompatibleError),
+        (None, CheckpointNotFoundError),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(
+    sample: str | None, error: type[Exception], on_local: Location, local_store: Store
+) -> None:
+    checkpoint = on_local / "checkpoint"
+    if sample:
+        unpack(sample, checkpoint)
+
+    with pytest.raises(error):
+        take(local_store, checkpoint)
+
+    assert local_store.root.list() == []
+
+
+def test_a_query_is_found_again_by_its_name(on_local: Location, local_store: Store) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    take(local_store, checkpoint, batch_id=1)
+
+    plan = create.plan(local_store, query="totals", forms=("native",))
+
+    assert (plan.checkpoint, plan.generation) == (str(checkpoint), 1)
+
+
+def test_a_query_without_name_is_called_by_its_id(on_local: Location, local_store: Store) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+
+    plan = create.plan(local_store, checkpoint=str(checkpoint), forms=("native",))
+
+    assert plan.query in checkpoint.get("metadata").decode()
+
+
+def test_an_unknown_query_is_refused_and_the_known_ones_are_named(
+    on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+
+    with pytest.raises(QueryNotFoundError) as refused:
+        create.plan(local_store, query="clicks")
+
+    assert refused.value.hint == "it has: totals"
+
+
+def test_neither_query_nor_checkpoint_is_a_usage_error(local_store: Store) -> None:
+    with pytest.raises(UsageError):
+        create.plan(local_store)
+
+
+@pytest.mark.parametrize("tag", ["", "../up", "a/b", "a b", "-x", "latest~1", "@now", "x" * 101])
+def test_a_tag_must_be_a_name(tag: str, on_local: Location, local_store: Store) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+
+    with pytest.raises(UsageError, match="tag"):
+        take(local_store, checkpoint, tags=(tag,))
+
+
+def test_a_stray_checkpoint_does_not_become_that_of_a_query_that_run_manages(
+    on_local: Location, local_store: Store
+) -> None:
+    mine, stray = on_local / "mine", unpack("rocksdb", on_local / "stray")
+    local_store.generations.begin("totals", 1, mine, by="run")
+
+    with pytest.raises(UsageError, match="lives at"):
+        take(local_store, stray)
+
+
+def test_a_query_without_state_is_saved_with_a_warning(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("two_sources", on_local / "checkpoint")
+
+    plan = create.plan(local_store, query="both", checkpoint=str(checkpoint), forms=("native",))
+    taken = create.execute(plan, local_store)
+
+    assert "no state" in plan.warnings[0]
+    assert taken.operators == ()
+    assert taken.cut.offsets == ('{"logOffset":1}', '{"logOffset":1}')
+
+
+def test_other_savepoints_survive_a_savepoint(on_local: Location, local_store: Store) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    taken: list[Savepoint] = []
+    for batch in range(4):
+        before = contents(local_store.root)
+        taken.append(take(local_store, checkpoint, batch_id=batch))
+        after = contents(local_store.root)
+        assert {path: after[path] for path in before if "_delta_log" not in path}.items() <= (
+            before.items()
+        )
+
+    assert local_store.catalog.all() == taken[::-1]

@@ -1,0 +1,264 @@
+"""`verify` without a JVM: what is damaged is found and named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from savepoints.errors import SavepointNotFoundError
+from savepoints.io import Location
+from savepoints.model import Savepoint
+from savepoints.operations import restore
+from savepoints.operations.verify import Finding, Report, verify
+from savepoints.store import manifest
+from savepoints.store.root import Store
+from tests.samples import take, unpack
+
+# One file of every kind that a savepoint has.
+KINDS = {
+    "metadata": "metadata",
+    "offsets": "offsets/3",
+    "offsets before": "offsets/2",
+    "commit": "commits/3",
+    "source log": "sources/0/1",
+    "operator metadata": "state/0/_metadata/metadata",
+    "schema": "state/0/0/_metadata/schema",
+    "snapshot": "state/0/1/2.zip",
+    "changelog": "state/0/1/4.changelog",
+    "sst": ".sst",
+}
+
+
+def saved(place: Location, store: Store) -> Savepoint:
+    return take(store, unpack("changelog", place / "checkpoint"))
+
+
+def stored_at(store: Store, taken: Savepoint, kind: str) -> str:
+    files = store.manifest(taken.id).files
+    return next(file.stored_at for file in files if file.path.endswith(KINDS[kind]))
+
+
+def flip(location: Location, path: str, position: int) -> None:
+    data = bytearray(location.get(path))
+    data[position] ^= 0x01
+    location.delete([path])  # on a local file system the original has the same inode
+    location.put(path, bytes(data))
+
+
+def checked(store: Store, taken: Savepoint) -> Report:
+    return verify(store, taken.id, depth="checksums")
+
+
+def test_a_whole_savepoint_is_ok(place: Location, store: Store) -> None:
+    taken = saved(place, store)
+
+    report = checked(store, taken)
+
+    files = store.manifest(taken.id).files
+    assert (report.grade, report.findings) == ("ok", ())
+    assert (report.files, report.operators) == (len(files) + 1, 1)
+    assert report.bytes_read == sum(file.size for file in files)
+
+
+def test_the_structure_is_looked_at_without_reading(on_local: Location, local_store: Store) -> None:
+    taken = saved(on_local, local_store)
+    flip(local_store.root, stored_at(local_store, taken, "sst"), 20)
+
+    report = verify(local_store, taken.id, depth="structure")
+
+    assert (report.grade, report.bytes_read) == ("ok", 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_byte_is_found_and_exactly_that_file_is_named(
+    kind: str, on_local: Location, local_store: Store
+) -> None:
+    taken = saved(on_local, local_store)
+    path = stored_at(local_store, taken, kind)
+    flip(local_store.root, path, local_store.root.head(path).size // 2)
+
+    report = checked(local_store, taken)
+
+    assert report.grade == "broken"
+    assert report.findings == (Finding("broken", path, "its SHA-256 is not the recorded one"),)
+
+
+@pytest.mark.parametrize("depth", ["structure", "checksums"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deleted_file_is_found_and_exactly_that_file_is_named(
+    kind: str, depth: str, on_local: Location, local_store: Store
+) -> None:
+    taken = saved(on_local, local_store)
+    path = stored_at(local_store, taken, kind)
+    local_store.root.delete([path])
+
+    report = verify(local_store, taken.id, depth=depth)  # type: ignore[arg-type]
+
+    assert report.findings == (Finding("broken", path, "is missing"),)
+
+
+def test_several_damages_on_s3_are_all_named(on_s3: Location) -> None:
+    store = Store.open(str(on_s3 / "store"))
+    taken = saved(on_s3, store)
+    flipped, cut, gone = (
+        stored_at(store, taken, kind) for kind in ("sst", "snapshot", "operator metadata")
+    )
+    flip(store.root, flipped, 5)
+    store.root.put(cut, store.root.get(cut)[:-1])
+    store.root.delete([gone])
+
+    report = checked(store, taken)
+
+    assert {finding.what for finding in report.findings} == {flipped, cut, gone}
+    assert report.grade == "broken"
+
+
+def test_a_lost_manifest_is_a_finding(on_local: Location, local_store: Store) -> None:
+    taken = saved(on_local, local_store)
+    path = manifest.manifest_path(taken.id)
+    local_store.root.delete([path])
+
+    report = checked(local_store, taken)
+
+    assert [(finding.grade, finding.what) for finding in report.findings] == [("broken", path)]
+
+
+def change(
+    key: str, new: Callable[[object], object], part: str = "savepoint"
+) -> Callable[[bytes], bytes]:
+    def damage(data: bytes) -> bytes:
+        content = json.loads(data)
+        target = content[part][0] if part == "native" else content[part]
+        target[key] = new(target[key])
+        return json.dumps(content, indent=1, sort_keys=True).encode()
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: data[:-5], id="cut off"),
+        pytest.param(lambda data: data.replace(b"native", b"nativ\xff"), id="not UTF-8"),
+        pytest.param(lambda _: b"[]", id="other JSON"),
+        pytest.param(
+            lambda data: data.replace(b'"schema_version": 1', b'"schema_version": 2'), id="newer"
+        ),
+        pytest.param(lambda data: data.replace(b'"batch_id"', b'"batch_ie"'), id="unknown key"),
+        pytest.param(change("query", lambda _: "other"), id="another query"),
+        pytest.param(change("generation", lambda _: 7), id="another generation"),
+        pytest.param(change("created_at", lambda _: "2026-11-20T10:00:00.000Z"), id="another time"),
+        pytest.param(
+            change("created_at", lambda _: "2026-11-20T10:00:00.000Y"),
+            id="no time",
+        ),
+        pytest.param(
+            change("created_at", lambda _: None),
+            id="time is null",
+        ),
+    ],
+)
+def test_a_damaged_manifest_is_found_and_named(
+    damage: Callable[[bytes], bytes], on_local: Location, local_store: Store
+) -> None:
+    taken = saved(on_local, local_store)
+    path = manifest.manifest_path(taken.id)
+    local_store.root.put(path, damage(local_store.root.get(path)))
+
+    report = checked(local_store, taken)
+
+    assert [(finding.grade, finding.what) for finding in report.findings] == [("broken", path)]
+
+
+def test_any_flipped_byte_of_the_manifest_is_found(on_local: Location, local_store: Store) -> None:
+    taken = saved(on_local, local_store)
+    path = manifest.manifest_path(taken.id)
+    whole = local_store.root.get(path)
+    passed = []
+
+    for position in range(0, len(whole), 97):
+        flipped = bytearray(whole)
+        flipped[position] ^= 0x01
+        local_store.root.put(path, bytes(flipped))
+        report = verify(local_store, taken.id, depth="structure")
+        if report.grade == "ok" and json.loads(flipped) != json.loads(whole):
+            passed.append(whole[position - 20 : position + 20])
+
+    assert passed == []
+
+
+def test_a_damaged_savepoint_does_not_spoil_its_siblings(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("changelog", on_local / "checkpoint")
+    first, second = (take(local_store, checkpoint, batch_id=batch) for batch in (2, 3))
+    local_store.root.delete([stored_at(local_store, second, "commit")])
+
+    assert checked(local_store, first).grade == "ok"
+    assert checked(local_store, second).grade == "broken"
+
+
+def test_a_damage_of_a_shared_file_is_found_in_every_savepoint_that_needs_it(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    taken = [take(local_store, checkpoint, batch_id=batch) for batch in range(4)]
+    shared = {file.stored_at: file for file in local_store.manifest(taken[0].id).files}
+    (path, *_) = [stored for stored in shared if stored.startswith("files")]
+    flip(local_store.root, path, 30)
+
+    grades = [checked(local_store, one).grade for one in taken]
+
+    # Batch 3 was compacted and needs the file no more.
+    assert grades == ["broken", "broken", "broken", "ok"]
+
+
+def with_output(place: Location, store: Store) -> tuple[Savepoint, str]:
+    uri = str(place / "output")
+    for number in range(2):
+        write_deltalake(
+            uri, pa.table({"k": [f"a {number}"], "v": [number]}), mode="append", partition_by=["k"]
+        )
+    checkpoint = unpack("changelog", place / "checkpoint")
+    return take(store, checkpoint, outputs={"totals": uri}), uri
+
+
+def test_an_output_whose_version_can_be_read_is_ok(on_local: Location, local_store: Store) -> None:
+    taken, _ = with_output(on_local, local_store)
+
+    assert checked(local_store, taken).findings == ()
+
+
+def test_an_output_version_that_was_vacuumed_is_a_warning(
+    on_local: Location, local_store: Store
+) -> None:
+    taken, uri = with_output(on_local, local_store)
+    write_deltalake(uri, pa.table({"k": ["b"], "v": [9]}), mode="overwrite")
+    DeltaTable(uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    report = checked(local_store, taken)
+
+    assert report.grade == "warning"
+    assert [finding.what for finding in report.findings] == ["output totals"]
+    # The savepoint itself is whole: state and offsets can still be restored.
+    restore.execute(restore.plan(local_store, taken.id, str(on_local / "target")), local_store)
+
+
+def test_an_output_that_is_gone_is_a_warning(on_local: Location, local_store: Store) -> None:
+    taken, uri = with_output(on_local, local_store)
+    table = Location.of(uri)
+    table.delete([info.path for info in table.list()])
+
+    report = checked(local_store, taken)
+
+    assert report.grade == "warning"
+    assert [finding.what for finding in report.findings] == ["output totals"]
+
+
+def test_an_unknown_savepoint_is_an_error(local_store: Store) -> None:
+    with pytest.raises(SavepointNotFoundError):
+        verify(local_store, "latest", depth="structure")

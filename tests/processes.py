@@ -1,0 +1,93 @@
+"""Several processes that do the same thing at the same moment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_SECONDS = 60
+
+# Heavy imports are done once; the processes are forked before anything has started threads. Each
+# waits for the gate, which opens for all of them at once when its last writer closes it.
+_SCRIPT = """
+import os, sys, traceback
+import boto3, botocore.session, deltalake, obstore.store, pyarrow
+from savepoints.errors import SavepointsError
+from savepoints.io import Location
+from savepoints.store import lease
+from savepoints.store.root import Store
+from tests.samples import savepoint
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+def wait_for_end():
+    sys.stdin.buffer.read()
+
+def work(number, uri):
+{work}
+
+gate, opener = os.pipe()
+children = []
+for number in range(int(sys.argv[2])):
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(opener)
+            os.read(gate, 1)
+            work(number, sys.argv[1])
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+os.close(opener)
+sys.exit(sum(os.waitpid(child, 0)[1] != 0 for child in children))
+"""
+
+
+class Processes:
+    """Processes that run; they end when `end` is called."""
+
+    def __init__(self, work: str, uri: str, count: int) -> None:
+        """Start them; see `at_once`."""
+        script = _SCRIPT.format(work="\n".join(f"    {line}" for line in work.splitlines()))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", script, uri, str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=Path(__file__).parents[1],
+            text=True,
+        )
+
+    def say(self) -> str:
+        """Return the next line that one of them says."""
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def end(self) -> tuple[int, str]:
+        """Let them end, and return how many failed and what they wrote on stderr."""
+        _, errors = self._process.communicate(timeout=_SECONDS)
+        return self._process.returncode, errors
+
+
+@contextmanager
+def at_once(work: str, uri: str, count: int) -> Iterator[Processes]:
+    """Run Python code in several processes at once.
+
+    Args:
+        work: Body of a function with the parameters `number` and `uri`; may call `say(...)` and
+            `wait_for_end()`.
+        uri: What it works on.
+        count: How many processes.
+    """
+    processes = Processes(work, uri, count)
+    try:
+        yield processes
+    finally:
+        processes.end()

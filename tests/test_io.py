@@ -1,0 +1,375 @@
+"""Places and bytes: one contract for the local file system and S3."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from savepoints.errors import (
+    CredentialsError,
+    IncompatibleError,
+    SavepointsError,
+    StoreNotFoundError,
+    UsageError,
+)
+from savepoints.io import Location, Uri, in_parallel, storage_options
+
+# Names that Spark, Delta and people use.
+NAMES = [
+    "plain",
+    "a/b/c.txt",
+    "k=a%20b/x",
+    "sp ace",
+    "50%",
+    "ümlaut",
+    "a+b=c",
+    "x#y",
+    "_under",
+    "q?",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "uri", "written"),
+    [
+        ("s3://b/p/q", Uri("s3", "b", "p/q"), "s3://b/p/q"),
+        ("s3a://b/p/q/", Uri("s3", "b", "p/q"), "s3://b/p/q"),
+        ("s3n://b//p", Uri("s3", "b", "p"), "s3://b/p"),
+        ("s3://b", Uri("s3", "b", ""), "s3://b/"),
+        ("/a/b", Uri("file", "", "a/b"), "/a/b"),
+        ("file:/a/b", Uri("file", "", "a/b"), "/a/b"),
+        ("file:///a/b", Uri("file", "", "a/b"), "/a/b"),
+    ],
+)
+def test_a_uri_is_read(text: str, uri: Uri, written: str) -> None:
+    assert Uri.parse(text) == uri
+    assert str(uri) == written
+    assert Uri.parse(str(uri)) == Uri.parse(uri.hadoop) == uri
+
+
+def test_a_relative_path_is_below_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert str(Uri.parse("a/b")) == f"{tmp_path}/a/b"
+
+
+def test_hadoop_gets_its_own_names() -> None:
+    assert Uri.parse("s3://b/p").hadoop == "s3a://b/p"
+    assert Uri.parse("/p").hadoop == "file:/p"
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3:///p", "s3a://", "s3://b/../c", "s3://b/./c"])
+def test_a_uri_without_bucket_or_with_dots_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        Uri.parse(text)
+
+
+@pytest.mark.parametrize("text", ["gs://b/p", "hdfs://h/p", "dbfs://p", "S3://b", "http://h/p"])
+def test_another_scheme_is_refused_and_named(text: str) -> None:
+    with pytest.raises(IncompatibleError, match=text) as refused:
+        Uri.parse(text)
+
+    assert "s3://" in refused.value.hint
+
+
+PART = st.text("abz09-_.=%", min_size=1, max_size=5).filter(lambda part: part not in {".", ".."})
+
+
+@given(st.lists(PART, max_size=4), PART)
+def test_a_child_is_below_its_parent(parts: list[str], child: str) -> None:
+    parent = Uri.parse("s3://b/" + "/".join(parts))
+
+    assert Uri.parse(str(parent / child)) == parent / child
+    assert (parent / child).path.split("/") == [*parts, child]
+
+
+def test_what_is_written_is_read(place: Location) -> None:
+    before = datetime.now(timezone.utc) - timedelta(seconds=2)
+
+    for name in NAMES:
+        place.put(name, name.encode())
+
+    assert [info.path for info in place.list()] == sorted(NAMES)
+    for name in NAMES:
+        assert place.get(name) == name.encode()
+        assert place.exists(name)
+        info = place.head(name)
+        assert (info.path, info.size) == (name, len(name.encode()))
+        assert before <= info.last_modified <= datetime.now(timezone.utc) + timedelta(seconds=2)
+    assert place.list() == [place.head(name) for name in sorted(NAMES)]
+
+
+def test_writing_again_replaces(place: Location) -> None:
+    place.put("a", b"first")
+    first = place.head("a").etag
+    place.put("a", b"second!")
+
+    assert place.get("a") == b"second!"
+    assert place.head("a").etag not in {"", first}
+
+
+def test_a_missing_file_is_a_file_not_found_error_that_names_it(place: Location) -> None:
+    for ask in (place.get, place.head, place.sha256):
+        with pytest.raises(FileNotFoundError, match="a/missing"):
+            ask("a/missing")
+    assert not place.exists("a/missing")
+    with pytest.raises(FileNotFoundError, match="a/missing"):
+        place.copy_from(place, "a/missing", "b")
+
+
+def test_a_directory_is_listed_by_whole_names(place: Location) -> None:
+    for name in ("a/1", "a/b/2", "ab/3", "a.txt"):
+        place.put(name, b"x")
+
+    assert [info.path for info in place.list("a")] == ["a/1", "a/b/2"]
+    assert [info.path for info in (place / "a").list()] == ["1", "b/2"]
+    assert place.list("nothing") == []
+    assert (place / "nothing").list() == []
+
+
+def test_markers_of_directories_are_not_listed(place: Location) -> None:
+    place.put("a/1", b"x")
+    place.put("marker", b"")
+
+    assert [info.path for info in place.list()] == ["a/1"]
+
+
+def test_only_the_first_creates(place: Location) -> None:
+    tag = place.create("lease", b"first")
+
+    with pytest.raises(FileExistsError):
+        place.create("lease", b"second")
+
+    assert place.get("lease") == b"first"
+    assert place.head("lease").etag == tag
+
+
+def test_of_many_that_create_at_once_one_does(place: Location) -> None:
+    def create(number: int) -> bool:
+        try:
+            place.create("lease", str(number).encode())
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(8)))
+
+    assert won.count(True) == 1
+    assert place.get("lease") == str(won.index(True)).encode()
+
+
+def test_a_file_is_replaced_only_over_the_version_that_was_seen(place: Location) -> None:
+    first = place.create("lease", b"1")
+    second = place.replace("lease", b"2", first)
+
+    with pytest.raises(FileExistsError):
+        place.replace("lease", b"3", first)
+
+    assert place.get("lease") == b"2"
+    assert place.head("lease").etag == second != first
+
+
+def test_of_many_that_replace_at_once_one_does(place: Location) -> None:
+    tag = place.create("lease", b"-")
+
+    def replace(number: int) -> bool:
+        try:
+            place.replace("lease", str(number).encode(), tag)
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(replace, range(8)))
+
+    assert won.count(True) == 1
+    assert place.get("lease") == str(won.index(True)).encode()
+
+
+def test_a_file_that_was_removed_is_not_replaced(place: Location) -> None:
+    tag = place.create("lease", b"1")
+    place.delete(["lease"])
+
+    with pytest.raises((FileExistsError, FileNotFoundError)):
+        place.replace("lease", b"2", tag)
+
+    assert not place.exists("lease")
+
+
+def test_deleting_is_no_error_when_there_is_nothing(place: Location) -> None:
+    place.put("a", b"x")
+
+    place.delete(["a", "b", "c/d"])
+
+    assert place.list() == []
+
+
+def test_a_copy_has_the_same_bytes_and_outlives_the_original(place: Location) -> None:
+    place.put("a/original", b"data")
+
+    (place / "b").copy_from(place / "a", "original", "copy")
+    place.delete(["a/original"])
+
+    assert place.get("b/copy") == b"data"
+
+
+def test_a_copy_replaces_what_is_there(place: Location) -> None:
+    place.put("a", b"new")
+    place.put("b", b"old")
+
+    place.copy_from(place, "a", "b")
+
+    assert place.get("b") == b"new"
+
+
+def test_a_copy_between_systems_has_the_same_bytes(on_local: Location, on_s3: Location) -> None:
+    data = bytes(range(256)) * 5000
+    on_local.put("a", data)
+
+    on_s3.copy_from(on_local, "a", "b")
+    on_local.copy_from(on_s3, "b", "c")
+
+    assert on_s3.get("b") == on_local.get("c") == data
+    for there, here in ((on_local, on_s3), (on_s3, on_local)):
+        with pytest.raises(FileNotFoundError, match="missing"):
+            here.copy_from(there, "missing", "x")
+
+
+def test_a_local_copy_takes_no_space(on_local: Location, tmp_path: Path) -> None:
+    on_local.put("a", b"data")
+    on_local.copy_from(on_local, "a", "b")
+
+    first, second = (Path(f"{on_local}/{name}") for name in "ab")
+    assert first.stat().st_ino == second.stat().st_ino
+
+
+def test_writing_over_a_local_copy_leaves_the_original(on_local: Location) -> None:
+    on_local.put("a", b"data")
+    on_local.copy_from(on_local, "a", "b")
+    on_local.put("b", b"other")
+
+    assert on_local.get("a") == b"data"
+
+
+@given(size=st.integers(1, 3_000_000))
+def test_a_checksum_is_that_of_all_bytes(
+    size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = Location.of(str(tmp_path_factory.getbasetemp() / "checksums"))
+    data = (size.to_bytes(4, "big") * (size // 4 + 1))[:size]
+    place.put("a", data)
+
+    assert place.sha256("a") == hashlib.sha256(data).hexdigest()
+
+
+def test_a_checksum_of_a_file_on_s3_is_that_of_all_bytes(on_s3: Location) -> None:
+    data = bytes(range(256)) * 20_000
+    on_s3.put("a", data)
+
+    assert on_s3.sha256("a") == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x"])
+def test_a_path_does_not_leave_its_place(path: str, on_local: Location) -> None:
+    for ask in (on_local.get, on_local.head, on_local.sha256):
+        with pytest.raises(UsageError):
+            ask(path)
+    with pytest.raises(UsageError):
+        on_local.put(path, b"x")
+
+
+def test_a_place_that_exists_is_fit(place: Location, tmp_path: Path) -> None:
+    place.require()
+
+
+def test_a_directory_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError) as refused:
+        Location.of(str(tmp_path / "none")).require()
+
+    assert "mkdir" in refused.value.hint
+
+
+def test_a_bucket_that_does_not_exist_is_not_found(s3_environment: None) -> None:
+    nowhere = Location.of("s3://there-is-no-such-bucket/x")
+
+    for ask in (
+        nowhere.require,
+        nowhere.list,
+        lambda: nowhere.get("a"),
+        lambda: nowhere.put("a", b"x"),
+    ):
+        with pytest.raises(StoreNotFoundError, match="there-is-no-such-bucket") as refused:
+            ask()
+        assert "aws s3 mb" in refused.value.hint
+
+
+def test_without_credentials_s3_is_refused(
+    monkeypatch: pytest.MonkeyPatch, s3_environment: None, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    with pytest.raises(CredentialsError):
+        Location.of("s3://another-bucket/x").require()
+
+
+def test_a_server_that_is_down_is_an_error_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch, s3_environment: None
+) -> None:
+    from savepoints.local.service import free_ports
+
+    monkeypatch.setattr("savepoints.io.RETRY_SECONDS", 0)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_ports(1)[0]}")
+
+    with pytest.raises(SavepointsError, match="s3://b/x") as refused:
+        Location.of("s3://b/x").list()
+
+    assert "AWS_ENDPOINT_URL" in refused.value.hint
+
+
+def test_an_endpoint_is_set_once_for_all(
+    monkeypatch: pytest.MonkeyPatch, s3_environment: None, s3_endpoint: str
+) -> None:
+    options = storage_options(Uri.parse("s3a://b/p"))
+
+    assert options["aws_endpoint"] == s3_endpoint
+    assert options["allow_http"] == "true"
+    assert options["aws_region"] == "us-east-1"
+    assert storage_options(Uri.parse("/p")) == {}
+
+
+@pytest.mark.xfail(
+    strict=True, reason="clients are cached by AWS_ENDPOINT_URL, not by AWS_ENDPOINT_URL_S3"
+)
+def test_a_changed_s3_endpoint_is_used(
+    monkeypatch: pytest.MonkeyPatch, bucket: str, s3_endpoint: str
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setattr("savepoints.io.RETRY_SECONDS", 0)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    with pytest.raises(SavepointsError):
+        Location.of(f"s3://{bucket}").list()
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
+
+    assert Location.of(f"s3://{bucket}").list() == []
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    assert in_parallel(lambda item: item * 2, list(range(50))) == list(range(0, 100, 2))
+    assert in_parallel(lambda item: item, []) == []
+
+
+def test_an_error_of_one_item_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_parallel(lambda item: 1 // item, [1, 0])
