@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from savepoints.errors import (
@@ -28,12 +30,16 @@ from savepoints.errors import (
 )
 
 if TYPE_CHECKING:
+    import boto3
     from obstore.store import LocalStore, S3Store
 
     ObjectStore = S3Store | LocalStore
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# Two letters at least: one would be a drive.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 # Requests under way at once; object stores answer in tens of milliseconds, so this hides latency.
 PARALLEL_REQUESTS = 16
@@ -65,7 +71,12 @@ class Uri:
         """
         scheme, separator, rest = text.partition("://")
         if not separator:
-            scheme, rest = "file", str(Path(text.removeprefix("file:")).absolute())
+            if (match := _SCHEME.match(text)) and match.group(1) != "file":
+                raise UsageError(
+                    f"{text!r} has a scheme but no '//'",
+                    hint=f"write {match.group(1)}://{text[match.end() :].lstrip('/')}",
+                )
+            scheme, rest = "file", str(Path(text.removeprefix("file:")).resolve())
         scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
         if scheme not in {"s3", "file"}:
             raise IncompatibleError(
@@ -251,8 +262,12 @@ class Location:
             if source.uri.system == self.uri.system:
                 _open(self.uri).copy(source._key(source_path), self._key(path))
             else:
-                body = _open(source.uri).get(source._key(source_path)).bytes()
-                _open(self.uri).put(self._key(path), body)
+                # Through a file, not through memory: many large ones may be under way at once.
+                with TemporaryFile() as body:
+                    for piece in _open(source.uri).get(source._key(source_path)).stream():
+                        body.write(piece)
+                    body.seek(0)
+                    _open(self.uri).put(self._key(path), body)
 
     def sha256(self, path: str) -> str:
         """Return the SHA-256 of a file in hex, read in pieces.
@@ -291,9 +306,7 @@ def storage_options(uri: Uri) -> dict[str, str]:
     """
     if uri.scheme != "s3":
         return {}
-    import boto3  # 0.2 s that a local store need not pay
-
-    session = boto3.Session()
+    session = _aws_session()
     credentials = session.get_credentials()
     if credentials is None:
         raise CredentialsError(
@@ -302,7 +315,7 @@ def storage_options(uri: Uri) -> dict[str, str]:
             uri=str(uri),
         )
     frozen = credentials.get_frozen_credentials()
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = _endpoint()
     options = {
         "aws_access_key_id": frozen.access_key or "",
         "aws_secret_access_key": frozen.secret_key or "",
@@ -317,16 +330,31 @@ def storage_options(uri: Uri) -> dict[str, str]:
 
 
 def _open(uri: Uri) -> ObjectStore:
-    return _store(uri.scheme, uri.bucket, os.environ.get("AWS_ENDPOINT_URL", ""))
+    return _store(uri.scheme, uri.bucket, _endpoint())
+
+
+def _aws_session() -> boto3.Session:
+    return _session(os.environ.get("AWS_PROFILE"), os.environ.get("AWS_ACCESS_KEY_ID"))
+
+
+@lru_cache(maxsize=8)
+def _session(_profile: str | None, _key: str | None) -> boto3.Session:
+    """Return AWS' session; its credentials renew themselves, and making one takes a while."""
+    import boto3  # 0.2 s that a local store need not pay
+
+    return boto3.Session()
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 @lru_cache(maxsize=64)
-def _store(scheme: str, bucket: str, _endpoint: str) -> ObjectStore:
+def _store(scheme: str, bucket: str, _endpoint: str | None) -> ObjectStore:
     from obstore.store import LocalStore, S3Store
 
     if scheme == "file":
         return LocalStore()
-    import boto3
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     options = storage_options(Uri(scheme, bucket, ""))
@@ -335,7 +363,7 @@ def _store(scheme: str, bucket: str, _endpoint: str) -> ObjectStore:
         bucket,
         config=config,
         # The provider, not the values: a role's credentials expire while a query runs for weeks.
-        credential_provider=Boto3CredentialProvider(boto3.Session()),
+        credential_provider=Boto3CredentialProvider(_aws_session()),
         client_options={"allow_http": options.get("allow_http") == "true"},
         retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
     )

@@ -23,10 +23,10 @@ GenerationStatus = Literal["current", "ended"]
 
 FORMS: tuple[Form, ...] = ("native", "canonical")
 
-_ID = re.compile(r"^(sp|op)-\d{8}-\d{6}-[0-9a-z]{6}$")
+_ID = re.compile(r"(sp|op)-\d{8}-\d{6}-[0-9a-z]{6}", re.ASCII)
 # Letters and digits without those that are read wrongly on a phone at night: i, l, o, 0, 1.
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def new_id(kind: Literal["sp", "op"], now: datetime) -> str:
@@ -37,7 +37,7 @@ def new_id(kind: Literal["sp", "op"], now: datetime) -> str:
 
 def is_id(text: str) -> bool:
     """Say whether the text is a complete id of a savepoint or an operation."""
-    return _ID.match(text) is not None
+    return _ID.fullmatch(text) is not None
 
 
 def checked_name(text: str, what: str) -> str:
@@ -46,7 +46,7 @@ def checked_name(text: str, what: str) -> str:
     Raises:
         UsageError: If it has other characters than letters, digits, `.`, `_`, `-`.
     """
-    if not _NAME.match(text):
+    if not _NAME.fullmatch(text):
         raise UsageError(
             f"{what} {text!r} is not a usable name",
             hint="use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit",

@@ -214,7 +214,7 @@ UNITS = {
 }
 
 
-@given(st.integers(1, 100_000), st.sampled_from(sorted(UNITS)))
+@given(st.integers(1, 36_500), st.sampled_from(sorted(UNITS)))
 def test_a_number_with_a_unit_is_that_much(number: int, unit: str) -> None:
     assert parse_duration(f"{number}{unit}") == number * UNITS[unit]
 
@@ -248,10 +248,7 @@ def test_fractions_are_read(number: str) -> None:
     [
         *("", "5", "m", "-5m", "0s", "0ms", "PT0S", "P", "PT", "5 m", "5w", "1h30m", "P1M", "PT1D"),
         *("+5m", "5M", "1e3s", "nan", "infs", ".5s"),
-        pytest.param("9s\n", marks=pytest.mark.xfail(strict=True, reason="$ matches before \\n")),
-        pytest.param(
-            "9999999999d", marks=pytest.mark.xfail(strict=True, reason="OverflowError: exit code 1")
-        ),
+        *("9s\n", "9999999999d", "36501d"),
     ],
 )
 def test_what_is_no_duration_is_refused_with_a_hint(text: str) -> None:

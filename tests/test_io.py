@@ -348,9 +348,6 @@ def test_an_endpoint_is_set_once_for_all(
     assert storage_options(Uri.parse("/p")) == {}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="clients are cached by AWS_ENDPOINT_URL, not by AWS_ENDPOINT_URL_S3"
-)
 def test_a_changed_s3_endpoint_is_used(
     monkeypatch: pytest.MonkeyPatch, bucket: str, s3_endpoint: str
 ) -> None:

@@ -29,6 +29,7 @@ from savepoints.model import Cut
 _BATCH = re.compile(r"^(offsets|commits)/(\d+)$")
 _OPERATOR_METADATA = re.compile(r"^state/\d+/_metadata/(metadata|v2/\d+)$")
 _SCHEMA = re.compile(r"^state/\d+/(\d+/(?:[^/]+/)?_metadata/schema|_stateSchema/.*)$")
+_OPERATOR = re.compile(r"^state/(\d+)/")
 _SOURCE_ENTRY = re.compile(r"^sources/(\d+)/(\d+)(?:\.compact)?$")
 
 
@@ -108,6 +109,14 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
             f"{operators.ROCKSDB_PROVIDER}",
             provider=cut.provider,
         )
+    described = {operator.operator_id for operator in found}
+    if unknown := [path for path in by_path if _operator_of(path) not in {None, *described}]:
+        raise IncompatibleError(
+            f"{checkpoint} has state without operator metadata, for example {unknown[0]}",
+            hint="it was written by Spark before 3.5, or is damaged; run the query with Spark 4.2 "
+            "for a batch, or restore it from a savepoint",
+            file=unknown[0],
+        )
     chains = [state_files.chain(directory, batch + 1) for directory in directories]
     snapshots = [(one.directory, one.snapshot) for one in chains if one.snapshot]
     ssts = [
@@ -132,8 +141,11 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         for operator in found
     }
     for operator_id, existing in partitions.items():
-        # A query without grouping keys keeps everything in partition 0.
-        if existing != [0] and existing != list(range(cut.partitions or 0)):
+        if existing != list(range(cut.partitions or 0)) and not (
+            # A query without grouping keys keeps everything in partition 0.
+            existing == [0]
+            and operators.has_no_key(checkpoint.get(f"state/{operator_id}/0/_metadata/schema"))
+        ):
             raise NotAlignedError(
                 f"operator {operator_id} of {checkpoint} has the state partitions {existing}, but "
                 f"offsets/{batch} says {cut.partitions} partitions",
@@ -163,6 +175,11 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         state=tuple(by_path[path] for path in state),
         ssts=tuple(by_path[path] for path in ssts),
     )
+
+
+def _operator_of(path: str) -> int | None:
+    match = _OPERATOR.match(path)
+    return int(match.group(1)) if match else None
 
 
 def _choose(committed: list[int], wanted: int | None, checkpoint: Location) -> int:
@@ -219,7 +236,9 @@ def _source_entries(by_path: dict[str, ObjectInfo], cut: Cut) -> list[str]:
         if match := _SOURCE_ENTRY.match(path):
             source, entry = int(match.group(1)), int(match.group(2))
             position = cut.offsets[source] if source < len(cut.offsets) else None
-            parsed = json.loads(position) if position else None
+            if position is None:
+                continue  # The source had not begun.
+            parsed = json.loads(position)
             limit = parsed.get("logOffset") if isinstance(parsed, dict) else None
             if limit is None or entry <= limit:
                 entries.append(path)

@@ -33,6 +33,14 @@ class Operator:
     stores: tuple[str, ...]
 
 
+def has_no_key(schema: bytes) -> bool:
+    """Say whether a state schema file is that of an operator without grouping keys.
+
+    The file (`StateSchemaCompatibilityChecker`) has a version, then the key's schema as JSON.
+    """
+    return schema[schema.find(b"{") :].startswith(b'{"type":"struct","fields":[]}')
+
+
 def parse(data: bytes, path: str) -> Operator:
     """Read the metadata file of an operator.
 

@@ -11,6 +11,7 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +22,13 @@ _CHANGELOG = re.compile(r"^(\d+)\.changelog$")
 _STORE = re.compile(
     r"^state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?(\d+\.(?:zip|changelog)|SSTs/[^/]+\.sst)$"
 )
+
+
+# All that zipfile and json raise for bytes that were damaged.
+_NOT_A_SNAPSHOT = (
+    zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError,
+    KeyError, ValueError, TypeError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
         if version != "v1":
             raise ValueError(f"version {version!r}")
         return tuple(f"SSTs/{sst['dfsSstFileName']}" for sst in json.loads(body)["sstFiles"])
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
+    except _NOT_A_SNAPSHOT as error:
         raise IncompatibleError(
             f"{path} is not a snapshot that Spark's RocksDB state store would write: {error!r}",
             hint="the file is damaged: take the savepoint at another batch with --at-batch",

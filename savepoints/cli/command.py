@@ -97,7 +97,12 @@ def common(function: Function) -> Function:
         default="auto",
         help="How to show progress on stderr.",
     )
-    @click.option("--log-level", default="WARNING", help="Level of the log on stderr.")
+    @click.option(
+        "--log-level",
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+        default="WARNING",
+        help="Level of the log on stderr.",
+    )
     @click.pass_obj
     @functools.wraps(function)
     def wrapped(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 
 import click
 
 from savepoints.cli.output import Output
 from savepoints.errors import SavepointsError, UsageError
+
+# A call that click cannot parse has not set the format yet.
+_JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,7 +102,7 @@ def _run(output: Output, arguments: list[str]) -> int:
         return 130
     except click.UsageError as error:
         hint = f"{error.ctx.command_path} --help" if error.ctx else "savepoints --help"
-        if "-o" in arguments and "json" in arguments:
+        if _JSON.search(" ".join(arguments)):
             output.format = "json"
         output.error(UsageError(error.format_message(), hint=hint))
         return UsageError.exit_code

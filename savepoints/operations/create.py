@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # A query that commits faster than its files can be copied is given this many chances.
 PIN_ATTEMPTS = 10
+# A tag must not look like an id or like `latest~2`.
+_RESERVED = ("latest", "sp-")
 # How a generation begins that this library did not start: by the first savepoint taken of it.
 _REGISTERED = "create"
 
@@ -130,6 +132,11 @@ def plan(
             "say what to save", hint="savepoints create QUERY, or --checkpoint s3://bucket/path"
         )
     for tag in tags:
+        if tag.startswith(_RESERVED):
+            raise UsageError(
+                f"{tag!r} cannot be a tag: names that begin so mean something already",
+                hint="choose another, for example before-release",
+            )
         checked_name(tag, "tag")
     files = _read(location, batch_id)
     name = checked_name(query or (generation.query if generation else files.query_id), "query")

@@ -7,6 +7,7 @@ writer. `metadata` comes last, so a half-written directory can never be started.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from savepoints import faults
@@ -18,7 +19,7 @@ from savepoints.io import Location
 from savepoints.model import Form, Savepoint
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.store import canonical, manifest, native
-from savepoints.store.manifest import Manifest
+from savepoints.store.manifest import Manifest, StoredFile
 from savepoints.store.root import Store
 
 
@@ -98,6 +99,7 @@ def plan(
         AmbiguousNameError: If several fit.
         VerificationError: If files of the savepoint are missing.
         UsageError: If the savepoint has not the form asked for.
+        TargetExistsError: If anything else is in the directory.
     """
     savepoint = store.catalog.find(name, query=query)
     stored = store.manifest(savepoint.id)
@@ -108,9 +110,12 @@ def plan(
             hint=f"restore it with --format {savepoint.forms[0]}",
             savepoint=savepoint.id,
         )
-    require_present(store, stored)
     copied = [f for f in stored.native if chosen == "native" or not is_state_data(f.path)]
-    target = Location.of(to)
+    _require_present(
+        store, savepoint, (*copied, *(stored.canonical if chosen == "canonical" else ()))
+    )
+    target, mark = Location.of(to), f"{savepoint.id} {chosen} {owner}"
+    native.refuse_taken(target, mark)
     steps = [Step("files", f"copy {len(copied)} files to {target}")]
     rows = sum(one.rows or 0 for one in savepoint.operators) if chosen == "canonical" else 0
     if chosen == "canonical" and savepoint.operators:
@@ -129,7 +134,7 @@ def plan(
         files=len(copied),
         files_bytes=sum(file.size for file in copied),
         rows=rows,
-        owner=f"{savepoint.id} {chosen} {owner}",
+        owner=mark,
     )
 
 
@@ -184,16 +189,15 @@ def execute(
     )
 
 
-def require_present(store: Store, stored: Manifest) -> None:
-    """Check that all files of a savepoint are there and have their sizes, without reading them.
+def _require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
+    """Check that files of a savepoint are there and have their sizes, without reading them.
 
     Raises:
         VerificationError: Names the files that are not.
     """
-    savepoint = stored.savepoint
     prefixes = (manifest.directory(savepoint.id), f"files/{savepoint.query_id}")
     there = {info.path: info.size for prefix in prefixes for info in store.root.list(prefix)}
-    wrong = [file.stored_at for file in stored.files if there.get(file.stored_at) != file.size]
+    wrong = [file.stored_at for file in files if there.get(file.stored_at) != file.size]
     if wrong:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or cut, "

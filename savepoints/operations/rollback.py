@@ -8,7 +8,7 @@ killed anywhere goes on when it is run again.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from savepoints.checkpoint.layout import committed_batches
@@ -66,8 +66,7 @@ class RollbackPlan(Plan):
     def from_json(cls, data: dict[str, Any]) -> RollbackPlan:
         """Read a plan from the journal, to go on with it."""
         outputs = tuple(
-            Rewind(OutputVersion(**one["output"]), one["newest"], one["transactions"])
-            for one in data["outputs"]
+            Rewind(**{**one, "output": OutputVersion(**one["output"])}) for one in data["outputs"]
         )
         steps = tuple(Step(**one) for one in data["steps"])
         known = {"steps": steps, "warnings": tuple(data["warnings"]), "outputs": outputs}
@@ -143,7 +142,8 @@ def plan(
     begun = journal.unfinished(store.root, savepoint.query)
     if begun is not None:
         if begun.verb == "rollback" and begun.plan["savepoint_id"] == savepoint.id:
-            return RollbackPlan.from_json(dict(begun.plan))
+            resumed = RollbackPlan.from_json(dict(begun.plan))
+            return resumed if rewind_outputs else replace(resumed, outputs=())
         raise journal.refusal(begun)
     current = store.generations.current(savepoint.query)
     if check_source:
@@ -287,6 +287,8 @@ def _open_journal(plan: RollbackPlan, store: Store) -> Journal:
                 hint="stop the query, then roll back again",
                 query=plan.query,
             )
+        for one in plan.outputs:
+            rewind.refuse_foreign(one.output, one.newest, one.owner)
         command = f"savepoints rollback {plan.savepoint_id} --yes"
         operation = Operation(
             plan.operation_id,

@@ -20,9 +20,6 @@ from savepoints.model import OutputVersion
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-# Operations that rearrange files and change no row.
-_REARRANGING = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
-
 
 @dataclass(frozen=True)
 class Commit:
@@ -32,7 +29,7 @@ class Commit:
         version: The table version that it made.
         operation: What Delta calls it, such as `MERGE`.
         transactions: Its `txn` actions: version by application id.
-        changes_data: Whether rows were added or removed.
+        changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
     """
 
     version: int
@@ -150,18 +147,28 @@ def parse_commit(version: int, data: bytes) -> Commit:
             transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
         elif "add" in action or "remove" in action:
             changes = changes or bool((action.get("add") or action["remove"])["dataChange"])
-    return Commit(version, operation, transactions, changes and operation not in _REARRANGING)
+    return Commit(version, operation, transactions, changes)
 
 
 def _newest_with(uri: str, newest: int, app_id: str, batch_id: int) -> Commit:
-    oldest = None
+    passed: list[Commit] = []
     for commit in commits(uri, newest):
         if commit.transactions.get(app_id, batch_id + 1) <= batch_id:
             return commit
-        oldest = commit
-    if oldest is not None and oldest.version == 0:
-        # The query had not written yet when the table was made.
-        return oldest
+        passed.append(commit)
+    strange = [one for one in passed if one.changes_data and app_id not in one.transactions]
+    if strange:
+        raise NotAlignedError(
+            f"rows were written to {uri} without a transaction id of {app_id}, for example version "
+            f"{strange[0].version} ({strange[0].operation}): which batch they belong to is unknown",
+            hint="write batches with the options txnAppId and txnVersion, or leave the table out",
+            uri=uri,
+            batch_id=batch_id,
+            app_id=app_id,
+        )
+    if passed and passed[-1].version == 0:
+        # Nothing was written up to that batch: the table as it was made.
+        return passed[-1]
     raise NotAlignedError(
         f"the log of {uri} no longer shows which version belongs to batch {batch_id} of {app_id}",
         hint="take the savepoint at a newer batch, or raise delta.logRetentionDuration",

@@ -28,11 +28,13 @@ class Rewind:
         output: The version to go back to.
         newest: The newest version when this was planned.
         transactions: Batch id by application id that the table is to have afterwards.
+        owner: Beginning of the application ids that are the query's own.
     """
 
     output: OutputVersion
     newest: int
     transactions: Mapping[str, int]
+    owner: str
 
 
 def plan(output: OutputVersion, owner: str, new_app_id: str) -> Rewind:
@@ -57,19 +59,36 @@ def plan(output: OutputVersion, owner: str, new_app_id: str) -> Rewind:
             hint="it was deleted and made anew: roll back with --outputs none and rebuild it",
             uri=output.uri,
         )
-    align.open_table(output.uri, output.version)
-    foreign = align.foreign_commits(output.uri, output.version, (owner, output.app_id, "op-"))
+    if gone := unreadable_files(output):
+        raise NotAlignedError(
+            f"version {output.version} of {output.uri} lacks {len(gone)} data files, "
+            f"such as {gone[0]}",
+            hint="VACUUM removed them; roll back state and offsets only: --outputs none",
+            uri=output.uri,
+            files=gone,
+        )
+    refuse_foreign(output, output.version, owner)
+    reached = _BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
+    transactions = {output.app_id: reached, new_app_id: reached}
+    return Rewind(output, table.version(), transactions, owner)
+
+
+def refuse_foreign(output: OutputVersion, since: int, owner: str) -> None:
+    """Refuse to take an output back when others wrote to it after a version.
+
+    Raises:
+        NotAlignedError: Names their commits.
+    """
+    foreign = align.foreign_commits(output.uri, since, (owner, output.app_id, "op-"))
     if foreign:
         first = foreign[-1]
         raise NotAlignedError(
-            f"others have written to {output.uri} since version {output.version}: "
+            f"others have written to {output.uri} since version {since}: "
             f"{len(foreign)} commits, the first is version {first.version} ({first.operation})",
             hint="their rows would be lost; roll back state and offsets only: --outputs none",
             uri=output.uri,
             versions=[commit.version for commit in foreign],
         )
-    reached = _BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
-    return Rewind(output, table.version(), {output.app_id: reached, new_app_id: reached})
 
 
 def execute(rewind: Rewind, operation_id: str) -> int:
@@ -82,12 +101,16 @@ def execute(rewind: Rewind, operation_id: str) -> int:
 
     Returns:
         The version that the commit made, or the newest one when it had been made before.
+
+    Raises:
+        NotAlignedError: If others have written to the table since the plan.
     """
     from deltalake import CommitProperties, Transaction
 
     table = align.open_table(rewind.output.uri)
     if table.transaction_version(operation_id) == _OPERATION_VERSION:
         return int(table.version())
+    refuse_foreign(rewind.output, rewind.newest, rewind.owner)
     now_ms = int(utc_now().timestamp() * 1000)
     properties = CommitProperties(
         app_transactions=[

@@ -6,6 +6,7 @@ the manifests, so the catalog is never the only copy of one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,8 @@ from savepoints.store.table import StoreTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_LATEST = re.compile(r"latest(~\d{1,9})?", re.ASCII)
 
 # Candidates that an ambiguous name lists before it says "and N more".
 _CANDIDATES_SHOWN = 8
@@ -65,15 +68,14 @@ def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = N
         AmbiguousNameError: If several fit; the message lists them.
     """
     mine = [one for one in savepoints if query is None or one.query == query]
-    if name == "latest" or name.startswith(("latest~", "@")):
+    if name.startswith("@") or _LATEST.fullmatch(name):
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
         if name.startswith("@"):
             moment = parse_rfc3339(name[1:])
             by_cut = sorted(usable, key=lambda one: one.cut.committed_at, reverse=True)
             fitting = [one for one in by_cut if one.cut.committed_at <= moment]
         else:
-            steps = name.removeprefix("latest").removeprefix("~") or "0"
-            fitting = usable[int(steps) :] if steps.isdigit() else []
+            fitting = usable[int(name.removeprefix("latest").removeprefix("~") or 0) :]
         if fitting:
             return fitting[0]
         raise _not_found(name, query, len(usable))

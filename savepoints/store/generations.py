@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import QueryNotFoundError
 from savepoints.io import Location
@@ -76,21 +76,24 @@ class Generations:
     ) -> Generation:
         """Begin a generation and end the one before, in one commit.
 
-        Beginning the same generation again changes nothing.
+        Beginning a generation that has begun changes nothing: the one that exists is returned.
         """
-        before = self.all(query)
-        known = next((one for one in before if one.generation == number), None)
-        if known is not None:
-            return known
         now = utc_now()
         begun = Generation(query, number, str(checkpoint), "current", now, by, begun_from)
-        ended = [
-            dataclasses.replace(one, status="ended", ended_at=now, ended_why=by)
-            for one in before
-            if one.status == "current"
-        ]
-        self._table.upsert([vars(one) for one in (*ended, begun)], key=("query", "generation"))
-        return begun
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            before = [Generation(**row) for row in rows if row["query"] == query]
+            if any(one.generation == number for one in before):
+                return []
+            ended = [
+                dataclasses.replace(one, status="ended", ended_at=now, ended_why=by)
+                for one in before
+                if one.status == "current"
+            ]
+            return [vars(one) for one in (*ended, begun)]
+
+        self._table.change(("query", "generation"), decide)
+        return next(one for one in self.all(query) if one.generation == number)
 
     @property
     def _table(self) -> StoreTable:

@@ -84,7 +84,10 @@ def unfinished(root: Location, query: str) -> Operation | None:
     """Return the operation on a query that was begun and not finished, None if there is none."""
     for info in root.list("operations"):
         if info.path.count("/") == 1:
-            content = json.loads(root.get(info.path))
+            try:
+                content = json.loads(root.get(info.path))
+            except FileNotFoundError:
+                continue  # Finished at this moment.
             operation = Operation(**{k: v for k, v in content.items() if k != "schema_version"})
             if operation.query == query:
                 return operation

@@ -102,8 +102,10 @@ class Lease:
         Raises:
             LockedError: If another process has taken the lease meanwhile.
         """
-        if self._lost is None and parse_rfc3339(self._record.expires_at) < utc_now():
+        if self._has_expired():
             self.renew()
+        if self._lost is None and self._has_expired():
+            self._lost = "it expired and could not be renewed"
         if self._lost is not None:
             raise LockedError(
                 f"the lease on {self._record.query} was lost: {self._lost}",
@@ -136,6 +138,9 @@ class Lease:
                     self._root.replace(_path(self._record.query), expired.to_bytes(), self._etag)
                 except (FileExistsError, FileNotFoundError):
                     _LOG.warning("the lease on %s was taken by another", self._record.query)
+
+    def _has_expired(self) -> bool:
+        return parse_rfc3339(self._record.expires_at) < utc_now()
 
     def _keep(self) -> None:
         while not self._stop.wait(TTL.total_seconds() / 3):

@@ -137,12 +137,22 @@ def claim(target: Location, owner: str) -> bool:
         except FileExistsError:
             raise _taken(target, "another restore, begun at this moment") from None
         return True
-    if RESTORE_MARKER not in files or target.get(RESTORE_MARKER).decode() != owner:
-        raise _taken(target, f"{len(files)} files, such as {min(files)}")
+    refuse_taken(target, owner)
     if "metadata" in files:
         return False
     target.delete(files - {RESTORE_MARKER})
     return True
+
+
+def refuse_taken(target: Location, owner: str) -> None:
+    """Refuse a directory that has anything but this very restore, before anything is planned.
+
+    Raises:
+        TargetExistsError: If anything else is there.
+    """
+    files = {info.path for info in target.list()}
+    if files and (RESTORE_MARKER not in files or target.get(RESTORE_MARKER).decode() != owner):
+        raise _taken(target, f"{len(files)} files, such as {min(files)}")
 
 
 def restored_by(checkpoint: Location) -> str | None:

@@ -6,14 +6,19 @@ is not safe for several drivers, so Spark never writes these tables.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from savepoints.errors import SavepointsError
 from savepoints.io import Location, storage_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+_LOG = logging.getLogger(__name__)
 
 # A writer that loses the race for a version number tries the next one, this often.
 COMMIT_RETRIES = 50
@@ -41,45 +46,67 @@ class StoreTable:
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Add rows in one commit."""
-        import pyarrow as pa
-        from deltalake import CommitProperties, DeltaTable, write_deltalake
+        from deltalake import write_deltalake
 
-        table = self._open()
-        if table is None:
-            table = DeltaTable.create(
-                str(self.location),
-                self.schema,
-                mode="ignore",
-                storage_options=storage_options(self.location.uri),
-            )
-        write_deltalake(
-            table,
-            pa.Table.from_pylist(rows, schema=self.schema),
-            mode="append",
-            commit_properties=CommitProperties(max_commit_retries=COMMIT_RETRIES),
-        )
+        data = self._arrow(rows)
+        self._commit(lambda table: write_deltalake(table, data, mode="append"))
 
-    def upsert(self, rows: list[dict[str, Any]], key: tuple[str, ...]) -> None:
-        """Replace the rows with the same key and add the others, in one commit."""
-        import pyarrow as pa
-        from deltalake import CommitProperties
+    def change(
+        self, key: tuple[str, ...], decide: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+    ) -> None:
+        """Replace rows with the same key and add others, in one commit.
 
-        table = self._open()
-        if table is None:
-            self.append(rows)
+        Args:
+            key: Columns that identify a row.
+            decide: From all rows there are, makes those to write; called again when others were
+                faster, so that it never decides on what is old. None to write changes nothing.
+        """
+        condition = " AND ".join(f"t.{name} = s.{name}" for name in key)
+
+        def write(table: DeltaTable) -> None:
+            rows = decide(table.to_pyarrow_table().to_pylist())
+            if rows:
+                (
+                    table.merge(self._arrow(rows), condition, source_alias="s", target_alias="t")
+                    .when_matched_update_all()
+                    .when_not_matched_insert_all()
+                    .execute()
+                )
+
+        self._commit(write)
+
+    def _commit(self, write: Callable[[DeltaTable], object]) -> None:
+        """Write to the newest version, again and again while others are faster."""
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(COMMIT_RETRIES):
+            try:
+                write(self._open() or self._make())
+            except CommitFailedError:
+                # Nothing was committed. The others are done sooner or later.
+                _LOG.debug("%s: lost the race for a version, attempt %d", self.location, attempt)
+                continue
             return
-        (
-            table.merge(
-                pa.Table.from_pylist(rows, schema=self.schema),
-                " AND ".join(f"t.{name} = s.{name}" for name in key),
-                source_alias="s",
-                target_alias="t",
-                commit_properties=CommitProperties(max_commit_retries=COMMIT_RETRIES),
-            )
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
+        raise SavepointsError(
+            f"{self.location}: others committed {COMMIT_RETRIES} times while this tried to",
+            hint="run the command again",
+            table=str(self.location),
         )
+
+    def _make(self) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        return DeltaTable.create(
+            str(self.location),
+            self.schema,
+            mode="ignore",
+            storage_options=storage_options(self.location.uri),
+        )
+
+    def _arrow(self, rows: list[dict[str, Any]]) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(rows, schema=self.schema)
 
     def _open(self) -> DeltaTable | None:
         from deltalake import DeltaTable

@@ -129,9 +129,6 @@ def test_trap_sources_log_is_cut_at_log_offset(
     }
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a source without a position keeps all entries of its log, also later ones"
-)
 def test_trap_sources_log_is_empty_where_the_source_had_no_position(on_local: Location) -> None:
     checkpoint = unpack("two_sources", on_local)
 
@@ -166,14 +163,7 @@ def test_trap_partitions_on_disk_must_match_offset_log(on_local: Location) -> No
     "gone",
     [
         0,
-        pytest.param(
-            1,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="partition 0 alone is taken for a query without keys; the operator's "
-                "metadata says numPartitions",
-            ),
-        ),
+        1,
     ],
 )
 def test_trap_a_lost_state_partition_is_noticed(gone: int, on_local: Location) -> None:
@@ -194,9 +184,6 @@ def test_trap_hdfs_provider_is_refused_and_names_the_setting(on_local: Location)
     assert "RocksDBStateStoreProvider" in refused.value.hint
 
 
-@pytest.mark.xfail(
-    strict=True, reason="state without operator metadata (Spark before 3.5) is silently left out"
-)
 @pytest.mark.parametrize("sample", ["rocksdb", "hdfs"])
 def test_trap_state_without_operator_metadata_is_refused(sample: str, on_local: Location) -> None:
     checkpoint = unpack(sample, on_local)

@@ -113,7 +113,9 @@ def test_trap_without_rewound_transaction_ids_the_rerun_is_silently_dropped(
         write_batch(rows, uri, mode="append", key=(), app=app, batch_id=batch)
     open_table(str(uri)).restore(0)
     write_batch(rows, uri, mode="append", key=(), app=app, batch_id=1)
-    assert open_table(str(uri)).to_pyarrow_table().num_rows == 10, "the rerun of batch 1 was dropped"
+    assert open_table(str(uri)).to_pyarrow_table().num_rows == 10, (
+        "the rerun of batch 1 was dropped"
+    )
 
 
 @pytest.mark.timeout(300)

@@ -43,9 +43,7 @@ def write_output(uri: str, query_id: str) -> None:
             uri,
             pa.table({"batch": pa.array([batch], pa.int64())}),
             mode="append",
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(query_id, batch, 0)]
-            ),
+            commit_properties=CommitProperties(app_transactions=[Transaction(query_id, batch, 0)]),
         )
 
 
@@ -88,7 +86,7 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     assert set(restored) == {file.path for file in store.manifest(saved.id).native}
 
     output = DeltaTable(table)
-    assert sorted(output.to_pyarrow_table()["batch"].to_pylist()) == list(range(BACK_TO + 1))
+    assert sorted(output.to_pandas()["batch"]) == list(range(BACK_TO + 1))
     assert output.transaction_version(samples.query_id("rocksdb")) == BACK_TO
     assert [one["operation"] for one in output.history()].count("RESTORE") == 1
 

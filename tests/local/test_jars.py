@@ -71,7 +71,7 @@ esac
 
 
 def test_the_lock_has_exactly_the_modules_of_ivy_xml() -> None:
-    modules = ET.parse(LOCK_DIRECTORY / "ivy.xml").iter("dependency")  # noqa: S314 - our own file
+    modules = ET.parse(LOCK_DIRECTORY / "ivy.xml").iter("dependency")
     wanted = [
         f"{module.attrib['conf'].split('->')[0]}/{module.attrib['name']}-{module.attrib['rev']}.jar"
         for module in modules

@@ -102,7 +102,7 @@ def parent_of_a_world(how: str) -> Iterator[tuple[subprocess.Popen[str], set[int
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def s3_client(world: LocalWorld) -> Any:  # noqa: ANN401 - boto3 has no types
+def s3_client(world: LocalWorld) -> Any:
     """Return a client as the environment of the world makes it."""
     return boto3.client(
         "s3",

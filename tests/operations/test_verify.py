@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import SavepointNotFoundError
 from savepoints.io import Location
@@ -16,7 +16,7 @@ from savepoints.operations import restore
 from savepoints.operations.verify import Finding, Report, verify
 from savepoints.store import manifest
 from savepoints.store.root import Store
-from tests.samples import take, unpack
+from tests.samples import query_id, take, unpack
 
 # One file of every kind that a savepoint has.
 KINDS = {
@@ -219,9 +219,15 @@ def test_a_damage_of_a_shared_file_is_found_in_every_savepoint_that_needs_it(
 
 def with_output(place: Location, store: Store) -> tuple[Savepoint, str]:
     uri = str(place / "output")
-    for number in range(2):
+    for batch in range(2):
         write_deltalake(
-            uri, pa.table({"k": [f"a {number}"], "v": [number]}), mode="append", partition_by=["k"]
+            uri,
+            pa.table({"k": [f"a {batch}"], "v": [batch]}),
+            mode="append",
+            partition_by=["k"],
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(query_id("changelog"), batch)]
+            ),
         )
     checkpoint = unpack("changelog", place / "checkpoint")
     return take(store, checkpoint, outputs={"totals": uri}), uri

@@ -99,10 +99,6 @@ def test_what_others_append_between_batches_belongs_to_none(output: Output) -> N
     assert [output.version_of(batch)[0] for batch in (0, 1)] == [1, 4]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a table that the query writes without transaction ids is pinned at version 0",
-)
 def test_a_table_whose_rows_have_no_known_transaction_id_is_refused(output: Output) -> None:
     for batch in range(3):
         output.write(batch, None)
@@ -115,7 +111,8 @@ def test_the_first_application_id_that_the_table_knows_is_the_one(output: Output
     output.write(0, "the-query-id")
 
     assert output.version_of(0, APP, "the-query-id") == (1, "the-query-id", 0)
-    assert output.version_of(0, APP, "unknown")[1] == APP
+    with pytest.raises(NotAlignedError, match=APP):
+        output.version_of(0, APP, "unknown")
 
     output.write(0, APP)
     assert output.version_of(0, APP, "the-query-id") == (2, APP, 0)

@@ -74,9 +74,6 @@ def test_eight_processes_that_add_savepoints_at_once_lose_nothing(on_s3: Locatio
     assert sorted(one.cut.batch_id for one in catalog.all()) == [*range(8), 99]
 
 
-@pytest.mark.xfail(
-    strict=False, reason="who loses the race to make the table fails: 'Metadata changed'"
-)
 def test_eight_processes_that_add_the_first_savepoints_at_once_lose_nothing(
     local_store: Store,
 ) -> None:

@@ -176,9 +176,6 @@ def test_a_process_that_was_paused_goes_on_when_nobody_took_the_lease(place: Loc
         assert parse_rfc3339(record_of(place).expires_at) > utc_now()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="check() passes although the lease has expired and cannot be renewed"
-)
 def test_a_lease_that_expired_and_cannot_be_renewed_is_lost(bucket: str, s3_endpoint: str) -> None:
     root = Location.of(f"s3://{bucket}/place")
     with lease.hold(root, "orders", "rollback") as held:
