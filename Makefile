@@ -6,6 +6,8 @@ UV := $(shell command -v uv 2>/dev/null)
 # Of the installed packages only the ones in requirements.lock, by hash, whatever installs them.
 LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
 PYTEST := $(BIN)/python -m pytest
+# The tests that need neither a JVM nor the local world; the others share one of each.
+FAST := not slow and not spark and not kafka and not e2e
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint fix typecheck lock jars world clean
@@ -16,11 +18,12 @@ help: ## Show what there is
 demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (about 2 minutes)
 	@$(BIN)/savepoints demo
 
-test: java $(VENV)/.installed ## All tests but the slow ones
-	$(PYTEST) -m "not slow"
+test: java $(VENV)/.installed ## All tests but the slow ones (about a quarter of an hour)
+	$(PYTEST) -m "$(FAST)" -n 2
+	$(PYTEST) -m "not slow and (spark or kafka or e2e)" --durations=15
 
 test-fast: $(VENV)/.installed ## The tests that need no JVM
-	$(PYTEST) -m "not slow and not spark and not kafka and not e2e" -n 2
+	$(PYTEST) -m "$(FAST)" -n 2
 
 lint: $(VENV)/.installed ## Style, types, layers, dependencies
 	$(BIN)/ruff check .

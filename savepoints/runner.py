@@ -166,7 +166,7 @@ class Runner:
         inputs = {name: self._read(name) for name in self._app.inputs}
         result = self._app.build(inputs)
         for name in self._app.outputs:
-            write.ensure_table(self._spark, self._table(name), result.schema)
+            write.ensure_table(self._table(name), result.schema)
         complete = any(output.mode == "complete" for output in self._app.outputs.values())
         appending = all(output.mode == "append" for output in self._app.outputs.values())
         writer = (

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from savepoints.io import Uri
+from savepoints.io import Uri, storage_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 Mode = Literal["append", "upsert", "complete"]
@@ -27,11 +27,19 @@ def owner_prefix(query: str) -> str:
     return f"{query}/"
 
 
-def ensure_table(spark: SparkSession, uri: Uri, schema: StructType) -> None:
-    """Make an empty Delta table if there is none, so that there is a version before any batch."""
-    from delta.tables import DeltaTable
+def ensure_table(uri: Uri, schema: StructType) -> None:
+    """Make an empty Delta table if there is none, so that there is a version before any batch.
 
-    DeltaTable.createIfNotExists(spark).location(uri.hadoop).addColumns(schema).execute()
+    Delta writes schemas as Spark does, so deltalake makes it, in a moment and by conditional PUT.
+    """
+    from deltalake import DeltaTable, Schema
+
+    DeltaTable.create(
+        str(uri),
+        Schema.from_json(schema.json()),
+        mode="ignore",
+        storage_options=storage_options(uri),
+    )
 
 
 def write_batch(
