@@ -20,6 +20,7 @@ from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import (
     Cost,
+    Cut,
     Form,
     Generation,
     OperatorState,
@@ -252,7 +253,7 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             query=plan.query,
             query_id=files.query_id,
             generation=generation.generation,
-            cut=files.cut,
+            cut=_dated(files.cut, generation, store),
             created_at=utc_now(),
             forms=plan.forms,
             operators=tuple(
@@ -325,6 +326,17 @@ def _generation(plan: CreatePlan, store: Store, checkpoint: Location) -> Generat
         by=_REGISTERED,
         begun_from=native.restored_by(checkpoint),
     )
+
+
+def _dated(cut: Cut, generation: Generation, store: Store) -> Cut:
+    """Return the cut with the time of its commit.
+
+    In a restored checkpoint the files of the batch that it was restored to are copies, and younger.
+    """
+    for origin in store.catalog.all():
+        if origin.id == generation.begun_from and origin.cut.batch_id == cut.batch_id:
+            return replace(cut, committed_at=origin.cut.committed_at)
+    return cut
 
 
 def _refuse_other_checkpoint(

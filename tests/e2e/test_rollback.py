@@ -170,3 +170,63 @@ def test_an_output_that_others_wrote_to_is_refused_before_anything_is_touched(
         shop.json("rollback", "latest", "--outputs", "none", "--yes")["rolled_back"]["outputs"]
         == {}
     )
+
+
+@pytest.mark.timeout(300)
+def test_a_query_that_the_user_starts_and_writes_is_rolled_back_too(
+    spark: SparkSession, shop: Shop
+) -> None:
+    """Delta's own sink, whose transaction id is the query's: from the checkpoint path alone."""
+    from pyspark.sql import functions as F
+
+    table, at = f"s3a://{shop.bucket}/own", f"s3a://{shop.bucket}/own-checkpoint"
+
+    def run(checkpoint: str, divisor: int) -> None:
+        events = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", shop.bootstrap_servers)
+            .option("subscribe", shop.topic)
+            .option("startingOffsets", "earliest")
+            .load()
+            .select(F.col("partition"), (F.col("offset") / divisor).cast("long").alias("n"))
+        )
+        writer = events.dropDuplicates(["partition", "n"]).writeStream.format("delta")
+        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        writer.start(table).awaitTermination()
+
+    def rows() -> list[tuple[int, int]]:
+        found = spark.read.format("delta").load(table).collect()
+        return sorted((row["partition"], row["n"]) for row in found)
+
+    shop.sell(BEGIN, BEGIN + 2 * DAY)
+    run(at, 1)
+    good = rows()
+    named = ("--name", "own", "--table", f"own={table}", "--format", "native")
+    saved = shop.json("create", "--checkpoint", at, *named)["savepoint"]
+    shop.sell(BEGIN + 2 * DAY, BEGIN + 4 * DAY)
+    run(at, 2)
+    spoiled = rows()
+    assert spoiled != good
+
+    shop.json("rollback", saved["id"], "--to", f"{at}-2", "--yes")
+    assert rows() == good
+    run(f"{at}-2", 1)
+    later = rows()
+    assert len(later) == len(set(later)) > len(good)
+    assert set(good) < set(later)
+    expected = [(p, n) for p, end in ends(shop).items() for n in range(end)]
+    assert later == sorted(expected), "every record once"
+
+
+def ends(shop: Shop) -> dict[int, int]:
+    """Return the end offset of each partition of the topic, from Kafka."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": shop.bootstrap_servers, "group.id": "ends"})
+    try:
+        return {
+            partition: consumer.get_watermark_offsets(TopicPartition(shop.topic, partition))[1]
+            for partition in range(4)
+        }
+    finally:
+        consumer.close()

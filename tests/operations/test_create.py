@@ -16,7 +16,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.operations import create
+from savepoints.operations import create, restore
 from savepoints.store.root import Store
 from tests.samples import contents, files_of, take, unpack, write
 
@@ -290,3 +290,18 @@ def test_other_savepoints_survive_a_savepoint(on_local: Location, local_store: S
         )
 
     assert local_store.catalog.all() == taken[::-1]
+
+
+def test_a_restored_cut_keeps_the_time_of_its_commit(
+    local_store: Store, on_local: Location
+) -> None:
+    original = take(local_store, unpack("rocksdb", on_local / "live"), batch_id=1)
+    copy = on_local / "copy"
+    restore.execute(restore.plan(local_store, original.id, str(copy)), local_store)
+    younger = copy.head("commits/1").last_modified
+    write(copy, {"commits/1": copy.get("commits/1")})
+    assert copy.head("commits/1").last_modified > younger
+
+    again = take(local_store, copy, query="copy")
+
+    assert again.cut.committed_at == original.cut.committed_at
