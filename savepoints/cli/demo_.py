@@ -25,6 +25,7 @@ import click
 from savepoints.cli.command import Invocation, common
 from savepoints.cli.output import Output
 from savepoints.errors import MissingExtraError, SavepointsError
+from savepoints.local.guard import guarded
 from savepoints.model import rfc3339, utc_now
 
 if TYPE_CHECKING:
@@ -195,10 +196,13 @@ class _Story:
         if words[0] == "savepoints":
             words = ["python", "-m", *words]
         sys.stdout.flush()
-        ended = subprocess.run([sys.executable, *words[1:]], cwd=self.directory, check=False)
-        if ended.returncode != 0:
+        # Guarded, so that it ends with this process, however that ends.
+        command = guarded(sys.executable, *words[1:])
+        with subprocess.Popen(command, cwd=self.directory, stdin=subprocess.PIPE) as process:
+            code = process.wait()
+        if code != 0:
             raise SavepointsError(
-                f"the command ended with exit code {ended.returncode}: {line}",
+                f"the command ended with exit code {code}: {line}",
                 hint="what it said is above",
             )
 

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -129,8 +128,7 @@ class Service:
             log = stack.enter_context(self.log.open("wb"))
             command = self._launched.command
             if not self._detach:
-                # By its path and isolated, so that it starts in a few hundredths of a second.
-                command = (sys.executable, "-I", "-S", str(guard.__file__), "--", *command)
+                command = guard.guarded(*command)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL if self._detach else subprocess.PIPE,
