@@ -51,12 +51,23 @@ class Contents:
     content_hash: str
 
 
+def state_session(spark: SparkSession) -> SparkSession:
+    """Return a session in which state stores can be opened, with settings of its own.
+
+    State stores report to a coordinator, which the session's manager of streaming queries makes; a
+    Spark that has not run a streaming query yet has none, and opening a store fails.
+    """
+    own = spark.newSession()
+    _ = own.streams
+    return own
+
+
 def reading_session(spark: SparkSession) -> SparkSession:
-    """Return a session for reading state, with settings of its own.
+    """Return a session for reading state.
 
     With changelog checkpointing on, a raw read writes temporary files into the checkpoint it reads.
     """
-    own = spark.newSession()
+    own = state_session(spark)
     own.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
     return own
 

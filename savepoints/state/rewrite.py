@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Uri
+from savepoints.state import raw
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ def write_state(
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started
 
-    own = spark.newSession()
+    own = raw.state_session(spark)
     # Otherwise each put does a get to count rows: twice as slow. The query counts again on load.
     own.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
     own.conf.set("spark.sql.shuffle.partitions", str(partitions))
@@ -57,9 +58,6 @@ def write_state(
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     function = _Replacement(own, own.read.format("delta").load(table.hadoop), partitions)
     java_session = own._jsparkSession
-    # Makes the coordinator to which state stores report their commits; a session in which no
-    # streaming query has run yet has none.
-    java_session.streams()
     some, none = jvm.scala.Some, getattr(getattr(jvm.scala, "None$"), "MODULE$")
     rewriter = jvm.org.apache.spark.sql.execution.streaming.state.StateRewriter(
         java_session,
