@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import re
 import sys
+from contextlib import suppress
 
 import click
 
@@ -87,9 +89,17 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
-    output = Output()
-    sys.exit(_run(output, sys.argv[1:]))
+    """Run the command line and exit with its code.
+
+    Without Python's own way out: threads of native libraries may still run then, and now and then
+    abort the process, so that a script would see exit code 134 of a command that did its work.
+    """
+    code = _run(Output(), sys.argv[1:])
+    logging.shutdown()
+    with suppress(BrokenPipeError):  # As in `savepoints list | head`.
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(output: Output, arguments: list[str]) -> int:
