@@ -88,15 +88,19 @@ def command(call: Invocation, *, keep: bool) -> int:
 
     directory = Path(tempfile.mkdtemp(prefix="savepoints-demo-"))
     with ExitStack() as cleanup:
-        if not keep:
-            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         call.output.progress("starting Kafka and S3 (the first time, 129 jars are downloaded)")
         world = LocalWorld.start(directory / "world", detach=keep)
-        cleanup.callback(world.stop)
+        if keep:
+            cleanup.callback(LocalWorld.stop_detached, directory / "world")
+        else:
+            cleanup.callback(world.stop)
         world.create_bucket(BUCKET)
         story = _Story(call.output, world, directory)
         right = story.tell()
         story.say_what_next(keep=keep)
+        if keep:
+            cleanup.pop_all()
     return 0 if right else 1
 
 
