@@ -39,10 +39,7 @@ class StoreTable:
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows; none when the table has not been made yet."""
         table = self._open()
-        if table is None:
-            return []
-        rows: list[dict[str, Any]] = table.to_pyarrow_table().to_pylist()
-        return rows
+        return [] if table is None else _rows(table)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Add rows in one commit."""
@@ -64,7 +61,7 @@ class StoreTable:
         condition = " AND ".join(f"t.{name} = s.{name}" for name in key)
 
         def write(table: DeltaTable) -> None:
-            rows = decide(table.to_pyarrow_table().to_pylist())
+            rows = decide(_rows(table))
             if rows:
                 (
                     table.merge(self._arrow(rows), condition, source_alias="s", target_alias="t")
@@ -118,3 +115,17 @@ class StoreTable:
             )
         except TableNotFoundError:
             return None
+
+
+def _rows(table: DeltaTable) -> list[dict[str, Any]]:
+    """Read all rows with deltalake's own engine.
+
+    PyArrow's would read through Python file objects in threads of its own, and when the process
+    ends right after, such a thread can abort it ("terminate called without an active exception").
+    """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    found = QueryBuilder().register("rows", table).execute("select * from rows")
+    rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+    return rows
