@@ -249,6 +249,8 @@ class Generation:
         status: `current` is the one that `run` starts.
         begun_from: The savepoint it began from, None for a fresh start.
         begun_by: The verb that began it.
+        restore_seconds: How long writing its checkpoint took, None for a fresh start.
+        restored_bytes: Bytes of that checkpoint.
     """
 
     query: str
@@ -260,6 +262,8 @@ class Generation:
     begun_from: str | None = None
     ended_at: datetime | None = None
     ended_why: str | None = None
+    restore_seconds: float | None = None
+    restored_bytes: int | None = None
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)

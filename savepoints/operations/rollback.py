@@ -217,7 +217,6 @@ def execute(
     begun = time.monotonic()
     with lease.hold(store.root, plan.query, "rollback") as held:
         log = _open_journal(plan, store)
-        bytes_written = 0
 
         if plan.safety_id is not None and not log.is_done("safety_savepoint"):
             progress(f"taking the safety savepoint {plan.safety_id}")
@@ -238,8 +237,13 @@ def execute(
                 settings=settings,
                 progress=progress,
             )
-            bytes_written = restored.bytes_written
-            log.record("checkpoint_restored", checkpoint=plan.checkpoint)
+            log.record(
+                "checkpoint_restored",
+                checkpoint=plan.checkpoint,
+                seconds=restored.seconds,
+                bytes=restored.bytes_written,
+            )
+        restored_facts = log.operation.done["checkpoint_restored"]
 
         versions = {}
         for one in plan.outputs:
@@ -255,6 +259,8 @@ def execute(
             Location.of(plan.checkpoint),
             by="rollback",
             begun_from=plan.savepoint_id,
+            restore_seconds=restored_facts["seconds"],
+            restored_bytes=restored_facts["bytes"],
         )
         log.record("generation_begun", generation=plan.generation)
         log.finish()
@@ -268,7 +274,7 @@ def execute(
         plan.batch_id,
         versions,
         time.monotonic() - begun,
-        bytes_written,
+        int(restored_facts["bytes"]),
     )
 
 

@@ -73,13 +73,25 @@ class Generations:
         *,
         by: str,
         begun_from: str | None = None,
+        restore_seconds: float | None = None,
+        restored_bytes: int | None = None,
     ) -> Generation:
         """Begin a generation and end the one before, in one commit.
 
         Beginning a generation that has begun changes nothing: the one that exists is returned.
         """
         now = utc_now()
-        begun = Generation(query, number, str(checkpoint), "current", now, by, begun_from)
+        begun = Generation(
+            query,
+            number,
+            str(checkpoint),
+            "current",
+            now,
+            by,
+            begun_from,
+            restore_seconds=restore_seconds,
+            restored_bytes=restored_bytes,
+        )
 
         def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             before = [Generation(**row) for row in rows if row["query"] == query]
@@ -116,5 +128,7 @@ def _schema() -> pa.Schema:
             ("begun_from", text),
             ("ended_at", moment),
             ("ended_why", text),
+            ("restore_seconds", pa.float64()),
+            ("restored_bytes", pa.int64()),
         ]
     )

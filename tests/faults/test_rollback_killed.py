@@ -95,6 +95,8 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
         (2, "current", saved.id),
         (1, "ended", None),
     ]
+    restored_bytes = sum(len(data) for data in restored.values())
+    assert generations[0].restored_bytes == restored_bytes
     safety = [one for one in store.catalog.all() if one.id != saved.id]
     assert [one.cut.batch_id for one in safety] == [NEWEST]
     assert verify(store, safety[0].id, depth="checksums").grade == "ok"
