@@ -105,7 +105,7 @@ class Runner:
         *,
         until_latest: bool,
         every: timedelta | None = None,
-        savepoint: Callable[[], None] | None = None,
+        savepoint: Callable[[], object] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Ran:
         """Run until stopped, or until everything is read that the sources had at the start.
@@ -264,7 +264,7 @@ def stopped_by_signals(runner: Runner) -> Iterator[None]:
             signal.signal(one, before)
 
 
-def _safely(savepoint: Callable[[], None]) -> Callable[[], None]:
+def _safely(savepoint: Callable[[], object]) -> Callable[[], None]:
     """Keep a failing savepoint from stopping the query; it is logged."""
 
     def take() -> None:

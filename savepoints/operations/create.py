@@ -19,6 +19,7 @@ from savepoints.config import Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import (
+    FORMS,
     Cost,
     Cut,
     Form,
@@ -91,7 +92,7 @@ def plan(
     checkpoint: str | None = None,
     settings: Settings | None = None,
     batch_id: int | None = None,
-    forms: Sequence[Form] = ("native", "canonical"),
+    forms: Sequence[Form] = FORMS,
     outputs: dict[str, str] | None = None,
     tags: Sequence[str] = (),
     description: str = "",
@@ -162,7 +163,7 @@ def plan(
         generation=generation.generation if generation else None,
         batch_id=batch_id,
         newest_batch=files.cut.batch_id,
-        forms=tuple(form for form in ("native", "canonical") if form in forms),
+        forms=tuple(form for form in FORMS if form in forms),
         outputs={**(configured.outputs if configured else {}), **(outputs or {})},
         files=len(files.all),
         files_bytes=sum(info.size for info in files.all),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from savepoints import app as apps
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
-from savepoints.model import Form, Generation, Savepoint
+from savepoints.model import FORMS, Form, Generation, Savepoint
 from savepoints.operations import create
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.rollback import checkpoint_of
@@ -26,10 +26,9 @@ def run(
     app: str | None = None,
     every: timedelta | None = None,
     until_latest: bool = False,
-    forms: Sequence[Form] = ("native", "canonical"),
+    forms: Sequence[Form] = FORMS,
     final_savepoint: bool = True,
     progress: Progress = silent,
-    on_savepoint: Callable[[Savepoint], None] = lambda _savepoint: None,
 ) -> tuple[Ran, Savepoint | None]:
     """Run the query until it is stopped by a signal, or has caught up; then take a savepoint.
 
@@ -43,7 +42,6 @@ def run(
         forms: Forms of the savepoints.
         final_savepoint: Whether to take one at the end.
         progress: Told what happens.
-        on_savepoint: Told of each savepoint.
 
     Returns:
         What was run, and the savepoint taken at the end; None when nothing has been committed yet.
@@ -76,11 +74,7 @@ def run(
                 settings=settings,
             )
             progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
-            on_savepoint(taken)
             return taken
-
-        def save_periodically() -> None:
-            save()
 
         runner = Runner(
             spark,
@@ -95,7 +89,7 @@ def run(
             ran = runner.run(
                 until_latest=until_latest,
                 every=every or bound.every,
-                savepoint=save_periodically,
+                savepoint=save,
                 check=held.check,
             )
         progress(f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows")

@@ -19,18 +19,6 @@ from savepoints.io import Uri
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The columns that the canonical table always has; `key` comes after them.
-COLUMNS = (
-    "operator_id",
-    "operator_name",
-    "store_name",
-    "column_family",
-    "partition_id",
-    "key_hash",
-    "ord",
-    "key_bytes",
-    "value_bytes",
-)
 # Characters that Parquet and Delta refuse in column names without column mapping.
 _UNFIT = re.compile(r"[ ,;{}()\n\t=.]")
 
@@ -85,8 +73,9 @@ def read_store(
         store: Name of its store.
 
     Returns:
-        The columns of `COLUMNS` and `key`, the decoded partition key (a struct; null when the
-        operator has no grouping key).
+        operator_id (int), operator_name, store_name, column_family (string), partition_id,
+        key_hash (int), ord (long), key_bytes, value_bytes (binary), and key, the decoded partition
+        key (a struct; null when the operator has no grouping key).
     """
     from pyspark.sql import functions as F
 
