@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 FAST := not slow and not spark and not kafka and not e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint fix typecheck lock jars world clean
+.PHONY: help demo test test-fast matrix bench lint fix typecheck lock jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,12 +25,22 @@ test: java $(VENV)/.installed ## All tests but the slow ones (about a quarter of
 test-fast: $(VENV)/.installed ## The tests that need no JVM
 	$(PYTEST) -m "$(FAST)" -n 2
 
+matrix: java $(VENV)/.installed ## Every operator on every state store, three seeds (about an hour)
+ifdef PYSPARK
+	$(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet \
+	  "pyspark==$(PYSPARK)" "delta-spark==$(DELTA)"
+endif
+	$(PYTEST) tests/fidelity/test_matrix.py -m spark -n 2
+
+bench: java $(VENV)/.installed ## Time and bytes of each measure, beside Spark's own; see docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
 lint: $(VENV)/.installed ## Style, types, layers, dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/deptry savepoints spark_jobs
+	$(BIN)/deptry savepoints spark_jobs benchmarks
 
 fix: $(VENV)/.installed ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .

@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from savepoints.api import create, restore, rollback
+    from savepoints.api import create, export, restore, rollback
     from savepoints.app import App, Input, Output
     from savepoints.config import Settings
     from savepoints.errors import SavepointsError
@@ -39,6 +39,7 @@ _HOMES = {
     "Settings": "savepoints.config",
     "Store": "savepoints.store.root",
     "create": "savepoints.api",
+    "export": "savepoints.api",
     "restore": "savepoints.api",
     "rollback": "savepoints.api",
     "run": "savepoints.operations.run",
@@ -57,6 +58,7 @@ __all__ = [
     "Settings",
     "Store",
     "create",
+    "export",
     "restore",
     "rollback",
     "run",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from savepoints.config import Settings
-from savepoints.model import FORMS, Form, Savepoint
+from savepoints.model import FORMS, Form, Provider, Savepoint
 from savepoints.operations import create as _create
+from savepoints.operations import export as _export
 from savepoints.operations import restore as _restore
 from savepoints.operations import rollback as _rollback
 from savepoints.operations.plan import Progress, silent
@@ -47,6 +48,19 @@ def create(
     return _create.execute(plan, store, settings=settings, progress=progress)
 
 
+def export(
+    store: Store,
+    name: str,
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
+    """Write the canonical rows of a savepoint. See `savepoints.operations.export`."""
+    plan = _export.plan(store, name, query=query)
+    return _export.execute(plan, store, settings=settings, progress=progress)
+
+
 def restore(
     store: Store,
     name: str,
@@ -54,11 +68,15 @@ def restore(
     *,
     query: str | None = None,
     form: Form | None = None,
+    partitions: int | None = None,
+    provider: Provider | None = None,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
     """Write a new checkpoint from a savepoint. See `savepoints.operations.restore`."""
-    plan = _restore.plan(store, name, to, query=query, form=form)
+    plan = _restore.plan(
+        store, name, to, query=query, form=form, partitions=partitions, provider=provider
+    )
     return _restore.execute(plan, store, settings=settings, progress=progress)
 
 

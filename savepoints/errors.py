@@ -14,11 +14,23 @@ SavepointsError                      1   root; never raised itself
 │   └── UnfinishedOperationError         a multi-step verb was interrupted: finish it first
 ├── QueryRunningError               12   the query runs, or its checkpoint changes
 ├── NotAlignedError                 13   state, offsets and outputs do not fit together
-│   └── VerificationError                a savepoint is damaged
+│   ├── VerificationError                a savepoint is damaged
+│   ├── PartitionCountError              state partitions are not those of the offset log
+│   ├── SchemaPathError                  a schema file lies outside of its checkpoint
+│   ├── SourceLogError                   a source's own log runs ahead of the offsets
+│   ├── StateIdsError                    the commit log names state files that are not there
+│   ├── PlacementError                   a state row is not in the partition of its key
+│   └── ListOrderError                   the order of list state is not known
 ├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
 ├── TargetExistsError               15   the place to write to is taken
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit
-│   └── UnsupportedProviderError         state store provider that cannot be saved yet
+│   ├── UnsupportedProviderError         a state store provider whose files are not known
+│   ├── NativeOnlyError                  an operator whose state rows cannot be read or written
+│   ├── RescaleError                     an operator that keeps its number of partitions
+│   ├── ProviderError                    state that the other provider cannot hold
+│   ├── FileSinkError                    an output whose sink drops batches that it has seen
+│   ├── LayoutChangedError               columns of the state changed places or names
+│   └── PrivateApiError                  this Spark's private API has another shape
 └── EnvironmentUnfitError            1   the machine lacks something: Java, jars, credentials
     ├── MissingExtraError            2   an optional dependency is not installed
     └── CredentialsError             1   the object store refuses us
@@ -136,6 +148,30 @@ class VerificationError(NotAlignedError):
     """A savepoint is damaged; the message names every damaged thing."""
 
 
+class PartitionCountError(NotAlignedError):
+    """The state partitions are not those that the offset log makes the query look for."""
+
+
+class SchemaPathError(NotAlignedError):
+    """A schema file lies outside of its checkpoint, so another directory is needed for ever."""
+
+
+class SourceLogError(NotAlignedError):
+    """A source's own log has entries that the batch has not used."""
+
+
+class StateIdsError(NotAlignedError):
+    """The commit log of checkpoint format 2 names state files that are not there."""
+
+
+class PlacementError(NotAlignedError):
+    """A state row is in another partition than Spark would look for its key."""
+
+
+class ListOrderError(NotAlignedError):
+    """Elements of list state have no order of their own."""
+
+
 class SourceDataGoneError(SavepointsError):
     """The source no longer has the records that a savepoint continues with."""
 
@@ -155,7 +191,31 @@ class IncompatibleError(SavepointsError):
 
 
 class UnsupportedProviderError(IncompatibleError):
-    """The state store provider of the query cannot be saved."""
+    """The state store provider of the query is none of Spark's own."""
+
+
+class NativeOnlyError(IncompatibleError):
+    """The state rows of an operator cannot be read or written, so it has no canonical form."""
+
+
+class RescaleError(IncompatibleError):
+    """The operators of a query keep their number of state partitions."""
+
+
+class ProviderError(IncompatibleError):
+    """The other state store provider cannot hold this state."""
+
+
+class FileSinkError(IncompatibleError):
+    """The output is a file sink, which silently drops batches that it has seen before."""
+
+
+class LayoutChangedError(IncompatibleError):
+    """Columns of the state changed places or names, which Spark would not notice."""
+
+
+class PrivateApiError(IncompatibleError):
+    """This Spark's private API is not the one that canonical restores were written for."""
 
 
 class EnvironmentUnfitError(SavepointsError):

@@ -19,6 +19,7 @@ from savepoints.errors import UsageError
 
 SavepointState = Literal["complete", "broken", "expired"]
 Form = Literal["native", "canonical"]
+Provider = Literal["rocksdb", "hdfs"]
 GenerationStatus = Literal["current", "ended"]
 
 FORMS: tuple[Form, ...] = ("native", "canonical")
@@ -119,6 +120,9 @@ class OperatorState:
         state_bytes: Bytes of all keys and values, None like `rows`.
         content_hash: Hash of all rows, independent of their order and of the number of
             partitions, None like `rows`. See `savepoints.state.raw`.
+        native_only: Why the operator has no canonical form, None when it can have one.
+        keyless: Its state is not found by key, so it stays in one partition.
+        column_families: Its stores have column families, which only RocksDB can hold.
     """
 
     operator_id: int
@@ -128,6 +132,9 @@ class OperatorState:
     rows: int | None = None
     state_bytes: int | None = None
     content_hash: str | None = None
+    native_only: str | None = None
+    keyless: bool = False
+    column_families: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,6 +181,8 @@ class Cut:
             a source had none yet.
         provider: Class name of the state store provider.
         partitions: `spark.sql.shuffle.partitions` of the batch, None in a stateless query.
+        checkpoint_format: Of the state stores, 1 or 2; with 2 the session that starts the query
+            needs `spark.sql.streaming.stateStore.checkpointFormatVersion=2`, for no log keeps it.
     """
 
     batch_id: int
@@ -182,6 +191,7 @@ class Cut:
     offsets: tuple[str | None, ...]
     provider: str
     partitions: int | None
+    checkpoint_format: int = 1
 
 
 @dataclass(frozen=True)
@@ -228,14 +238,28 @@ class Savepoint:
                 "created_at": parse_rfc3339(data["created_at"]),
                 "forms": tuple(data["forms"]),
                 "operators": tuple(
-                    OperatorState(**{**one, "stores": tuple(one["stores"])})
-                    for one in data["operators"]
+                    _operator_from_json(one, cut["partitions"]) for one in data["operators"]
                 ),
                 "outputs": tuple(OutputVersion(**one) for one in data["outputs"]),
                 "cost": Cost(**data["cost"]),
                 "tags": tuple(data["tags"]),
             }
         )
+
+
+def _operator_from_json(data: Mapping[str, Any], partitions: int | None) -> OperatorState:
+    # Savepoints of version 0.1 do not say which operators have no key.
+    keyless = data.get("keyless")
+    if keyless is None:
+        keyless = data["partitions"] == 1 and partitions != 1
+    return OperatorState(
+        **{
+            **data,
+            "stores": tuple(data["stores"]),
+            "keyless": keyless,
+            "column_families": bool(data.get("column_families")),
+        }
+    )
 
 
 @dataclass(frozen=True)

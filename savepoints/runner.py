@@ -30,6 +30,11 @@ _LOG = logging.getLogger(__name__)
 
 # How often the runner looks whether the query has ended or a savepoint is due.
 POLL_SECONDS = 0.1
+# What Kafka's source gives, with headers.
+_KAFKA_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "timestampType int, headers array<struct<key: string, value: binary>>"
+)
 # How often it asks Spark for its batches; Spark keeps the last 100.
 COLLECT_SECONDS = 1.0
 
@@ -162,16 +167,38 @@ class Runner:
             "drained" if self._stopping.is_set() else "caught_up",
         )
 
+    def run_on_nothing(self, scratch: Location) -> None:
+        """Run the program once on empty inputs, which shows the layout of its state.
+
+        Args:
+            scratch: An empty directory, where the input and a checkpoint are made.
+        """
+        scratch.put("empty/0.json", b"\n")
+        source = self._spark.readStream.schema(_KAFKA_COLUMNS).json((scratch / "empty").uri.hadoop)
+        inputs = {name: one.decode(source) for name, one in self._app.inputs.items()}
+        (
+            self._app.build(inputs)
+            .writeStream.outputMode(self._output_mode)
+            .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
+            .trigger(availableNow=True)
+            .format("noop")
+            .start()
+            .awaitTermination()
+        )
+
+    @property
+    def _output_mode(self) -> str:
+        modes = {output.mode for output in self._app.outputs.values()}
+        return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
+
     def _start(self, *, until_latest: bool) -> StreamingQuery:
         inputs = {name: self._read(name) for name in self._app.inputs}
         result = self._app.build(inputs)
         for name in self._app.outputs:
             write.ensure_table(self._table(name), result.schema)
-        complete = any(output.mode == "complete" for output in self._app.outputs.values())
-        appending = all(output.mode == "append" for output in self._app.outputs.values())
         writer = (
             result.writeStream.queryName(self._app.name)
-            .outputMode("complete" if complete else "append" if appending else "update")
+            .outputMode(self._output_mode)
             .option("checkpointLocation", self._checkpoint.uri.hadoop)
             .foreachBatch(self._write)
         )

@@ -190,6 +190,7 @@ CUTS = st.builds(
     offsets=st.lists(st.none() | TEXT, max_size=3).map(tuple),
     provider=TEXT,
     partitions=st.none() | COUNT,
+    checkpoint_format=st.sampled_from([1, 2]),
 )
 SAVEPOINTS = st.builds(
     Savepoint,
@@ -201,7 +202,14 @@ SAVEPOINTS = st.builds(
     created_at=MOMENTS,
     forms=st.sampled_from([("native",), ("canonical",), ("native", "canonical")]),
     operators=st.lists(
-        st.builds(OperatorState, stores=st.lists(TEXT, max_size=2).map(tuple), partitions=COUNT),
+        st.builds(
+            OperatorState,
+            stores=st.lists(TEXT, max_size=2).map(tuple),
+            partitions=COUNT,
+            native_only=st.none() | TEXT,
+            keyless=st.booleans(),
+            column_families=st.booleans(),
+        ),
         max_size=2,
     ).map(tuple),
     outputs=st.lists(st.builds(OutputVersion, app_version=st.none() | COUNT), max_size=2).map(
@@ -220,6 +228,39 @@ def test_a_savepoint_is_read_from_json_as_it_was_written(savepoint: Savepoint) -
     text = json.dumps(savepoint.to_json())
 
     assert Savepoint.from_json(json.loads(text)) == savepoint
+
+
+OF_0_1 = ("native_only", "keyless", "column_families")
+
+
+@pytest.mark.parametrize(
+    ("of_operator", "of_query", "keyless"),
+    [(1, 2, True), (1, 200, True), (2, 2, False), (200, 200, False), (1, 1, False)],
+)
+def test_a_savepoint_of_0_1_does_not_say_which_operators_have_no_keys(
+    of_operator: int, of_query: int, keyless: bool
+) -> None:
+    cut = Cut(3, NOON, 0, (), "RocksDB", of_query)
+    operator = OperatorState(0, "stateStoreSave", ("default",), of_operator, 7, 70, "ab")
+    data = Savepoint("sp-1", "q", "id", 1, cut, NOON, ("native",), (operator,)).to_json()
+    # What version 0.1 did not write.
+    del data["cut"]["checkpoint_format"]
+    for name in OF_0_1:
+        del data["operators"][0][name]
+
+    found = Savepoint.from_json(data)
+
+    assert found.cut == cut
+    assert found.operators == (dataclasses.replace(operator, keyless=keyless),)
+
+
+def test_a_column_that_0_1_did_not_have_is_null_in_its_catalog() -> None:
+    cut = Cut(3, NOON, 0, (), "RocksDB", 2)
+    operator = OperatorState(0, "stateStoreSave", ("default",), 2)
+    data = Savepoint("sp-1", "q", "id", 1, cut, NOON, ("native",), (operator,)).to_json()
+    data["operators"][0].update(dict.fromkeys(OF_0_1))
+
+    assert Savepoint.from_json(data).operators == (operator,)
 
 
 @given(SAVEPOINTS)

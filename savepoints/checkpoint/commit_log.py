@@ -1,15 +1,21 @@
 """The commit log: `commits/N` exists when batch N is finished.
 
 Source: `org.apache.spark.sql.execution.streaming.checkpointing.CommitLog`: a line with the
-version, then JSON with the watermark that the next batch starts from.
+version, then JSON with the watermark that the next batch starts from. Version 2 belongs to state
+store checkpoint format 2 and adds the unique id of each state store that the batch wrote.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from savepoints.errors import IncompatibleError
+
+# By operator: by state partition: the ids of its stores.
+StateIds = Mapping[int, Sequence[Sequence[str]]]
 
 
 @dataclass(frozen=True)
@@ -18,31 +24,72 @@ class CommitLogEntry:
 
     Attributes:
         next_watermark_ms: Watermark that batch N + 1 evicts and emits by, milliseconds since 1970.
+        state_ids: Ids of the state stores of version N + 1, empty with checkpoint format 1.
     """
 
     next_watermark_ms: int
+    state_ids: StateIds = field(default_factory=dict)
 
 
 def parse(data: bytes, name: str) -> CommitLogEntry:
     """Read one file of the commit log.
 
     Raises:
-        IncompatibleError: If it is of another version (v2 belongs to state store checkpoint
-            format 2, whose file names carry ids), or not a commit log file.
+        IncompatibleError: If it is of another version, or not a commit log file.
     """
-    version, _, body = data.decode("utf-8", errors="replace").partition("\n")
-    if version != "v1":
+    version, content = _content(data, name)
+    try:
+        ids = (content.get("stateUniqueIds") or {}) if version == "v2" else {}
+        return CommitLogEntry(
+            int(content.get("nextBatchWatermarkMs", 0)),
+            {
+                int(operator): tuple(tuple(str(one) for one in stores) for stores in partitions)
+                for operator, partitions in ids.items()
+            },
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _damaged(name, error) from None
+
+
+def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
+    """Return the file with the ids of state stores that were written anew; the rest stays.
+
+    Without it a query of checkpoint format 2 looks for files that are not there.
+    """
+    version, content = _content(data, name)
+    if version != "v2":
         raise IncompatibleError(
-            f"{name}: commit log version {version[:40]!r} is not supported, only 'v1'",
-            hint="state store checkpoint format 2 cannot be saved yet; run the query with "
-            "spark.sql.streaming.stateStore.checkpointFormatVersion=1",
+            f"{name} has version {version}, which cannot hold the ids of state stores",
+            hint="restore the native form: --format native",
+            file=name,
+        )
+    content["stateUniqueIds"] = {
+        str(operator): [list(stores) for stores in partitions]
+        for operator, partitions in ids.items()
+    }
+    return f"{version}\n{json.dumps(content, separators=(',', ':'))}".encode()
+
+
+def _content(data: bytes, name: str) -> tuple[str, dict[str, Any]]:
+    version, _, body = data.decode("utf-8", errors="replace").partition("\n")
+    if version not in {"v1", "v2"}:
+        raise IncompatibleError(
+            f"{name}: commit log version {version[:40]!r} is not supported, only 'v1' and 'v2'",
+            hint="run the query without spark.sql.streaming.queryEvolution.enableSinkEvolution",
             file=name,
         )
     try:
-        return CommitLogEntry(int(json.loads(body).get("nextBatchWatermarkMs", 0)))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise IncompatibleError(
-            f"{name} is not a commit log file that Spark would write: {error!r}",
-            hint="the file is damaged, or was edited: restore from a savepoint",
-            file=name,
-        ) from None
+        content = json.loads(body)
+        if not isinstance(content, dict):
+            raise TypeError(type(content).__name__)
+    except (ValueError, TypeError) as error:
+        raise _damaged(name, error) from None
+    return version, content
+
+
+def _damaged(name: str, error: Exception) -> IncompatibleError:
+    return IncompatibleError(
+        f"{name} is not a commit log file that Spark would write: {error!r}",
+        hint="the file is damaged, or was edited: restore from a savepoint",
+        file=name,
+    )

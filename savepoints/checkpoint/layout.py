@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from savepoints.checkpoint import commit_log, offset_log, operators, state_files
+from savepoints.checkpoint import checks, commit_log, offset_log, operators, state_files
+from savepoints.checkpoint.commit_log import CommitLogEntry
+from savepoints.checkpoint.offset_log import OffsetLogEntry
 from savepoints.checkpoint.operators import Operator
+from savepoints.checkpoint.state_files import SnapshotChain, StoreDirectory
 from savepoints.errors import (
     CheckpointNotFoundError,
     IncompatibleError,
     NoCommittedBatchError,
-    NotAlignedError,
     UnsupportedProviderError,
 )
 from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.model import Cut
 
 _BATCH = re.compile(r"^(offsets|commits)/(\d+)$")
-_OPERATOR_METADATA = re.compile(r"^state/\d+/_metadata/(metadata|v2/\d+)$")
-_SCHEMA = re.compile(r"^state/\d+/(\d+/(?:[^/]+/)?_metadata/schema|_stateSchema/.*)$")
+_OPERATOR_METADATA = re.compile(r"^state/(\d+)/_metadata/(?:metadata|v2/(\d+))$")
+_SCHEMA = re.compile(r"^state/\d+/\d+/(?:[^/]+/)?_metadata/schema$")
 _OPERATOR = re.compile(r"^state/(\d+)/")
-_SOURCE_ENTRY = re.compile(r"^sources/(\d+)/(\d+)(?:\.compact)?$")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,10 @@ class CutFiles:
         conf: The Spark settings that the batch ran with.
         operators: Its stateful operators.
         partitions: Number of existing state partitions of each operator.
+        keyless: Operators without grouping keys, whose state is one partition.
+        chains: Per state store and partition, the files that make the batch's version.
         small: Files to copy verbatim and first: logs, sources, metadata, schemas.
-        state: Snapshots and changelogs.
+        state: Snapshots and changes.
         ssts: Immutable, uniquely named files that savepoints may share.
     """
 
@@ -53,6 +56,8 @@ class CutFiles:
     conf: Mapping[str, str]
     operators: tuple[Operator, ...]
     partitions: dict[int, int]
+    keyless: frozenset[int]
+    chains: tuple[SnapshotChain, ...]
     small: tuple[ObjectInfo, ...]
     state: tuple[ObjectInfo, ...]
     ssts: tuple[ObjectInfo, ...]
@@ -82,8 +87,9 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     Raises:
         CheckpointNotFoundError: If there is no `metadata` file.
         NoCommittedBatchError: If the batch is not committed or not kept any more.
-        UnsupportedProviderError: If the state is not kept by the RocksDB provider.
-        IncompatibleError: If some format or operator is not supported.
+        UnsupportedProviderError: If the state is not kept by one of Spark's own providers.
+        IncompatibleError: If some format is not supported.
+        PartitionCountError: If state partitions are missing.
         FileNotFoundError: If the query's maintenance removed a file meanwhile: try again.
     """
     files = checkpoint.list()
@@ -96,18 +102,16 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         )
     batch = _choose(committed_batches(files), batch_id, checkpoint)
     query_id = str(json.loads(checkpoint.get("metadata"))["id"])
-    cut, conf = _read_logs(checkpoint, by_path, batch)
+    offsets, commit = _read_logs(checkpoint, batch)
+    provider = offsets.provider or operators.HDFS_PROVIDER
 
-    metadata = [path for path in by_path if _OPERATOR_METADATA.match(path)]
+    metadata = _operator_metadata(by_path, batch)
     found = in_parallel(lambda path: operators.parse(checkpoint.get(path), path), metadata)
-    directories = state_files.store_directories(by_path)
-    if found and cut.provider != operators.ROCKSDB_PROVIDER:
+    if found and provider not in operators.PROVIDERS.values():
         raise UnsupportedProviderError(
-            f"the state of {checkpoint} is kept by {cut.provider or 'the default provider'}, "
-            "which cannot be saved yet",
-            hint="start a new query with spark.sql.streaming.stateStore.providerClass="
-            f"{operators.ROCKSDB_PROVIDER}",
-            provider=cut.provider,
+            f"the state of {checkpoint} is kept by {provider}, whose files are not known",
+            hint=f"start a new query with {offset_log.PROVIDER_KEY}={operators.ROCKSDB_PROVIDER}",
+            provider=provider,
         )
     described = {operator.operator_id for operator in found}
     if unknown := [path for path in by_path if _operator_of(path) not in {None, *described}]:
@@ -117,47 +121,35 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
             "for a batch, or restore it from a savepoint",
             file=unknown[0],
         )
-    chains = [state_files.chain(directory, batch + 1) for directory in directories]
-    snapshots = [(one.directory, one.snapshot) for one in chains if one.snapshot]
-    ssts = [
-        f"{directory}/{name}"
-        for (directory, _), names in zip(
-            snapshots,
-            in_parallel(
-                lambda item: state_files.listed_ssts(checkpoint.get(item[1]), item[1]), snapshots
-            ),
-            strict=True,
-        )
-        for name in names
-    ]
-    state = [path for _, path in snapshots] + [p for one in chains for p in one.changelogs]
+    directories = state_files.store_directories(by_path)
+    chains = _chains(checkpoint, directories, batch, offsets, commit)
+    snapshots = [one.snapshot for one in chains if one.snapshot]
+    ssts = _listed_ssts(checkpoint, snapshots) if provider == operators.ROCKSDB_PROVIDER else []
+    state = snapshots + [path for one in chains for path in one.changes]
     missing = [path for path in state + ssts if path not in by_path]
     if missing:
         raise FileNotFoundError(missing[0])
-    partitions = {
-        operator.operator_id: sorted(
-            {d.partition for d in directories if d.operator_id == operator.operator_id}
-        )
-        for operator in found
-    }
-    for operator_id, existing in partitions.items():
-        if existing != list(range(cut.partitions or 0)) and not (
-            # A query without grouping keys keeps everything in partition 0.
-            existing == [0]
-            and operators.has_no_key(checkpoint.get(f"state/{operator_id}/0/_metadata/schema"))
-        ):
-            raise NotAlignedError(
-                f"operator {operator_id} of {checkpoint} has the state partitions {existing}, but "
-                f"offsets/{batch} says {cut.partitions} partitions",
-                hint="the checkpoint is damaged or was edited: restore from a savepoint",
-                operator_id=operator_id,
-            )
+    keyless = _keyless(checkpoint, found, by_path)
+    expected = offsets.partitions or max((one.partitions for one in found), default=None)
+    stores = {operator.operator_id: operator.stores for operator in found}
+    checks.require_partitions(str(checkpoint), expected, stores, directories, keyless)
+    cut = Cut(
+        batch_id=batch,
+        committed_at=by_path[f"commits/{batch}"].last_modified,
+        watermark_ms=max(offsets.watermark_ms, commit.next_watermark_ms),
+        offsets=offsets.sources,
+        provider=provider,
+        partitions=expected,
+        checkpoint_format=2 if commit.state_ids else 1,
+    )
     small = [
         "metadata",
         *(f"offsets/{n}" for n in (batch - 1, batch) if n >= 0),
         f"commits/{batch}",
-        *(path for path in by_path if _OPERATOR_METADATA.match(path) or _SCHEMA.match(path)),
-        *_source_entries(by_path, cut),
+        *metadata,
+        *(path for path in by_path if _SCHEMA.match(path)),
+        *(path for operator in found for path in operator.schema_files),
+        *checks.used_source_entries(by_path, offsets),
     ]
     if gone := [path for path in small if path not in by_path]:
         raise NoCommittedBatchError(
@@ -168,13 +160,80 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     return CutFiles(
         cut=cut,
         query_id=query_id,
-        conf=conf,
+        conf=offsets.conf,
         operators=tuple(sorted(found, key=lambda operator: operator.operator_id)),
-        partitions={operator_id: len(existing) for operator_id, existing in partitions.items()},
+        partitions={
+            operator_id: len(
+                {one.partition for one in directories if one.operator_id == operator_id}
+            )
+            for operator_id in described
+        },
+        keyless=keyless,
+        chains=tuple(chains),
         small=tuple(by_path[path] for path in small),
         state=tuple(by_path[path] for path in state),
         ssts=tuple(by_path[path] for path in ssts),
     )
+
+
+def _operator_metadata(by_path: Mapping[str, ObjectInfo], batch: int) -> list[str]:
+    """Choose the metadata file of each operator: of version 2 the newest that the batch used."""
+    chosen: dict[int, tuple[int, str]] = {}
+    for path in by_path:
+        if match := _OPERATOR_METADATA.match(path):
+            operator_id, written = int(match.group(1)), int(match.group(2) or -1)
+            if written <= batch:
+                chosen[operator_id] = max((written, path), chosen.get(operator_id, (-2, "")))
+    return [path for _, path in chosen.values()]
+
+
+def _chains(
+    checkpoint: Location,
+    directories: Sequence[StoreDirectory],
+    batch: int,
+    offsets: OffsetLogEntry,
+    commit: CommitLogEntry,
+) -> list[SnapshotChain]:
+    """Choose the files of version N + 1 of every store."""
+
+    def choose(directory: StoreDirectory) -> SnapshotChain:
+        if not commit.state_ids:
+            return state_files.chain(directory, batch + 1)
+        files = directory.files
+        codec = offsets.conf.get(offset_log.CODEC_KEY, "lz4")
+        ids = dict(enumerate(commit.state_ids.get(directory.operator_id, ()))).get(
+            directory.partition, ()
+        )
+        # The order of the ids is that of Spark's code, but each is unique.
+        mine = [one for one in ids if any(name.startswith(f"{batch + 1}_{one}.") for name in files)]
+        if len(mine) != 1:
+            raise FileNotFoundError(f"{directory.path}/{batch + 1}_({'|'.join(ids)})")
+        return state_files.chain_of_id(directory, batch + 1, mine[0], checkpoint.get, codec)
+
+    return in_parallel(choose, directories)
+
+
+def _listed_ssts(checkpoint: Location, snapshots: Sequence[str]) -> list[str]:
+    listed = in_parallel(
+        lambda path: state_files.listed_ssts(checkpoint.get(path), path), snapshots
+    )
+    return [
+        f"{snapshot.rpartition('/')[0]}/{name}"
+        for snapshot, names in zip(snapshots, listed, strict=True)
+        for name in names
+    ]
+
+
+def _keyless(
+    checkpoint: Location, found: Sequence[Operator], by_path: Mapping[str, ObjectInfo]
+) -> frozenset[int]:
+    """Find the operators whose state is not found by key, so that it is one partition."""
+    keyless = {one.operator_id for one in found if operators.is_unpartitioned(one.name)}
+    for operator in found:
+        schema = f"state/{operator.operator_id}/0/_metadata/schema"
+        if schema in by_path and operators.has_no_key(checkpoint.get(schema)):
+            keyless.add(operator.operator_id)
+    return frozenset(keyless)
 
 
 def _operator_of(path: str) -> int | None:
@@ -202,44 +261,9 @@ def _choose(committed: list[int], wanted: int | None, checkpoint: Location) -> i
     return wanted
 
 
-def _read_logs(
-    checkpoint: Location, by_path: dict[str, ObjectInfo], batch: int
-) -> tuple[Cut, Mapping[str, str]]:
+def _read_logs(checkpoint: Location, batch: int) -> tuple[OffsetLogEntry, CommitLogEntry]:
     offsets_path, commit_path = f"offsets/{batch}", f"commits/{batch}"
-    offsets = offset_log.parse(checkpoint.get(offsets_path), offsets_path)
-    commit = commit_log.parse(checkpoint.get(commit_path), commit_path)
-    format_version = offsets.conf.get(offset_log.CHECKPOINT_FORMAT_KEY, "1")
-    if format_version != "1":
-        raise IncompatibleError(
-            f"{checkpoint}: state store checkpoint format {format_version} cannot be saved yet",
-            hint=f"run the query with {offset_log.CHECKPOINT_FORMAT_KEY}=1",
-        )
-    cut = Cut(
-        batch_id=batch,
-        committed_at=by_path[commit_path].last_modified,
-        watermark_ms=max(offsets.watermark_ms, commit.next_watermark_ms),
-        offsets=offsets.sources,
-        provider=offsets.provider,
-        partitions=offsets.partitions,
+    return (
+        offset_log.parse(checkpoint.get(offsets_path), offsets_path),
+        commit_log.parse(checkpoint.get(commit_path), commit_path),
     )
-    return cut, offsets.conf
-
-
-def _source_entries(by_path: dict[str, ObjectInfo], cut: Cut) -> list[str]:
-    """Choose the entries of the sources' own logs that the cut has already used.
-
-    The file source numbers its entries by its own `logOffset`, which is not the batch id as soon as
-    there was a batch without data: one entry too many changes the later batches.
-    """
-    entries = []
-    for path in by_path:
-        if match := _SOURCE_ENTRY.match(path):
-            source, entry = int(match.group(1)), int(match.group(2))
-            position = cut.offsets[source] if source < len(cut.offsets) else None
-            if position is None:
-                continue  # The source had not begun.
-            parsed = json.loads(position)
-            limit = parsed.get("logOffset") if isinstance(parsed, dict) else None
-            if limit is None or entry <= limit:
-                entries.append(path)
-    return entries

@@ -1,8 +1,8 @@
 """The offset log: `offsets/N` says what batch N reads and under which settings.
 
-Source: `org.apache.spark.sql.execution.streaming.runtime.OffsetSeqLog`, format v1: a line `v1`, a
+Source: `org.apache.spark.sql.execution.streaming.runtime.OffsetSeqLog`. Format v1: a line `v1`, a
 line of JSON (watermark, batch time, the confs that a restart must keep), then a line per source,
-`-` where a source has no position.
+`-` where a source has no position. Format v2 (`OffsetMap`) has `name:position` in each line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from savepoints.errors import IncompatibleError
 
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS_KEY = "spark.sql.shuffle.partitions"
+CODEC_KEY = "spark.sql.streaming.stateStore.compression.codec"
+JOIN_FORMAT_KEY = "spark.sql.streaming.join.stateFormatVersion"
+# Not in the log: whoever reads or writes the state has to set it for the session.
 CHECKPOINT_FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 _NO_OFFSET = "-"
@@ -30,12 +33,14 @@ class OffsetLogEntry:
         timestamp_ms: Processing time of the batch.
         conf: Spark settings that the batch ran with; they win over the session on a restart.
         sources: End position of each source as JSON, in order, None for none.
+        names: Directory below `sources/` of each source: its number, or its name in format v2.
     """
 
     watermark_ms: int
     timestamp_ms: int
     conf: Mapping[str, str]
     sources: tuple[str | None, ...]
+    names: tuple[str, ...]
 
     @property
     def provider(self) -> str:
@@ -44,7 +49,11 @@ class OffsetLogEntry:
 
     @property
     def partitions(self) -> int | None:
-        """Number of state partitions that the query will look for after a restart."""
+        """Number of state partitions that the query will look for after a restart.
+
+        None in a stateless query, and in the offsets of the first run with format v2: Spark 4.2
+        leaves the setting out there.
+        """
         text = self.conf.get(PARTITIONS_KEY)
         return None if text is None else int(text)
 
@@ -59,24 +68,56 @@ def parse(data: bytes, name: str) -> OffsetLogEntry:
     Raises:
         IncompatibleError: If it is of another version, or not an offset log file.
     """
-    lines = data.decode("utf-8", errors="replace").split("\n")
-    if lines[0] != "v1":
-        raise IncompatibleError(
-            f"{name}: offset log version {lines[0][:40]!r} is not supported, only 'v1'",
-            hint="run the query without spark.sql.streaming.offsetLog.formatVersion=2",
-            file=name,
-        )
+    version, metadata, lines = _split(data, name)
     try:
-        metadata: dict[str, Any] = json.loads(lines[1])
+        named = [line.partition(":")[::2] for line in lines] if version == "v2" else None
+        positions = [position for _, position in named] if named else lines
         return OffsetLogEntry(
             watermark_ms=int(metadata["batchWatermarkMs"]),
             timestamp_ms=int(metadata["batchTimestampMs"]),
             conf={str(k): str(v) for k, v in metadata.get("conf", {}).items()},
-            sources=tuple(None if line == _NO_OFFSET else line for line in lines[2:]),
+            sources=tuple(None if one == _NO_OFFSET else one for one in positions),
+            names=tuple(one for one, _ in named)
+            if named
+            else tuple(str(number) for number in range(len(lines))),
         )
-    except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise _damaged(name, error) from None
+
+
+def with_conf(data: bytes, name: str, conf: Mapping[str, str]) -> bytes:
+    """Return the file with these settings; positions, watermark and the other settings stay.
+
+    These settings win over those of the session that the query is started in.
+    """
+    version, metadata, lines = _split(data, name)
+    known = metadata.get("conf", {})
+    if {**known, **conf} == known:
+        return data
+    metadata["conf"] = {**known, **conf}
+    return "\n".join([version, json.dumps(metadata, separators=(",", ":")), *lines]).encode()
+
+
+def _split(data: bytes, name: str) -> tuple[str, dict[str, Any], list[str]]:
+    lines = data.decode("utf-8", errors="replace").split("\n")
+    if lines[0] not in {"v1", "v2"}:
         raise IncompatibleError(
-            f"{name} is not an offset log file that Spark would write: {error!r}",
-            hint="the file is damaged, or was edited: restore from a savepoint",
+            f"{name}: offset log version {lines[0][:40]!r} is not supported, only 'v1' and 'v2'",
+            hint="run the query with spark.sql.streaming.offsetLog.formatVersion=1",
             file=name,
-        ) from None
+        )
+    try:
+        metadata = json.loads(lines[1])
+        if not isinstance(metadata, dict):
+            raise TypeError(type(metadata).__name__)
+    except (IndexError, ValueError, TypeError) as error:
+        raise _damaged(name, error) from None
+    return lines[0], metadata, lines[2:]
+
+
+def _damaged(name: str, error: Exception) -> IncompatibleError:
+    return IncompatibleError(
+        f"{name} is not an offset log file that Spark would write: {error!r}",
+        hint="the file is damaged, or was edited: restore from a savepoint",
+        file=name,
+    )

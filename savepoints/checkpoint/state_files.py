@@ -1,8 +1,16 @@
-"""Which files hold the state of one version, with the RocksDB provider.
+"""Which files hold the state of one version, in each layout that Spark has.
 
-A store's directory holds `<version>.zip` snapshots, `<version>.changelog` files and immutable,
-uniquely named `SSTs/*.sst`. State of version V is the newest snapshot Z <= V, the SSTs it lists,
-and the changelogs Z+1 to V. Source: `RocksDBFileManager`, `RocksDBCheckpointMetadata`.
+A store's directory holds full snapshots and, for some layouts, a file of changes per version; the
+state of version V is the newest snapshot Z <= V and the changes Z+1 to V.
+
+| provider           | snapshot       | changes              | source                  |
+| RocksDB, format 1  | `V.zip`        | `V.changelog`        | `RocksDBFileManager`    |
+| RocksDB, format 2  | `V_<id>.zip`   | `V_<id>.changelog`   | the same                |
+| HDFS               | `V.snapshot`   | `V.delta`            | `HDFSBackedStateStore…` |
+
+A RocksDB snapshot lists immutable, uniquely named `SSTs/*.sst`. With format 2 several files of one
+version may lie side by side (attempts that failed); the commit log has the id of the last version,
+and the head of each changelog the ids of those before it.
 """
 
 from __future__ import annotations
@@ -12,17 +20,20 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from savepoints.checkpoint import compression
 from savepoints.errors import IncompatibleError, NoCommittedBatchError
 
-_SNAPSHOT = re.compile(r"^(\d+)\.zip$")
-_CHANGELOG = re.compile(r"^(\d+)\.changelog$")
+_ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_SNAPSHOT_SUFFIXES = (".zip", ".snapshot")
+_CHANGE_SUFFIXES = (".changelog", ".delta")
+_VERSIONED = re.compile(rf"^(\d+)(_{_ID})?(\.(?:zip|snapshot|changelog|delta))$")
 _STORE = re.compile(
-    r"^state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?(\d+\.(?:zip|changelog)|SSTs/[^/]+\.sst)$"
+    rf"^state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?"
+    rf"(\d+(?:_{_ID})?\.(?:zip|snapshot|changelog|delta)|SSTs/[^/]+\.sst)$"
 )
-
 
 # All that zipfile and json raise for bytes that were damaged.
 _NOT_A_SNAPSHOT = (
@@ -39,28 +50,30 @@ class StoreDirectory:
         path: Relative to the checkpoint, such as `state/0/3` or `state/0/3/left-keyToNumValues`.
         operator_id: The operator.
         partition: The state partition.
+        store: Name of the store.
         files: Names relative to `path`.
     """
 
     path: str
     operator_id: int
     partition: int
+    store: str
     files: frozenset[str]
 
 
 @dataclass(frozen=True)
 class SnapshotChain:
-    """A snapshot and the changelogs on top of it that make one version.
+    """A snapshot and the changes on top of it that make one version.
 
     Attributes:
         directory: The store's directory.
-        snapshot: Path of the zip, relative to the checkpoint; None when changelogs start at 1.
-        changelogs: Paths of the changelogs.
+        snapshot: Path of the snapshot, relative to the checkpoint; None when changes start at 1.
+        changes: Paths of the changelogs or deltas, the oldest first.
     """
 
-    directory: str
+    directory: StoreDirectory
     snapshot: str | None
-    changelogs: tuple[str, ...]
+    changes: tuple[str, ...]
 
 
 def store_directories(paths: Iterable[str]) -> list[StoreDirectory]:
@@ -76,6 +89,7 @@ def store_directories(paths: Iterable[str]) -> list[StoreDirectory]:
             f"state/{operator}/{partition}/{store}".rstrip("/"),
             operator,
             partition,
+            store or "default",
             frozenset(names),
         )
         for (operator, partition, store), names in sorted(found.items())
@@ -83,36 +97,95 @@ def store_directories(paths: Iterable[str]) -> list[StoreDirectory]:
 
 
 def chain(directory: StoreDirectory, version: int) -> SnapshotChain:
-    """Choose the files that make a version.
+    """Choose the files that make a version, where names carry no ids.
 
     Raises:
         NoCommittedBatchError: If they are not all there; the query's maintenance may have removed
             them.
     """
-    snapshots = _versions(_SNAPSHOT, directory.files)
-    changelogs = _versions(_CHANGELOG, directory.files)
+    snapshots = _versions(directory, _SNAPSHOT_SUFFIXES)
+    changes = _versions(directory, _CHANGE_SUFFIXES)
     base = max((z for z in snapshots if z <= version), default=0)
-    missing = [v for v in range(base + 1, version + 1) if v not in changelogs]
+    missing = [v for v in range(base + 1, version + 1) if v not in changes]
     if missing:
-        raise NoCommittedBatchError(
-            f"{directory.path}: version {version} is not kept whole, changelog {missing[0]} and "
-            f"a newer snapshot are missing",
-            hint="take the newest batch, or raise spark.sql.streaming.minBatchesToRetain",
-            path=directory.path,
-            version=version,
-        )
+        raise _not_whole(directory, version, f"the changes of version {missing[0]}")
     return SnapshotChain(
-        directory.path,
-        f"{directory.path}/{base}.zip" if base else None,
-        tuple(f"{directory.path}/{v}.changelog" for v in range(base + 1, version + 1)),
+        directory,
+        f"{directory.path}/{snapshots[base]}" if base else None,
+        tuple(f"{directory.path}/{changes[v]}" for v in range(base + 1, version + 1)),
     )
 
 
-def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
-    """Return the SST files that a snapshot refers to, as paths relative to its directory.
+def chain_of_id(
+    directory: StoreDirectory,
+    version: int,
+    unique_id: str,
+    read: Callable[[str], bytes],
+    codec: str,
+) -> SnapshotChain:
+    """Choose the files that make a version of checkpoint format 2.
 
     Args:
-        snapshot: Bytes of `<version>.zip`.
+        directory: The store's directory.
+        version: The version.
+        unique_id: Its id, from the commit log.
+        read: Returns the bytes of a file of the checkpoint.
+        codec: Name of the state stores' compression codec.
+
+    Raises:
+        NoCommittedBatchError: If the files are not all there.
+        FileNotFoundError: If the query's maintenance removed a file meanwhile.
+    """
+    ids = {version: unique_id}
+    changes: list[str] = []
+    for at in range(version, 0, -1):
+        if at not in ids:
+            ids.update(changelog_lineage(read(changes[0]), codec, changes[0]))
+        snapshot, change = (f"{at}_{ids.get(at)}{suffix}" for suffix in (".zip", ".changelog"))
+        if snapshot in directory.files:
+            return SnapshotChain(directory, f"{directory.path}/{snapshot}", tuple(changes))
+        if change not in directory.files:
+            raise _not_whole(directory, version, snapshot)
+        changes.insert(0, f"{directory.path}/{change}")
+    return SnapshotChain(directory, None, tuple(changes))
+
+
+def changelog_lineage(data: bytes, codec: str, path: str) -> dict[int, str]:
+    """Read which versions and ids a changelog of checkpoint format 2 builds upon.
+
+    Its head is two strings in Java's modified UTF-8 with a length of two bytes: the version (`v3`,
+    with column families `v4`) and JSON. Source: `StateStoreChangelogWriter`.
+
+    Returns:
+        Ids by version, back to the snapshot below; empty for the first version.
+
+    Raises:
+        IncompatibleError: If it is not such a file.
+    """
+    stream = compression.open_reader(data, codec, path)
+
+    def text() -> str:
+        size = int.from_bytes(stream.read(2), "big")
+        return stream.read(size).decode()
+
+    try:
+        version = text()
+        if version not in {"v3", "v4"}:
+            raise ValueError(f"version {version[:20]!r}")
+        return {int(one["version"]): str(one["checkpointUniqueId"]) for one in json.loads(text())}
+    except (ValueError, KeyError, TypeError) as error:
+        raise IncompatibleError(
+            f"{path} is not a changelog of state store checkpoint format 2: {error!r}",
+            hint="the file is damaged: take the savepoint at another batch with --at-batch",
+            file=path,
+        ) from None
+
+
+def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
+    """Return the SST files that a RocksDB snapshot refers to, relative to its directory.
+
+    Args:
+        snapshot: Bytes of the zip.
         path: How to call it in an error.
 
     Raises:
@@ -137,5 +210,26 @@ def is_state_data(path: str) -> bool:
     return _STORE.match(path) is not None
 
 
-def _versions(pattern: re.Pattern[str], names: Iterable[str]) -> set[int]:
-    return {int(match.group(1)) for name in names if (match := pattern.match(name))}
+def is_of_operator(path: str, operator_ids: Iterable[int]) -> bool:
+    """Say whether a path lies in the state directory of one of these operators."""
+    return path.startswith(tuple(f"state/{one}/" for one in operator_ids))
+
+
+def _versions(directory: StoreDirectory, suffixes: tuple[str, ...]) -> dict[int, str]:
+    """Return the names that have one of the suffixes and no id, by version."""
+    matches = (_VERSIONED.match(name) for name in directory.files)
+    return {
+        int(match.group(1)): match.string
+        for match in matches
+        if match and match.group(3) in suffixes and match.group(2) is None
+    }
+
+
+def _not_whole(directory: StoreDirectory, version: int, missing: str) -> NoCommittedBatchError:
+    return NoCommittedBatchError(
+        f"{directory.path}: version {version} is not kept whole: {missing} and a newer snapshot "
+        "are missing",
+        hint="take the newest batch, or raise spark.sql.streaming.minBatchesToRetain",
+        path=directory.path,
+        version=version,
+    )

@@ -21,15 +21,18 @@ _LOG = logging.getLogger(__name__)
 
 # Modules are imported only when their command is called, so that --help answers at once.
 _SECTIONS: dict[str, tuple[str, ...]] = {
-    "Take and look": ("run", "create", "list", "show", "verify"),
+    "Take and look": ("run", "create", "export", "list", "show", "state", "diff", "verify"),
     "Go back": ("restore", "rollback"),
     "Begin": ("demo", "version"),
 }
 _SHORT = {
     "run": "Run a query, with periodic savepoints.",
     "create": "Take a savepoint of a running or stopped query.",
+    "export": "Write the canonical rows of a savepoint later.",
     "list": "List savepoints.",
     "show": "Show everything about a savepoint.",
+    "state": "Read the state in a savepoint as typed rows.",
+    "diff": "Compare two savepoints row by row.",
     "verify": "Check that a savepoint is whole.",
     "restore": "Write a new checkpoint from a savepoint.",
     "rollback": "Take state, offsets and outputs back to a savepoint.",

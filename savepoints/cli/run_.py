@@ -22,6 +22,11 @@ from savepoints.model import FORMS, Form
     default="both",
     help="Form of the savepoints.",
 )
+@click.option(
+    "--accept-state-names",
+    is_flag=True,
+    help="Go on with restored state whose fields the program calls otherwise.",
+)
 @click.option("--no-final-savepoint", is_flag=True, help="Take no savepoint at the end.")
 @common
 def command(
@@ -32,11 +37,14 @@ def command(
     until: str | None,
     form: str,
     *,
+    accept_state_names: bool,
     no_final_savepoint: bool,
 ) -> None:
     """Run the current generation of QUERY, with periodic savepoints.
 
-    SIGTERM or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0.
+    SIGTERM or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0. Before the
+    first batch after a restore the program is run once on empty inputs, and its state compared by
+    name with the restored one: Spark compares types only.
 
     \b
     Examples:
@@ -58,6 +66,7 @@ def command(
         until_latest=until == "latest",
         forms=forms,
         final_savepoint=not no_final_savepoint,
+        accept_state_names=accept_state_names,
         progress=call.output.progress,
     )
     if call.output.format == "json":

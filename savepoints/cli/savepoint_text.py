@@ -33,7 +33,7 @@ def details(output: Output, savepoint: Savepoint) -> None:
             ("taken", moment_text(savepoint.created_at)),
             ("parent", savepoint.parent or "none"),
             ("watermark", f"{cut.watermark_ms} ms since 1970"),
-            ("provider", cut.provider.rpartition(".")[2]),
+            ("provider", f"{cut.provider.rpartition('.')[2]}, format {cut.checkpoint_format}"),
             ("state partitions", cut.partitions if cut.partitions is not None else "none"),
             ("application", savepoint.application or "unknown"),
             ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
@@ -62,6 +62,9 @@ def details(output: Output, savepoint: Savepoint) -> None:
                 for one in savepoint.operators
             ),
         )
+        for one in savepoint.operators:
+            if one.native_only:
+                output.line(f"Operator {one.operator_id} is native only: {one.native_only}.")
     if savepoint.outputs:
         output.line("Outputs")
         output.table(

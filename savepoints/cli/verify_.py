@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from savepoints.cli.command import Invocation, common, of_query
 from savepoints.cli.output import bytes_text
 from savepoints.errors import VerificationError
+
+if TYPE_CHECKING:
+    from savepoints.operations.verify import Depth
 
 
 @click.command("verify")
@@ -20,9 +25,12 @@ from savepoints.errors import VerificationError
     flag_value="checksums",
     help="Hash every file and count rows; needs no JVM.",
 )
+@click.option(
+    "--deep", "depth", flag_value="deep", help="Also restore each form and compare its state."
+)
 @of_query
 @common
-def command(call: Invocation, name: str, depth: str | None, query: str | None) -> int:
+def command(call: Invocation, name: str, depth: Depth | None, query: str | None) -> int:
     """Check that the savepoint NAME is whole, and name everything that is not.
 
     Hashes every file, compares row counts, and reads the canonical rows through Spark to compare
@@ -32,6 +40,7 @@ def command(call: Invocation, name: str, depth: str | None, query: str | None) -
     Examples:
       savepoints verify latest
       savepoints verify latest --checksums -o json
+      savepoints verify before-release --deep
     """
     from savepoints.operations.verify import verify
 
@@ -39,7 +48,7 @@ def command(call: Invocation, name: str, depth: str | None, query: str | None) -
         call.store,
         name,
         query=query,
-        depth="structure" if depth == "structure" else "checksums" if depth else "contents",
+        depth=depth or "contents",
         settings=call.settings,
         progress=call.output.progress,
     )

@@ -11,12 +11,13 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from savepoints import faults
 from savepoints.checkpoint.layout import CutFiles, read_cut
+from savepoints.checkpoint.operators import native_only
+from savepoints.checkpoint.state_files import is_state_data
 from savepoints.config import Settings
-from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.errors import NativeOnlyError, NoCommittedBatchError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import (
     FORMS,
@@ -31,15 +32,13 @@ from savepoints.model import (
     new_id,
     utc_now,
 )
+from savepoints.operations import export
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.outputs import align
 from savepoints.outputs.write import app_id
-from savepoints.store import canonical, manifest, native
-from savepoints.store.manifest import Manifest, StoredFile
+from savepoints.store import manifest, native
+from savepoints.store.manifest import Manifest
 from savepoints.store.root import Store
-
-if TYPE_CHECKING:
-    from savepoints.state.raw import Contents
 
 # A query that commits faster than its files can be copied is given this many chances.
 PIN_ATTEMPTS = 10
@@ -121,7 +120,8 @@ def plan(
         CheckpointNotFoundError: If there is no checkpoint.
         NoCommittedBatchError: If the batch is not there.
         UnsupportedProviderError: If the provider cannot be saved.
-        IncompatibleError: If something else about the checkpoint cannot.
+        NativeOnlyError: If only the canonical form is asked for and an operator has none.
+        IncompatibleError: If something else about the checkpoint cannot be saved.
     """
     if checkpoint is not None:
         location = Location.of(checkpoint)
@@ -145,25 +145,22 @@ def plan(
     _refuse_other_checkpoint(store, name, location, generation)
     configured = settings.queries.get(name) if settings else None
     known = [one for one in store.catalog.all() if one.query == name]
+    kept, warnings = _forms(files, forms)
     steps = [Step("pinned", f"copy {len(files.all)} files of batch {files.cut.batch_id}")]
-    if "canonical" in forms:
+    if "canonical" in kept:
         steps.append(Step("exported", "write the state rows as a Delta table"))
     steps += [Step("manifest", "write the manifest"), Step("catalog", "add it to the catalog")]
     return CreatePlan(
         verb="create",
         query=name,
         steps=tuple(steps),
-        warnings=(
-            ()
-            if files.operators
-            else ("the query has no state: the savepoint holds offsets and outputs only",)
-        ),
+        warnings=warnings,
         savepoint_id=savepoint_id or new_id("sp", utc_now()),
         checkpoint=str(location),
         generation=generation.generation if generation else None,
         batch_id=batch_id,
         newest_batch=files.cut.batch_id,
-        forms=tuple(form for form in FORMS if form in forms),
+        forms=kept,
         outputs={**(configured.outputs if configured else {}), **(outputs or {})},
         files=len(files.all),
         files_bytes=sum(info.size for info in files.all),
@@ -173,6 +170,29 @@ def plan(
         application=app or (configured.app if configured else None),
         code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
     )
+
+
+def _forms(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], tuple[str, ...]]:
+    """Decide which forms the savepoint gets, and what a person should know about that."""
+    if not files.operators:
+        note = "the query has no state: the savepoint holds offsets and outputs only"
+        return tuple(form for form in FORMS if form in wanted), (note,)
+    reasons = {
+        f"operator {one.operator_id} ({one.name})": reason
+        for one in files.operators
+        if (reason := native_only(one, files.conf))
+    }
+    if reasons and "native" not in wanted:
+        what, reason = next(iter(reasons.items()))
+        raise NativeOnlyError(
+            f"{what} has no canonical form: {reason}",
+            hint="save it with --format native, or --format both for the other operators",
+            operators=list(reasons),
+        )
+    nothing = len(reasons) == len(files.operators)
+    kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
+    notes = [f"{what} is saved in the native form only: {why}" for what, why in reasons.items()]
+    return tuple(kept), tuple(notes)
 
 
 def execute(
@@ -232,23 +252,7 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
         bytes_shared=sum(file.size for file in shared),
         attempts=attempts,
     )
-    contents: dict[int, Contents] = {}
-    rows: tuple[StoredFile, ...] = ()
-    spark_version = None
-    if "canonical" in plan.forms and files.operators:
-        progress("writing the state rows (starts Spark if it does not run yet)")
-        begun = time.monotonic()
-        contents, rows, spark_version = _export(plan, store, settings, files, stored)
-        cost = replace(
-            cost,
-            export_seconds=time.monotonic() - begun,
-            export_bytes=sum(file.size for file in rows),
-        )
-        faults.reach("create.exported")
-    if "native" not in plan.forms:
-        small = {info.path for info in files.small}
-        stored = tuple(file for file in stored if file.path in small)
-    return Manifest(
+    made = Manifest(
         Savepoint(
             id=plan.savepoint_id,
             query=plan.query,
@@ -256,21 +260,22 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             generation=generation.generation,
             cut=_dated(files.cut, generation, store),
             created_at=utc_now(),
-            forms=plan.forms,
+            forms=("native",),
             operators=tuple(
                 OperatorState(
                     operator.operator_id,
                     operator.name,
                     operator.stores,
                     files.partitions[operator.operator_id],
-                    **(vars(found) if (found := contents.get(operator.operator_id)) else {}),
+                    native_only=native_only(operator, files.conf),
+                    keyless=operator.operator_id in files.keyless,
+                    column_families=operator.has_column_families,
                 )
                 for operator in files.operators
             ),
             outputs=outputs,
             cost=cost,
             parent=plan.parent,
-            spark_version=spark_version,
             application=plan.application,
             code_version=plan.code_version,
             settings=files.conf,
@@ -278,7 +283,20 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             description=plan.description,
         ),
         stored,
-        rows,
+    )
+    if "canonical" not in plan.forms:
+        return made
+    progress("writing the state rows (starts Spark if it does not run yet)")
+    exported = export.with_rows(made, store, settings)
+    faults.reach("create.exported")
+    return exported if "native" in plan.forms else _without_native(exported)
+
+
+def _without_native(made: Manifest) -> Manifest:
+    return replace(
+        made,
+        savepoint=replace(made.savepoint, forms=("canonical",)),
+        native=tuple(file for file in made.native if not is_state_data(file.path)),
     )
 
 
@@ -367,31 +385,6 @@ def _outputs(
         return align.version_of_batch(name, uri, writers, files.cut.batch_id)
 
     return tuple(in_parallel(find, list(plan.outputs.items())))
-
-
-def _export(
-    plan: CreatePlan,
-    store: Store,
-    settings: Settings,
-    files: CutFiles,
-    stored: tuple[StoredFile, ...],
-) -> tuple[dict[int, Contents], tuple[StoredFile, ...], str]:
-    """Write canonical rows from the pinned copy, laid out as a checkpoint for the while."""
-    from savepoints.spark import session
-    from savepoints.state import raw
-
-    spark = session(settings, f"savepoints create {plan.query}")
-    scratch = store.root / manifest.directory(plan.savepoint_id) / "mounted"
-    table = canonical.table(store.root, plan.savepoint_id)
-    for leftover in (scratch, table):
-        leftover.delete(info.path for info in leftover.list())
-    native.mount(store.root, stored, scratch)
-    native.seal(store.root, stored, scratch)
-    try:
-        contents = raw.export(spark, scratch.uri, files.cut.batch_id, files.operators, table.uri)
-    finally:
-        scratch.delete(info.path for info in scratch.list())
-    return contents, canonical.stored_files(store.root, plan.savepoint_id), spark.version
 
 
 def _known_hashes(plan: CreatePlan, store: Store) -> dict[str, str]:

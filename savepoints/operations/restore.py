@@ -7,17 +7,28 @@ writer. `metadata` comes last, so a half-written directory can never be started.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from savepoints import faults
+from savepoints.checkpoint import commit_log
+from savepoints.checkpoint.commit_log import StateIds
 from savepoints.checkpoint.layout import committed_batches
-from savepoints.checkpoint.state_files import is_state_data
+from savepoints.checkpoint.skeleton import Skeleton, may_change
+from savepoints.checkpoint.state_files import is_of_operator, is_state_data
 from savepoints.config import Settings
-from savepoints.errors import NotAlignedError, TargetExistsError, UsageError, VerificationError
+from savepoints.errors import (
+    NativeOnlyError,
+    NotAlignedError,
+    TargetExistsError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.io import Location
-from savepoints.model import Form, Savepoint
+from savepoints.model import Form, Provider, Savepoint
+from savepoints.operations import target_state
 from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.target_state import Change
 from savepoints.store import canonical, manifest, native
 from savepoints.store.manifest import Manifest, StoredFile
 from savepoints.store.root import Store
@@ -33,6 +44,8 @@ class RestorePlan(Plan):
         form: `native` or `canonical`.
         batch_id: The restored query goes on with the batch after this one.
         partitions: Number of state partitions, None without state.
+        provider: Class of the state store provider.
+        conf: What the offset log of the new checkpoint says differently.
         files: Files to copy.
         files_bytes: Their bytes.
         rows: State rows to write, 0 for the native form.
@@ -44,6 +57,8 @@ class RestorePlan(Plan):
     form: Form
     batch_id: int
     partitions: int | None
+    provider: str
+    conf: dict[str, str]
     files: int
     files_bytes: int
     rows: int
@@ -82,6 +97,8 @@ def plan(
     *,
     query: str | None = None,
     form: Form | None = None,
+    partitions: int | None = None,
+    provider: Provider | None = None,
     owner: str = "restore",
 ) -> RestorePlan:
     """Say what would be restored where; nothing is written.
@@ -91,30 +108,31 @@ def plan(
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
         query: Only savepoints of this query.
-        form: Which form to restore from; native when the savepoint has it.
+        form: Which form to restore from; native when the savepoint has it and nothing changes.
+        partitions: Number of state partitions; as they were by default.
+        provider: State store provider; as it was by default.
         owner: The operation that this restore is a part of.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
         VerificationError: If files of the savepoint are missing.
-        UsageError: If the savepoint has not the form asked for.
+        UsageError: If the savepoint has not the form that is needed.
+        RescaleError: If the operators keep their number of state partitions.
+        ProviderError: If the other provider cannot hold the state.
+        NativeOnlyError: If something is to change and an operator has no canonical form.
         TargetExistsError: If anything else is in the directory.
     """
     savepoint = store.catalog.find(name, query=query)
     stored = store.manifest(savepoint.id)
-    chosen: Form = form or savepoint.forms[0]
-    if chosen not in savepoint.forms:
-        raise UsageError(
-            f"savepoint {savepoint.id} has no {chosen} form, only {', '.join(savepoint.forms)}",
-            hint=f"restore it with --format {savepoint.forms[0]}",
-            savepoint=savepoint.id,
-        )
-    copied = [f for f in stored.native if chosen == "native" or not is_state_data(f.path)]
+    change = target_state.plan_change(savepoint, partitions, provider)
+    chosen = _choose_form(savepoint, form, change)
+    copied = _copied(stored, chosen)
     _require_present(
         store, savepoint, (*copied, *(stored.canonical if chosen == "canonical" else ()))
     )
-    target, mark = Location.of(to), f"{savepoint.id} {chosen} {owner}"
+    target = Location.of(to)
+    mark = " ".join([savepoint.id, chosen, *change.words, owner])
     native.refuse_taken(target, mark)
     steps = [Step("files", f"copy {len(copied)} files to {target}")]
     rows = sum(one.rows or 0 for one in savepoint.operators) if chosen == "canonical" else 0
@@ -125,12 +143,14 @@ def plan(
         verb="restore",
         query=savepoint.query,
         steps=tuple(steps),
-        warnings=(),
+        warnings=change.notes,
         savepoint_id=savepoint.id,
         target=str(target),
         form=chosen,
         batch_id=savepoint.cut.batch_id,
-        partitions=savepoint.cut.partitions,
+        partitions=change.partitions,
+        provider=change.provider,
+        conf=change.conf(chosen),
         files=len(copied),
         files_bytes=sum(file.size for file in copied),
         rows=rows,
@@ -151,23 +171,21 @@ def execute(
 
     Raises:
         TargetExistsError: If anything else is in the directory.
+        PrivateApiError: If this Spark cannot write the canonical form.
         NotAlignedError: If what was written is not what the savepoint has.
     """
     begun = time.monotonic()
     target = Location.of(plan.target)
     stored = store.manifest(plan.savepoint_id)
+    write_rows = (
+        _writer(plan, store, stored.savepoint, settings or Settings(), target)
+        if plan.form == "canonical" and stored.savepoint.operators
+        else None
+    )
     fresh = native.claim(target, plan.owner)
     if fresh:
         faults.reach("restore.claimed")
-        copied = [f for f in stored.native if plan.form == "native" or not is_state_data(f.path)]
-        progress(f"copying {len(copied)} files to {target}")
-        native.mount(store.root, copied, target)
-        faults.reach("restore.files")
-        if plan.form == "canonical" and stored.savepoint.operators:
-            progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
-            _write_rows(plan, store, stored.savepoint, settings or Settings(), target)
-            faults.reach("restore.state")
-        _check(plan, stored, target)
+        _write(plan, store, stored, target, write_rows, progress)
         native.seal(store.root, stored.native, target)
         faults.reach("restore.metadata")
     elif committed_batches(target.list())[-1] != plan.batch_id:
@@ -189,6 +207,98 @@ def execute(
     )
 
 
+def _choose_form(savepoint: Savepoint, wanted: Form | None, change: Change) -> Form:
+    """Decide which form is restored: the native one only where nothing changes."""
+    form = wanted or ("canonical" if change.words else savepoint.forms[0])
+    if form == "native" and change.words:
+        raise UsageError(
+            f"the native form keeps partitions and provider, so it cannot have {change.text}",
+            hint="leave --format out, or say --format canonical",
+            savepoint=savepoint.id,
+        )
+    reasons = [one.native_only for one in savepoint.operators if one.native_only]
+    if form == "canonical" and reasons and len(reasons) == len(savepoint.operators):
+        raise NativeOnlyError(
+            f"savepoint {savepoint.id} cannot have a canonical form: {reasons[0]}",
+            hint="restore it with --format native",
+            savepoint=savepoint.id,
+        )
+    if form not in savepoint.forms:
+        only = ", ".join(savepoint.forms)
+        raise UsageError(
+            f"savepoint {savepoint.id} has no {form} form, only {only}"
+            + (f"; {change.text} needs it" if change.words else ""),
+            hint=f"write it with: savepoints export {savepoint.id}"
+            if form == "canonical"
+            else f"restore it with --format {savepoint.forms[0]}",
+            savepoint=savepoint.id,
+        )
+    return form
+
+
+def _copied(stored: Manifest, form: Form) -> list[StoredFile]:
+    """Return the files that are copied: all, or those that are not written as rows."""
+    if form == "native":
+        return list(stored.native)
+    return [file for file in stored.native if not is_state_data(file.path)] + [
+        file for file in stored.native if is_state_data(file.path) and _native_only(stored, file)
+    ]
+
+
+def _native_only(stored: Manifest, file: StoredFile) -> bool:
+    ids = [one.operator_id for one in stored.savepoint.operators if one.native_only]
+    return is_of_operator(file.path, ids)
+
+
+def _write(
+    plan: RestorePlan,
+    store: Store,
+    stored: Manifest,
+    target: Location,
+    write_rows: Callable[[], StateIds] | None,
+    progress: Progress,
+) -> None:
+    """Write everything but `metadata`, and check it."""
+    skeleton = Skeleton(target.uri, plan.partitions, plan.conf)
+    copied = _copied(stored, plan.form)
+    # Spark would refuse to write any state beside that of an operator that it cannot read.
+    later = [file for file in copied if write_rows and _native_only(stored, file)]
+    first = [file for file in copied if file not in later]
+    progress(f"copying {len(copied)} files to {target}")
+    native.mount(store.root, first, target, skeleton)
+    faults.reach("restore.files")
+    if write_rows is not None:
+        progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
+        if ids := write_rows():
+            _name_state(target, plan.batch_id, ids)
+        native.mount(store.root, later, target, skeleton)
+        faults.reach("restore.state")
+    target_state.check(target, plan.batch_id, stored.savepoint.operators, plan.provider)
+    _check_copies(target, [file for file in copied if not may_change(file.path)], plan)
+
+
+def _writer(
+    plan: RestorePlan, store: Store, savepoint: Savepoint, settings: Settings, target: Location
+) -> Callable[[], StateIds]:
+    """Start Spark, find out whether it can write state, and return what writes it."""
+    from savepoints.spark import session
+    from savepoints.state import write
+
+    spark = session(settings, f"savepoints restore {savepoint.query}")
+    cut = replace(savepoint.cut, partitions=plan.partitions, provider=plan.provider)
+    operators = [one for one in savepoint.operators if one.native_only is None]
+    write.require_writable(spark, cut)
+    table = canonical.table(store.root, savepoint.id)
+    return lambda: write.write_state(spark, target, table.uri, cut, operators)
+
+
+def _name_state(target: Location, batch_id: int, ids: StateIds) -> None:
+    """Tell the commit log of checkpoint format 2 which state was written."""
+    path = f"commits/{batch_id}"
+    known = commit_log.parse(target.get(path), path).state_ids
+    target.put(path, commit_log.with_state_ids(target.get(path), path, {**known, **ids}))
+
+
 def _require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
     """Check that files of a savepoint are there and have their sizes, without reading them.
 
@@ -208,29 +318,15 @@ def _require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredF
         )
 
 
-def _write_rows(
-    plan: RestorePlan, store: Store, savepoint: Savepoint, settings: Settings, target: Location
-) -> None:
-    from savepoints.spark import session
-    from savepoints.state import rewrite
-
-    spark = session(settings, f"savepoints restore {savepoint.query}")
-    table = canonical.table(store.root, savepoint.id)
-    rewrite.write_state(spark, target.uri, plan.batch_id, table.uri, plan.partitions or 1)
-
-
-def _check(plan: RestorePlan, stored: Manifest, target: Location) -> None:
+def _check_copies(target: Location, files: Sequence[StoredFile], plan: RestorePlan) -> None:
     """Compare what lies in the target with the savepoint before it becomes a checkpoint."""
     there = {info.path: info.size for info in target.list()}
-    expected = {file.path: file.size for file in stored.native if file.path != "metadata"}
-    if plan.form == "canonical":
-        expected = {path: size for path, size in expected.items() if not is_state_data(path)}
-        for operator in stored.savepoint.operators:
-            for partition in range(operator.partitions):
-                # The writer makes a full snapshot per partition, whatever the query's settings.
-                path = f"state/{operator.operator_id}/{partition}/{plan.batch_id + 1}.zip"
-                expected[path] = there.get(path, -1)
-    wrong = [path for path, size in expected.items() if there.get(path) != size]
+    rewritten = f"commits/{plan.batch_id}" if plan.form == "canonical" else ""
+    wrong = [
+        file.path
+        for file in files
+        if file.path not in {"metadata", rewritten} and there.get(file.path) != file.size
+    ]
     if wrong:
         raise NotAlignedError(
             f"{target}: {len(wrong)} files are not as the savepoint has them, such as {wrong[0]}",

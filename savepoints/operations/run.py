@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from savepoints import app as apps
+from savepoints.checkpoint import state_layout
+from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, Generation, Savepoint
+from savepoints.model import FORMS, Form, Generation, Savepoint, new_id, utc_now
 from savepoints.operations import create
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.rollback import checkpoint_of
@@ -28,6 +30,7 @@ def run(
     until_latest: bool = False,
     forms: Sequence[Form] = FORMS,
     final_savepoint: bool = True,
+    accept_state_names: bool = False,
     progress: Progress = silent,
 ) -> tuple[Ran, Savepoint | None]:
     """Run the query until it is stopped by a signal, or has caught up; then take a savepoint.
@@ -41,6 +44,8 @@ def run(
         until_latest: End when everything is read that the sources had at the start.
         forms: Forms of the savepoints.
         final_savepoint: Whether to take one at the end.
+        accept_state_names: Go on with restored state whose fields the program calls otherwise;
+            gives up that aggregates of one type that changed places are found.
         progress: Told what happens.
 
     Returns:
@@ -50,6 +55,7 @@ def run(
         UsageError: If the query is not in the settings, or the application has another name.
         QueryRunningError: If it runs already.
         UnfinishedOperationError: If an operation on it was interrupted.
+        LayoutChangedError: If fields of the restored state have other names in the program.
         SavepointsError: If the query fails.
     """
     bound = _bound(settings, query, app)
@@ -84,6 +90,9 @@ def run(
             generation=generation.generation,
             checkpoint=Location.of(generation.checkpoint),
         )
+        if not accept_state_names and _is_restored(store, generation):
+            progress("comparing the program with the state that it goes on with")
+            _require_layout(store, runner, generation, bound.app)
         with stopped_by_signals(runner):
             progress(f"running {bound.app}, generation {generation.generation}")
             ran = runner.run(
@@ -98,6 +107,26 @@ def run(
         except NoCommittedBatchError:
             last = None
     return ran, last
+
+
+def _is_restored(store: Store, generation: Generation) -> bool:
+    """Say whether a generation has run no batch since it began from a savepoint."""
+    if generation.begun_from is None:
+        return False
+    origin = store.manifest(generation.begun_from).savepoint.cut.batch_id
+    return committed_batches(Location.of(generation.checkpoint).list())[-1:] == [origin]
+
+
+def _require_layout(store: Store, runner: Runner, generation: Generation, app: str) -> None:
+    """Compare the program's state layout with the restored one, on empty inputs, by name."""
+    scratch = store.root / "scratch" / new_id("op", utc_now())
+    try:
+        runner.run_on_nothing(scratch)
+        now = state_layout.read(scratch / "checkpoint")
+        was = state_layout.read(Location.of(generation.checkpoint))
+        state_layout.require_names(was, now, app)
+    finally:
+        scratch.delete(info.path for info in scratch.list())
 
 
 def _bound(settings: Settings, query: str, app: str | None) -> QuerySettings:

@@ -2,26 +2,33 @@
 
 Depths: `structure` looks whether every file is there with its size; `checksums` reads and hashes
 every file and compares row counts; `contents` also reads the canonical rows through Spark and
-compares the content hash of every operator.
+compares the content hash of every operator; `deep` also restores each form into a scratch directory
+of the store, reads the state there as Spark would, and compares that.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from savepoints.checkpoint.layout import read_cut
 from savepoints.config import Settings
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import in_parallel
-from savepoints.model import Savepoint
+from savepoints.model import Form, Savepoint, new_id, utc_now
+from savepoints.operations import restore
 from savepoints.operations.plan import Progress, silent
 from savepoints.outputs import rewind
 from savepoints.store import canonical, manifest
 from savepoints.store.manifest import Manifest, StoredFile
 from savepoints.store.root import Store
 
-Depth = Literal["structure", "checksums", "contents"]
+if TYPE_CHECKING:
+    from savepoints.state.contents import Contents
+
+Depth = Literal["structure", "checksums", "contents", "deep"]
 Grade = Literal["ok", "warning", "broken"]
 
 
@@ -84,7 +91,7 @@ def verify(
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         query: Only savepoints of this query.
         depth: How deep to look.
-        settings: How to start Spark, for `contents`.
+        settings: How to start Spark, for `contents` and `deep`.
         progress: Told what happens.
 
     Returns:
@@ -111,9 +118,13 @@ def verify(
     if depth != "structure" and "canonical" in savepoint.forms and canonical_whole:
         rows, more = _compare_rows(store, savepoint)
         findings += more
-        if depth == "contents" and not more and savepoint.operators:
+        if depth in {"contents", "deep"} and not more and savepoint.operators:
             progress(f"reading {rows} rows (starts Spark if it does not run yet)")
             findings += _compare_contents(store, savepoint, settings or Settings())
+    if depth == "deep" and not any(one.grade == "broken" for one in findings):
+        for form in savepoint.forms:
+            progress(f"restoring the {form} form into a scratch directory")
+            findings += _compare_restored(store, savepoint, form, settings or Settings())
     findings += _look_at_outputs(savepoint)
     grades = {finding.grade for finding in findings}
     grade: Grade = "broken" if "broken" in grades else "warning" if grades else "ok"
@@ -172,31 +183,60 @@ def _compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding
             f"has {counts.get(one.operator_id, 0)} rows instead of {one.rows}",
         )
         for one in savepoint.operators
-        if counts.get(one.operator_id, 0) != one.rows
+        if one.rows is not None and counts.get(one.operator_id, 0) != one.rows
     ]
     return sum(counts.values()), findings
 
 
 def _compare_contents(store: Store, savepoint: Savepoint, settings: Settings) -> list[Finding]:
     from savepoints.spark import session
-    from savepoints.state import raw
+    from savepoints.state import contents
 
     spark = session(settings, f"savepoints verify {savepoint.id}")
     try:
-        found = raw.contents(spark, canonical.table(store.root, savepoint.id).uri)
+        found = contents.of_table(spark, canonical.table(store.root, savepoint.id).uri)
     except Exception as error:  # noqa: BLE001  (Spark's errors have no common root)
         return [Finding("broken", "state/", f"Spark cannot read it: {str(error)[:300]}")]
-    empty = raw.Contents(0, 0, "0" * 32)
-    return [
-        Finding(
-            "broken",
-            f"operator {one.operator_id} ({one.name})",
-            f"has the content hash {found.get(one.operator_id, empty).content_hash} instead of "
-            f"{one.content_hash}",
-        )
-        for one in savepoint.operators
-        if found.get(one.operator_id, empty).content_hash != one.content_hash
-    ]
+    return _compare_hashes(savepoint, found, "")
+
+
+def _compare_restored(
+    store: Store, savepoint: Savepoint, form: Form, settings: Settings
+) -> list[Finding]:
+    """Restore a form into a scratch directory of the store and compare the state there."""
+    from savepoints.spark import session
+    from savepoints.state import contents
+
+    where = f"the restored {form} form"
+    scratch = store.root / "scratch" / f"{new_id('op', utc_now())}-verify"
+    try:
+        plan = restore.plan(store, savepoint.id, str(scratch), form=form, owner="verify")
+        restore.execute(plan, store, settings=settings)
+        files = read_cut(scratch, savepoint.cut.batch_id)
+        if not files.operators:
+            return []
+        spark = session(settings, f"savepoints verify {savepoint.id}")
+        found = contents.of_checkpoint(spark, scratch, files)
+    except Exception as error:  # noqa: BLE001  (Spark's errors have no common root)
+        return [Finding("broken", where, str(error)[:300])]
+    finally:
+        scratch.delete(info.path for info in scratch.list())
+    return _compare_hashes(savepoint, found, f" in {where}")
+
+
+def _compare_hashes(
+    savepoint: Savepoint, found: Mapping[int, Contents], where: str
+) -> list[Finding]:
+    """Compare what was read with what the savepoint recorded of each operator, if it did."""
+    findings = []
+    for one in savepoint.operators:
+        there = found.get(one.operator_id)
+        content_hash = there.content_hash if there else "0" * 32
+        if one.content_hash not in {None, content_hash}:
+            what = f"operator {one.operator_id} ({one.name})"
+            problem = f"has the content hash {content_hash} instead of {one.content_hash}{where}"
+            findings.append(Finding("broken", what, problem))
+    return findings
 
 
 def _look_at_outputs(savepoint: Savepoint) -> list[Finding]:

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from savepoints.errors import NotAlignedError, NotFoundError
+from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
 from savepoints.model import OutputVersion
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+_FILE_SINK_LOG = "_spark_metadata"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
 
     Raises:
         NotFoundError: If there is no Delta table.
+        FileSinkError: If it is a directory of Spark's file sink.
         NotAlignedError: If the version cannot be read (any more).
     """
     from deltalake import DeltaTable
@@ -54,6 +57,13 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             str(location), version=version, storage_options=storage_options(location.uri)
         )
     except TableNotFoundError:
+        if location.list(_FILE_SINK_LOG):
+            raise FileSinkError(
+                f"{location} is written by Spark's file sink, which silently drops every batch "
+                "whose id it has seen, so nothing can be taken back there",
+                hint="leave it out, and give a restored query a new directory to write to",
+                uri=str(location),
+            ) from None
         raise NotFoundError(
             f"there is no Delta table at {location}",
             hint="check the URI of the output",

@@ -1,45 +1,33 @@
-"""Reading state rows raw, and the canonical Delta table made of them.
+"""Reading state rows raw: for every store of an operator, in the columns of the canonical table.
 
 Spark's `statestore` source with `_readAllColumnFamilies` gives, for one store of one operator,
 `partition_key` (struct), `key_bytes`, `value_bytes` (UnsafeRow bytes) and `column_family_name`.
 `pmod(hash(partition_key.*), P)` is Spark's own placement of a row in P state partitions.
-Source: `StateDataSource`, `StatePartitionAllColumnFamiliesReader`.
+Source: `StateDataSource`, `StatePartitionAllColumnFamiliesReader`. Spark refuses to do so for its
+default provider, whose files are read by `savepoints.state.hdfs_files`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.operators import Operator
-from savepoints.io import Uri
+from savepoints.checkpoint.layout import CutFiles
+from savepoints.checkpoint.offset_log import CHECKPOINT_FORMAT_KEY
+from savepoints.checkpoint.operators import HDFS_PROVIDER, Operator
+from savepoints.io import Location, Uri
+from savepoints.state import hdfs_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family_name"})
 
 # Characters that Parquet and Delta refuse in column names without column mapping.
 _UNFIT = re.compile(r"[ ,;{}()\n\t=.]")
 
 
-@dataclass(frozen=True)
-class Contents:
-    """What an operator's canonical rows add up to.
-
-    Attributes:
-        rows: Their number.
-        state_bytes: Bytes of all keys and values.
-        content_hash: Independent of row order and of the number of partitions, in hex: two sums,
-            modulo 2**64, of differently seeded xxHash64 over (store, column family, key, value).
-    """
-
-    rows: int
-    state_bytes: int
-    content_hash: str
-
-
-def state_session(spark: SparkSession) -> SparkSession:
+def state_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
     """Return a session in which state stores can be opened, with settings of its own.
 
     State stores report to a coordinator, which the session's manager of streaming queries makes; a
@@ -47,133 +35,85 @@ def state_session(spark: SparkSession) -> SparkSession:
     """
     own = spark.newSession()
     _ = own.streams
+    own.conf.set(CHECKPOINT_FORMAT_KEY, str(checkpoint_format))
     return own
 
 
-def reading_session(spark: SparkSession) -> SparkSession:
+def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
     """Return a session for reading state.
 
     With changelog checkpointing on, a raw read writes temporary files into the checkpoint it reads.
     """
-    own = state_session(spark)
+    own = state_session(spark, checkpoint_format)
     own.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
     return own
 
 
-def read_store(
-    spark: SparkSession, checkpoint: Uri, batch_id: int, operator: Operator, store: str
+def read_operator(
+    spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator
 ) -> DataFrame:
-    """Read one state store of a checkpoint as canonical rows.
+    """Read all stores of an operator as canonical rows.
 
     Args:
         spark: From `reading_session`.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
-        batch_id: The batch whose state is read.
+        files: Its cut.
         operator: The operator.
-        store: Name of its store.
 
     Returns:
         operator_id (int), operator_name, store_name, column_family (string), partition_id,
         key_hash (int), ord (long), key_bytes, value_bytes (binary), and key, the decoded partition
         key (a struct; null when the operator has no grouping key).
     """
-    from pyspark.sql import functions as F
+    frames = [_read_store(spark, checkpoint, files, operator, store) for store in operator.stores]
+    rows = frames[0]
+    for more in frames[1:]:
+        rows = rows.unionByName(more)
+    return rows
 
+
+def load(
+    spark: SparkSession, checkpoint: Uri, batch_id: int, operator_id: int, store: str
+) -> DataFrame:
+    """Read one RocksDB store as Spark's raw reader gives it."""
     reader = (
         spark.read.format("statestore")
         .option("path", checkpoint.hadoop)
         .option("batchId", batch_id)
-        .option("operatorId", operator.operator_id)
+        .option("operatorId", operator_id)
         .option("_readAllColumnFamilies", "true")
     )
     if store != "default":
         reader = reader.option("storeName", store)
-    raw = reader.load()
-    fields = raw.schema["partition_key"].dataType.fieldNames()  # type: ignore[attr-defined]
-    key_hash = F.hash(F.col("partition_key.*")) if fields else F.lit(0)
+    return reader.load()
+
+
+def _read_store(
+    spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator, store: str
+) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    if files.cut.provider == HDFS_PROVIDER:
+        raw = hdfs_files.read_store(spark, checkpoint, files, operator, store)
+        partition_id = F.col("partition_id")
+    else:
+        raw = load(spark, checkpoint.uri, files.cut.batch_id, operator.operator_id, store)
+        partition_id = F.spark_partition_id()
+    key_type = raw.schema["partition_key"].dataType
+    assert isinstance(key_type, StructType)
+    fields = key_type.fieldNames()
     return raw.select(
         F.lit(operator.operator_id).alias("operator_id"),
         F.lit(operator.name).alias("operator_name"),
         F.lit(store).alias("store_name"),
         F.col("column_family_name").alias("column_family"),
-        F.spark_partition_id().alias("partition_id"),
-        key_hash.alias("key_hash"),
+        partition_id.alias("partition_id"),
+        (F.hash(F.col("partition_key.*")) if fields else F.lit(0)).alias("key_hash"),
         F.monotonically_increasing_id().alias("ord"),
         F.col("key_bytes"),
         F.col("value_bytes"),
         _key_column(fields).alias("key"),
-    )
-
-
-def export(
-    spark: SparkSession, checkpoint: Uri, batch_id: int, operators: Iterable[Operator], target: Uri
-) -> dict[int, Contents]:
-    """Write all state of a checkpoint as one Delta table, in one commit.
-
-    The table is partitioned by `operator_id` and `store_name`. Its `key` has one field per
-    operator, `op0`, `op1`, …, since their keys have different types: `key.op0.customer_id`.
-
-    Returns:
-        What was written, by operator id.
-    """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    own = reading_session(spark)
-    observed: dict[int, Any] = {}
-    frames = []
-    for operator in operators:
-        stores = [
-            read_store(own, checkpoint, batch_id, operator, store) for store in operator.stores
-        ]
-        rows = stores[0]
-        for more in stores[1:]:
-            rows = rows.unionByName(more)
-        observed[operator.operator_id] = Observation(f"op{operator.operator_id}")
-        rows = rows.observe(observed[operator.operator_id], *_sums())
-        key = F.struct(F.col("key").alias(f"op{operator.operator_id}"))
-        frames.append(rows.withColumn("key", key))
-    if not frames:
-        return {}
-    table = frames[0]
-    for frame in frames[1:]:
-        table = table.unionByName(frame, allowMissingColumns=True)
-    table.write.format("delta").partitionBy("operator_id", "store_name").mode("error").save(
-        target.hadoop
-    )
-    return {operator_id: _contents(one.get) for operator_id, one in observed.items()}
-
-
-def contents(spark: SparkSession, table: Uri) -> dict[int, Contents]:
-    """Read a canonical table and add up what each operator has, as `export` did."""
-    rows = spark.read.format("delta").load(table.hadoop)
-    sums = rows.groupBy("operator_id").agg(*_sums()).collect()
-    return {row["operator_id"]: _contents(row.asDict()) for row in sums}
-
-
-def _sums() -> list[Column]:
-    """Aggregates of which `_contents` makes the hash; halves of 32 bits cannot overflow a long."""
-    from pyspark.sql import functions as F
-
-    row = [F.col(name) for name in ("store_name", "column_family", "key_bytes", "value_bytes")]
-    size = F.octet_length("key_bytes") + F.coalesce(F.octet_length("value_bytes"), F.lit(0))
-    sums = [F.count(F.lit(1)).alias("rows"), F.coalesce(F.sum(size), F.lit(0)).alias("state_bytes")]
-    for seed in (1, 2):
-        value = F.xxhash64(F.lit(seed), *row)
-        for half, part in (
-            ("low", value.bitwiseAND(F.lit(0xFFFFFFFF))),
-            ("high", F.shiftrightunsigned(value, 32)),
-        ):
-            sums.append(F.coalesce(F.sum(part), F.lit(0)).alias(f"{half}{seed}"))
-    return sums
-
-
-def _contents(sums: dict[str, Any]) -> Contents:
-    words = [
-        (int(sums[f"low{seed}"]) + (int(sums[f"high{seed}"]) << 32)) % (1 << 64) for seed in (1, 2)
-    ]
-    return Contents(
-        int(sums["rows"]), int(sums["state_bytes"]), "".join(f"{word:016x}" for word in words)
     )
 
 

@@ -1,4 +1,4 @@
-"""Writing state stores from canonical rows: the only module that touches Spark's private API.
+"""Writing RocksDB state stores: the only module that touches Spark's private API.
 
 `StateRewriter` reads the state of a checkpoint as DataFrames, hands each to a function, and writes
 what comes back through Spark's own state store writer. The function here ignores what was read (the
@@ -9,9 +9,11 @@ Source: `org.apache.spark.sql.execution.streaming.state.StateRewriter` of Spark 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from savepoints.errors import IncompatibleError, SavepointsError
+from savepoints.checkpoint.commit_log import StateIds
+from savepoints.errors import PrivateApiError, SavepointsError
 from savepoints.io import Uri
 from savepoints.state import raw
 
@@ -20,44 +22,77 @@ if TYPE_CHECKING:
 
 # py4j's stand-ins for Java objects have no types.
 JavaObject: TypeAlias = Any
+# Returns the canonical rows of (operator, store), placed in their state partitions and in order.
+Rows: TypeAlias = "Callable[[int, str], DataFrame]"
 
 _LOG = logging.getLogger(__name__)
 
 _REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 _REWRITER_ARGUMENTS = 8
-_RAW_COLUMNS = {"partition_key", "key_bytes", "value_bytes", "column_family_name"}
+_WAY_OUT = "restore the native form instead: --format native"
 
 
-def write_state(
-    spark: SparkSession, checkpoint: Uri, batch_id: int, table: Uri, partitions: int
-) -> None:
+def require_private_api(spark: SparkSession) -> None:
+    """Check that the private API has the shape this module was written for.
+
+    Raises:
+        PrivateApiError: If it has not; the native form needs none of it.
+    """
+    loader = _jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        constructors = loader.loadClass(_REWRITER).getConstructors()
+        arities = sorted(one.getParameterCount() for one in constructors)
+    except Exception as error:  # noqa: BLE001  (whatever py4j raises: it is not there)
+        arities = [str(error)[:80]]
+    if _REWRITER_ARGUMENTS not in arities:
+        raise PrivateApiError(
+            f"Spark {spark.version} has no StateRewriter with {_REWRITER_ARGUMENTS} arguments "
+            f"(it has {arities})",
+            hint=_WAY_OUT,
+            spark_version=spark.version,
+        )
+
+
+def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
+    """Check that Spark's raw reader gives the columns this module was written for.
+
+    Raises:
+        PrivateApiError: If it does not.
+    """
+    if set(columns) != raw.COLUMNS:
+        raise PrivateApiError(
+            f"Spark {spark.version} reads state as {columns} instead of {sorted(raw.COLUMNS)}",
+            hint=_WAY_OUT,
+            spark_version=spark.version,
+        )
+
+
+def write_state(spark: SparkSession, checkpoint: Uri, batch_id: int, rows: Rows) -> StateIds:
     """Write the state of batch N into a checkpoint that has everything but its state.
 
     Args:
-        spark: A classic session (no Spark Connect).
-        checkpoint: The directory with logs, metadata and schemas.
+        spark: From `raw.state_session`, a classic session (no Spark Connect).
+        checkpoint: The directory with logs, metadata and schemas; its offset log names provider
+            and partitions.
         batch_id: N; the state gets version N + 1.
-        table: The canonical table.
-        partitions: Number of state partitions; must be what `offsets/N` says, or the query would
-            silently look for rows in the wrong place.
+        rows: Returns the rows of a store.
+
+    Returns:
+        The ids of the stores that were written; empty with checkpoint format 1.
 
     Raises:
-        IncompatibleError: If this Spark's private API has another shape.
+        PrivateApiError: If this Spark's private API has another shape.
         SavepointsError: If Spark fails to write.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started
 
-    own = raw.state_session(spark)
     # Otherwise each put does a get to count rows: twice as slow. The query counts again on load.
-    own.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
-    own.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    context = own.sparkContext
-    jvm: JavaObject = context._jvm
-    _probe(own, jvm)
-    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
-    function = _Replacement(own, own.read.format("delta").load(table.hadoop), partitions)
-    java_session = own._jsparkSession
+    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
+    jvm = _jvm(spark)
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    function = _Replacement(spark, rows)
+    java_session = spark._jsparkSession
     some, none = jvm.scala.Some, getattr(getattr(jvm.scala, "None$"), "MODULE$")
     rewriter = jvm.org.apache.spark.sql.execution.streaming.state.StateRewriter(
         java_session,
@@ -70,8 +105,10 @@ def write_state(
         none,
     )
     try:
-        rewriter.run()
+        return _state_ids(rewriter.run())
     except Py4JJavaError as error:
+        if isinstance(function.failure, SavepointsError):
+            raise function.failure from None
         # A Python exception inside the function reaches us only as a generic Java one.
         cause = function.failure or _root_cause(error.java_exception)
         raise SavepointsError(
@@ -80,21 +117,19 @@ def write_state(
         ) from error
 
 
-def _probe(spark: SparkSession, jvm: JavaObject) -> None:
-    """Check that the private API has the shape this module was written for."""
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    try:
-        constructors = loader.loadClass(_REWRITER).getConstructors()
-        arities = sorted(one.getParameterCount() for one in constructors)
-    except Exception as error:  # noqa: BLE001  (whatever py4j raises: it is not there)
-        arities = [str(error)[:80]]
-    if _REWRITER_ARGUMENTS not in arities:
-        raise IncompatibleError(
-            f"Spark {spark.version} has no StateRewriter with {_REWRITER_ARGUMENTS} arguments "
-            f"(it has {arities})",
-            hint="restore the native form instead: --format native",
-            spark_version=spark.version,
-        )
+def _jvm(spark: SparkSession) -> JavaObject:
+    return spark.sparkContext._jvm
+
+
+def _state_ids(found: JavaObject) -> StateIds:
+    """Read `Option[Map[Long, Array[Array[String]]]]`: operator, state partition, store."""
+    if found is None or found.isEmpty():
+        return {}
+    ids, entries = {}, found.get().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        ids[int(entry._1())] = [[str(one) for one in stores] for stores in entry._2()]
+    return ids
 
 
 def _root_cause(exception: JavaObject) -> str:
@@ -107,10 +142,9 @@ def _root_cause(exception: JavaObject) -> str:
 class _Replacement:
     """The Scala function that returns a store's rows from the savepoint."""
 
-    def __init__(self, spark: SparkSession, table: DataFrame, partitions: int) -> None:
+    def __init__(self, spark: SparkSession, rows: Rows) -> None:
         self._spark = spark
-        self._table = table
-        self._partitions = partitions
+        self._savepoint_rows = rows
         self.failure: Exception | None = None
 
     def apply(self, java_frame: JavaObject) -> JavaObject:
@@ -118,7 +152,7 @@ class _Replacement:
         try:
             return self._rows(java_frame)._jdf
         except Exception as error:
-            _LOG.exception("could not give Spark the rows of a state store")
+            _LOG.debug("could not give Spark the rows of a state store", exc_info=True)
             self.failure = error
             raise
 
@@ -130,30 +164,13 @@ class _Replacement:
         options = java_frame.queryExecution().analyzed().collectLeaves().head().options()
         operator_id, store = int(options.get("operatorId")), options.get("storeName") or "default"
         original = DataFrame(java_frame, self._spark)
-        if set(original.columns) != _RAW_COLUMNS:
-            raise IncompatibleError(
-                f"Spark {self._spark.version} reads state as {original.columns}",
-                hint="restore the native form instead: --format native",
-            )
+        require_raw_columns(self._spark, original.columns)
         # Spark insists on its own schema, nullability included, and never looks at partition_key.
-        key_type = original.schema["partition_key"].dataType
-        rows = self._table.where(
-            (F.col("operator_id") == operator_id) & (F.col("store_name") == store)
-        )
-        no_key = not key_type.fieldNames()  # type: ignore[attr-defined]
-        placed = (
-            rows.coalesce(1)
-            if no_key
-            else rows.repartitionById(
-                self._partitions, F.pmod(F.col("key_hash"), F.lit(self._partitions)).cast("int")
-            )
-        )
         columns = {
-            "partition_key": F.lit(None).cast(key_type),
+            "partition_key": F.lit(None).cast(original.schema["partition_key"].dataType),
             "column_family_name": F.col("column_family"),
         }
-        # List state keeps its order only if its rows are written in the order they were read.
-        return placed.sortWithinPartitions("ord").select(
+        return self._savepoint_rows(operator_id, store).select(
             *(columns.get(name, F.col(name)).alias(name) for name in original.columns)
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LATEST = re.compile(r"latest(~\d{1,9})?", re.ASCII)
+
+_OF_CUT = ("batch_id", "watermark_ms", "provider", "partitions", "checkpoint_format")
 
 # Candidates that an ambiguous name lists before it says "and N more".
 _CANDIDATES_SHOWN = 8
@@ -44,6 +46,22 @@ class Catalog:
         """Add a savepoint, which makes it exist; adding it again changes nothing."""
         if all(known.id != savepoint.id for known in self.all()):
             self._table.append([_to_row(savepoint)])
+
+    def exported(self, savepoint: Savepoint) -> None:
+        """Say that a savepoint has its canonical form now; tags and the like stay as they are."""
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            known = next(_from_row(row) for row in rows if row["id"] == savepoint.id)
+            new = replace(
+                known,
+                forms=savepoint.forms,
+                operators=savepoint.operators,
+                cost=savepoint.cost,
+                spark_version=savepoint.spark_version,
+            )
+            return [] if new == known else [_to_row(new)]
+
+        self._table.change(("id",), decide)
 
     def find(self, name: str, *, query: str | None = None) -> Savepoint:
         """Return the one savepoint that a name means. See `resolve`."""
@@ -179,6 +197,9 @@ def _schema() -> pa.Schema:
                             ("rows", pa.int64()),
                             ("state_bytes", pa.int64()),
                             ("content_hash", text),
+                            ("native_only", text),
+                            ("keyless", pa.bool_()),
+                            ("column_families", pa.bool_()),
                         ]
                     )
                 ),
@@ -201,6 +222,7 @@ def _schema() -> pa.Schema:
             ),
             ("provider", text),
             ("partitions", pa.int32()),
+            ("checkpoint_format", pa.int32()),
             ("spark_version", text),
             ("application", text),
             ("code_version", text),
@@ -218,7 +240,7 @@ def _to_row(savepoint: Savepoint) -> dict[str, Any]:
     cut = data.pop("cut")
     return {
         **data,
-        **{name: cut[name] for name in ("batch_id", "watermark_ms", "provider", "partitions")},
+        **{name: cut[name] for name in _OF_CUT},
         "committed_at": savepoint.cut.committed_at,
         "created_at": savepoint.created_at,
         "positions": cut["offsets"],
@@ -244,9 +266,11 @@ def _from_row(row: dict[str, Any]) -> Savepoint:
         "offsets": row["positions"],
         "provider": row["provider"],
         "partitions": row["partitions"],
+        # Catalogs of version 0.1 do not have it.
+        "checkpoint_format": row.get("checkpoint_format") or 1,
     }
-    flat = {"batch_id", "committed_at", "watermark_ms", "offsets", "positions", "provider"}
-    rest = {name: value for name, value in row.items() if name not in flat | {"partitions"}}
+    flat = {*cut, "positions"}
+    rest = {name: value for name, value in row.items() if name not in flat}
     return Savepoint.from_json(
         {
             **rest,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.layout import CutFiles
+from savepoints.checkpoint.skeleton import Skeleton, may_change
 from savepoints.errors import NotAlignedError, TargetExistsError
 from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.store import manifest
@@ -101,13 +102,27 @@ def checksummed(root: Location, pinned: Pinned, known: dict[str, str]) -> tuple[
     return tuple(in_parallel(entry, pinned.files))
 
 
-def mount(root: Location, files: Sequence[StoredFile], target: Location) -> None:
-    """Lay out files of the store as a checkpoint directory; `metadata` comes last.
+def mount(
+    root: Location, files: Sequence[StoredFile], target: Location, skeleton: Skeleton
+) -> None:
+    """Lay out files of the store as a checkpoint directory, but for `metadata`.
 
     Spark refuses a directory without `metadata`, so a half-laid one can never be started.
+
+    Args:
+        root: The store.
+        files: What to lay out.
+        target: The directory.
+        skeleton: How the small files must be there.
     """
-    rest = [file for file in files if file.path != "metadata"]
-    in_parallel(lambda file: target.copy_from(root, file.stored_at, file.path), rest)
+
+    def lay(file: StoredFile) -> None:
+        if may_change(file.path):
+            target.put(file.path, skeleton.changed(file.path, root.get(file.stored_at)))
+        else:
+            target.copy_from(root, file.stored_at, file.path)
+
+    in_parallel(lay, [file for file in files if file.path != "metadata"])
 
 
 def seal(root: Location, files: Sequence[StoredFile], target: Location) -> None:

@@ -42,11 +42,11 @@ class StoreTable:
         return [] if table is None else _rows(table)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows in one commit."""
+        """Add rows in one commit; columns that an older version did not have are added."""
         from deltalake import write_deltalake
 
         data = self._arrow(rows)
-        self._commit(lambda table: write_deltalake(table, data, mode="append"))
+        self._commit(lambda table: write_deltalake(table, data, mode="append", schema_mode="merge"))
 
     def change(
         self, key: tuple[str, ...], decide: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
@@ -64,7 +64,13 @@ class StoreTable:
             rows = decide(_rows(table))
             if rows:
                 (
-                    table.merge(self._arrow(rows), condition, source_alias="s", target_alias="t")
+                    table.merge(
+                        self._arrow(rows),
+                        condition,
+                        source_alias="s",
+                        target_alias="t",
+                        merge_schema=True,
+                    )
                     .when_matched_update_all()
                     .when_not_matched_insert_all()
                     .execute()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from savepoints.checkpoint.layout import read_cut
 from savepoints.cli.main import _SECTIONS
 from savepoints.io import Location
-from savepoints.model import Savepoint
+from savepoints.model import FORMS, Savepoint
 from savepoints.store.root import Store
 from tests.samples import contents, savepoint, take, unpack
 
@@ -85,6 +86,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     for verb, command in {
         "create": ["create", "--checkpoint", str(checkpoint), "--format", "native"],
         "restore": ["restore", "latest", "--to", str(on_local / "target")],
+        "export": ["export", "latest"],
     }.items():
         called = call(*command, "--dry-run", "--store", str(local_store.root), "-o", output)
 
@@ -135,9 +137,60 @@ def test_show_has_offsets_operators_and_what_was_written_by_a_person(
         assert text in called.out
 
 
-def test_markup_in_what_people_write_is_shown_as_it_is(call: Call, local_store: Store) -> None:
-    import dataclasses
+@pytest.mark.parametrize("sample", ["limit", "join_4"])
+def test_trap_operators_that_are_native_only_are_said_in_the_plan_and_in_show(
+    sample: str, call: Call, on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack(sample, on_local / "checkpoint")
+    at = ("--store", str(local_store.root))
+    # Both forms, by default: what cannot have one is saved all the same, and that is said.
+    create = ("create", "--checkpoint", str(checkpoint), "--dry-run", *at)
+    planned, plan = call(*create), call(*create, "-o", "json").document["plan"]
+    take(local_store, checkpoint)
 
+    shown, json = call("show", "latest", *at), call("show", "latest", *at, "-o", "json")
+
+    reason = {"limit": "globalLimit", "join_4": "join of format 4"}[sample]
+    assert "native form only" in planned.err
+    assert reason in planned.err
+    assert reason in plan["warnings"][0]
+    assert reason in shown.out
+    operators = json.document["savepoint"]["operators"]
+    assert [bool(one["native_only"]) for one in operators] == [True, False][: len(operators)]
+    assert reason in operators[0]["native_only"]
+    assert operators[0]["keyless"] == (sample == "limit")
+
+
+def test_a_query_without_state_is_exported_and_the_second_time_it_is_done(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    taken = take(local_store, unpack("two_sources", on_local / "checkpoint"))
+    at = ("--store", str(local_store.root))
+
+    first = call("export", "latest", *at, "-o", "json")
+    again = call("export", "latest", *at)
+
+    assert (first.code, again.code) == (0, 0)
+    exported = Savepoint.from_json(first.document["savepoint"])
+    assert exported == dataclasses.replace(taken, forms=FORMS)
+    assert local_store.catalog.all() == [exported]
+    assert "native and canonical form" in again.out
+
+
+def test_verify_can_restore_what_it_looks_at(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("two_sources", on_local / "checkpoint"))
+    command = ("verify", "latest", "--deep", "--store", str(local_store.root))
+
+    text, json = call(*command), call(*command, "-o", "json")
+
+    assert (text.code, json.code) == (0, 0)
+    assert "restoring the native form" in text.err
+    assert (json.document["report"]["depth"], json.document["report"]["grade"]) == ("deep", "ok")
+
+
+def test_markup_in_what_people_write_is_shown_as_it_is(call: Call, local_store: Store) -> None:
     strange = "[red]not markup[/red] \N{SNOWMAN}"
     local_store.catalog.add(dataclasses.replace(savepoint(1), description=strange))
     at = ("--store", str(local_store.root))
@@ -155,12 +208,12 @@ def test_version_names_what_it_works_with(call: Call) -> None:
 
 COUNTED = """
 import sys, time
-begun = time.monotonic()
+begun = time.process_time()
 from savepoints.cli.main import _run
 from savepoints.cli.output import Output
 code = _run(Output(), sys.argv[1:])
 heavy = [name for name in ("pyspark", "py4j", "confluent_kafka") if name in sys.modules]
-print(code, time.monotonic() - begun, *heavy, file=sys.stderr)
+print(code, time.process_time() - begun, *heavy, file=sys.stderr)
 """
 
 

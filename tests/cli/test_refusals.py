@@ -41,7 +41,13 @@ def refused(call: Call, store: Store, *arguments: str) -> Any:
 
 @pytest.mark.parametrize(
     "verb",
-    [["show"], ["verify", "--checksums"], ["restore", "--to", "/tmp/none"], ["rollback"]],
+    [
+        ["show"],
+        ["verify", "--checksums"],
+        ["export"],
+        ["restore", "--to", "/tmp/none"],
+        ["rollback"],
+    ],
 )
 def test_an_unknown_savepoint_is_not_found(
     verb: list[str], call: Call, on_local: Location, local_store: Store
@@ -157,10 +163,6 @@ def test_without_credentials_the_store_is_refused(tmp_path: Path) -> None:
     ("sample", "code", "name", "says"),
     [
         ("uncommitted", 10, "NoCommittedBatchError", "no committed batch"),
-        ("hdfs", 16, "UnsupportedProviderError", "HDFSBackedStateStoreProvider"),
-        ("join", 16, "IncompatibleError", "symmetricHashJoin"),
-        ("format_2", 16, "IncompatibleError", "v2"),
-        ("offset_log_2", 16, "IncompatibleError", "v2"),
         (None, 10, "CheckpointNotFoundError", "no Spark checkpoint"),
     ],
 )
@@ -178,8 +180,81 @@ def test_a_checkpoint_that_cannot_be_saved_is_refused(
 
     assert (error["code"], error["name"]) == (code, name)
     assert says in error["message"]
-    if sample == "hdfs":
-        assert "spark.sql.streaming.stateStore.providerClass" in error["hint"]
+
+
+@pytest.mark.parametrize("sample", ["limit", "join_4"])
+def test_trap_rows_that_there_cannot_be_are_refused_when_they_are_asked_for(
+    sample: str, call: Call, on_local: Location, local_store: Store
+) -> None:
+    checkpoint = str(unpack(sample, on_local / "checkpoint"))
+
+    error = refused(
+        call, local_store, "create", "--checkpoint", checkpoint, "--format", "canonical"
+    )
+
+    assert (error["code"], error["name"]) == (16, "NativeOnlyError")
+    assert len(error["operators"]) == 1
+    assert "--format native" in error["hint"]
+
+
+def test_trap_a_checkpoint_that_lost_a_state_partition_is_refused(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("hdfs", on_local / "checkpoint")
+    checkpoint.delete([info.path for info in checkpoint.list("state/0/1")])
+
+    error = refused(
+        call, local_store, "create", "--checkpoint", str(checkpoint), "--format", "native"
+    )
+
+    assert (error["code"], error["name"]) == (13, "PartitionCountError")
+    assert (error["operator_id"], error["partitions"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("sample", "wanted", "code", "name", "hint"),
+    [
+        ("rocksdb", ["--partitions", "0"], 2, "UsageError", "1 or more"),
+        ("rocksdb", ["--format", "native", "--partitions", "3"], 2, "UsageError", "--format"),
+        ("rocksdb", ["--partitions", "3"], 2, "UsageError", "savepoints export sp-"),
+        ("rocksdb", ["--format", "canonical"], 2, "UsageError", "savepoints export sp-"),
+        ("grand_total", ["--partitions", "3"], 16, "RescaleError", "--partitions"),
+        ("two_sources", ["--partitions", "3"], 16, "RescaleError", "--partitions"),
+        ("join_4", ["--partitions", "3"], 16, "NativeOnlyError", "--provider"),
+        ("limit", ["--provider", "hdfs"], 16, "NativeOnlyError", "--provider"),
+        ("transform_with_state", ["--provider", "hdfs"], 16, "ProviderError", "--provider"),
+        ("format_2", ["--provider", "hdfs"], 16, "ProviderError", "--provider"),
+    ],
+)
+def test_what_cannot_be_restored_is_refused(
+    sample: str,
+    wanted: list[str],
+    code: int,
+    name: str,
+    hint: str,
+    call: Call,
+    on_local: Location,
+    local_store: Store,
+) -> None:
+    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+    target = on_local / "target"
+
+    error = refused(call, local_store, "restore", taken.id, "--to", str(target), "--yes", *wanted)
+
+    assert (error["code"], error["name"]) == (code, name)
+    assert hint in error["hint"]
+    assert target.list() == []
+
+
+def test_an_export_of_what_has_no_rows_is_refused(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    taken = take(local_store, unpack("join_4", on_local / "checkpoint"))
+
+    error = refused(call, local_store, "export", "latest")
+
+    assert (error["code"], error["name"]) == (16, "NativeOnlyError")
+    assert error["savepoint"] == taken.id
 
 
 def test_a_batch_that_is_not_kept_is_refused(
@@ -210,6 +285,9 @@ def test_no_store_is_a_usage_error(call: Call) -> None:
         ["show"],
         ["restore", "latest"],
         ["create", "--format", "xml"],
+        ["restore", "latest", "--to", "/tmp/none", "--provider", "leveldb"],
+        ["restore", "latest", "--to", "/tmp/none", "--partitions", "many"],
+        ["export"],
         ["list", "-o", "yaml"],
         ["create", "--checkpoint", "/tmp", "--table", "no-equals-sign"],
     ],

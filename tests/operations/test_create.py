@@ -6,16 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from savepoints.checkpoint.operators import HDFS_PROVIDER, ROCKSDB_PROVIDER
 from savepoints.errors import (
     CheckpointNotFoundError,
-    IncompatibleError,
+    NativeOnlyError,
     NoCommittedBatchError,
+    PartitionCountError,
     QueryNotFoundError,
-    UnsupportedProviderError,
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Savepoint
+from savepoints.model import FORMS, Form, OperatorState, Savepoint
 from savepoints.operations import create, restore
 from savepoints.store.root import Store
 from tests.samples import contents, files_of, take, unpack, write
@@ -192,14 +193,7 @@ def test_a_checkpoint_whose_sst_is_gone_for_good_is_refused(
 
 @pytest.mark.parametrize(
     ("sample", "error"),
-    [
-        ("uncommitted", NoCommittedBatchError),
-        ("hdfs", UnsupportedProviderError),
-        ("join", IncompatibleError),
-        ("format_2", IncompatibleError),
-        ("offset_log_2", IncompatibleError),
-        (None, CheckpointNotFoundError),
-    ],
+    [("uncommitted", NoCommittedBatchError), (None, CheckpointNotFoundError)],
 )
 def test_what_cannot_be_saved_is_refused_before_anything_is_written(
     sample: str | None, error: type[Exception], on_local: Location, local_store: Store
@@ -212,6 +206,127 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(
         take(local_store, checkpoint)
 
     assert local_store.root.list() == []
+
+
+def test_trap_a_damaged_checkpoint_is_refused_when_it_is_saved_not_when_it_is_restored(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("join", on_local / "checkpoint")
+    lost = checkpoint.list("state/0/1/left-keyToNumValues")
+    checkpoint.delete([info.path for info in lost])
+
+    with pytest.raises(PartitionCountError):
+        take(local_store, checkpoint)
+
+    assert local_store.root.list() == []
+
+
+LIMIT = "Spark does not read the state rows of globalLimit"
+JOIN_4 = "Spark cannot write the state rows of a join of format 4"
+JOIN = tuple(
+    f"{side}-{kind}"
+    for side in ("left", "right")
+    for kind in ("keyToNumValues", "keyWithIndexToValue")
+)
+
+
+def operator(
+    name: str,
+    number: int = 0,
+    stores: tuple[str, ...] = ("default",),
+    partitions: int = 2,
+    **more: object,
+) -> OperatorState:
+    return OperatorState(number, name, stores, partitions, **more)  # type: ignore[arg-type]
+
+
+OPERATORS: dict[str, tuple[OperatorState, ...]] = {
+    "rocksdb": (operator("stateStoreSave"),),
+    "changelog": (operator("stateStoreSave"),),
+    "hdfs": (operator("stateStoreSave"),),
+    "hdfs_snapshot": (operator("stateStoreSave"),),
+    "format_2": (operator("stateStoreSave"),),
+    "format_2_changelog": (operator("stateStoreSave"),),
+    "offset_log_2": (operator("stateStoreSave"),),
+    "offset_log_2_restarted": (operator("stateStoreSave"),),
+    "watermark": (operator("dedupe"),),
+    "session": (operator("sessionWindowStateStoreSaveExec"),),
+    "grand_total": (operator("stateStoreSave", partitions=1, keyless=True),),
+    "two_sources": (),
+    "join": (operator("symmetricHashJoin", stores=JOIN),),
+    "join_3": (operator("symmetricHashJoin", column_families=True),),
+    "join_4": (operator("symmetricHashJoin", column_families=True, native_only=JOIN_4),),
+    "transform_with_state": (operator("transformWithStateInPySparkExec", column_families=True),),
+    "limit": (
+        operator("globalLimit", partitions=1, keyless=True, native_only=LIMIT),
+        operator("dedupe", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("sample", OPERATORS)
+def test_every_operator_and_provider_is_saved_natively(
+    sample: str, on_local: Location, local_store: Store
+) -> None:
+    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+
+    assert taken.operators == OPERATORS[sample]
+    assert taken.forms == ("native",)
+    assert taken.cut.checkpoint_format == (2 if sample.startswith("format_2") else 1)
+    hdfs = sample.startswith("hdfs")
+    assert taken.cut.provider == (HDFS_PROVIDER if hdfs else ROCKSDB_PROVIDER)
+    assert taken.cut.partitions == 2
+    # What is known of the operators is in both places, so that either can be made from the other.
+    assert local_store.catalog.all() == [taken]
+    assert local_store.manifest(taken.id).savepoint == taken
+
+
+@pytest.mark.parametrize("wanted", [FORMS, ("native",), ("canonical",)])
+@pytest.mark.parametrize("sample", OPERATORS)
+def test_trap_native_only_operators_are_found_out_when_the_savepoint_is_planned(
+    sample: str, wanted: tuple[Form, ...], on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack(sample, on_local / "checkpoint")
+    reasons = {one.name: one.native_only for one in OPERATORS[sample] if one.native_only}
+
+    def plan() -> create.CreatePlan:
+        return create.plan(local_store, query="q", checkpoint=str(checkpoint), forms=wanted)
+
+    if reasons and wanted == ("canonical",):
+        with pytest.raises(NativeOnlyError, match="has no canonical form") as refused:
+            plan()
+        (name, why), *_ = reasons.items()
+        assert why in refused.value.message
+        assert "--format native" in refused.value.hint
+        assert refused.value.details == {"operators": [f"operator 0 ({name})"]}
+        return
+    found = plan()
+    nothing = len(reasons) == len(OPERATORS[sample]) > 0
+    assert found.forms == (("native",) if nothing else wanted)
+    assert [step.name for step in found.steps] == [
+        "pinned",
+        *(["exported"] if "canonical" in found.forms else []),
+        "manifest",
+        "catalog",
+    ]
+    if OPERATORS[sample]:
+        assert found.warnings == tuple(
+            f"operator 0 ({name}) is saved in the native form only: {why}"
+            for name, why in reasons.items()
+        )
+
+
+def test_trap_state_of_format_2_is_pinned_by_the_ids_of_the_commit(
+    place: Location, store: Store
+) -> None:
+    checkpoint = unpack("format_2_changelog", place / "checkpoint")
+    right = {path for path in files_of("format_2_changelog") if path.startswith("state/0/0/4_")}
+    checkpoint.put("state/0/0/4_00000000-1111-2222-3333-444444444444.zip", b"failed attempt")
+
+    taken = take(store, checkpoint)
+
+    stored = {file.path for file in store.manifest(taken.id).native}
+    assert {path for path in stored if path.startswith("state/0/0/4_")} == right
 
 
 def test_a_query_is_found_again_by_its_name(on_local: Location, local_store: Store) -> None:

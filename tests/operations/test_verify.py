@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from savepoints.operations import restore
 from savepoints.operations.verify import Finding, Report, verify
 from savepoints.store import manifest
 from savepoints.store.root import Store
-from tests.samples import query_id, take, unpack
+from tests.samples import contents, query_id, take, unpack
 
 # One file of every kind that a savepoint has.
 KINDS = {
@@ -263,6 +264,64 @@ def test_an_output_that_is_gone_is_a_warning(on_local: Location, local_store: St
 
     assert report.grade == "warning"
     assert [finding.what for finding in report.findings] == ["output totals"]
+
+
+def test_a_query_without_state_is_restored_and_looked_at_without_spark(
+    place: Location, store: Store
+) -> None:
+    taken = take(store, unpack("two_sources", place / "checkpoint"))
+    before, lines = contents(store.root), list[str]()
+
+    report = verify(store, taken.id, depth="deep", progress=lines.append)
+
+    assert (report.grade, report.findings, report.operators) == ("ok", (), 0)
+    assert "restoring the native form into a scratch directory" in lines
+    assert contents(store.root) == before
+
+
+def test_trap_a_savepoint_that_cannot_be_restored_is_found_by_restoring_it(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = take(local_store, unpack("two_sources", on_local / "checkpoint"))
+    stored = local_store.manifest(taken.id)
+    (file,) = [one for one in stored.native if one.path == "sources/0/0"]
+    # Whole as a set of files, and yet with an entry that the batch has not used.
+    more = dataclasses.replace(file, path="sources/0/7")
+    edited = dataclasses.replace(stored, native=(*stored.native, more))
+    local_store.root.put(manifest.manifest_path(taken.id), edited.to_bytes())
+    before = contents(local_store.root)
+    assert checked(local_store, taken).grade == "ok"
+
+    report = verify(local_store, taken.id, depth="deep")
+
+    assert report.grade == "broken"
+    (finding,) = report.findings
+    assert (finding.grade, finding.what) == ("broken", "the restored native form")
+    assert "sources/0/7 lies behind the offsets" in finding.problem
+    assert contents(local_store.root) == before
+
+
+def test_what_is_damaged_is_not_restored_too(on_local: Location, local_store: Store) -> None:
+    taken, lines = saved(on_local, local_store), list[str]()
+    path = stored_at(local_store, taken, "sst")
+    flip(local_store.root, path, 20)
+
+    report = verify(local_store, taken.id, depth="deep", progress=lines.append)
+
+    assert [finding.what for finding in report.findings] == [path]
+    assert not any("restoring" in line for line in lines)
+
+
+@pytest.mark.parametrize("sample", ["limit", "join_4", "transform_with_state", "hdfs_snapshot"])
+def test_a_savepoint_of_any_state_is_verified_without_spark(
+    sample: str, on_local: Location, local_store: Store
+) -> None:
+    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+
+    report = checked(local_store, taken)
+
+    assert (report.grade, report.findings, report.rows) == ("ok", (), 0)
+    assert report.operators == len(taken.operators)
 
 
 def test_an_unknown_savepoint_is_an_error(local_store: Store) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from savepoints.errors import NotAlignedError, NotFoundError
+from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
 from savepoints.outputs import align
 
@@ -198,3 +198,15 @@ def test_a_change_of_the_tables_settings_changes_no_rows(output: Output) -> None
     output.table.alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
 
     assert align.foreign_commits(output.uri, 1, ("orders/",)) == []
+
+
+def test_trap_a_file_sink_drops_batches_that_it_has_seen(place: Location) -> None:
+    """Its directory has a log of batch ids; a restored query would write nothing, silently."""
+    sink = place / "clicks"
+    sink.put("_spark_metadata/0", b"v1\n")
+    sink.put("part-0.json", b"{}\n")
+
+    with pytest.raises(FileSinkError, match="silently drops") as refused:
+        align.open_table(str(sink))
+
+    assert "new directory" in refused.value.hint

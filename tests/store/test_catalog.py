@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from deltalake import DeltaTable
 
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError, UsageError
 from savepoints.io import Location
-from savepoints.model import OutputVersion
+from savepoints.model import FORMS, OperatorState, OutputVersion, Savepoint
 from savepoints.store.catalog import Catalog, resolve
 from savepoints.store.root import Store
 from tests.processes import at_once
@@ -26,6 +27,86 @@ def test_a_savepoint_is_read_as_it_was_added(store: Store) -> None:
     store.catalog.add(added)
 
     assert store.catalog.all() == [added]
+
+
+def with_operators(number: int) -> Savepoint:
+    one = savepoint(number, tags=("before",))
+    return dataclasses.replace(
+        one,
+        cut=dataclasses.replace(one.cut, checkpoint_format=2),
+        operators=(
+            OperatorState(0, "globalLimit", ("default",), 1, native_only="why", keyless=True),
+            OperatorState(1, "transformWithState", ("default",), 2, column_families=True),
+            OperatorState(2, "stateStoreSave", ("default",), 1),
+        ),
+    )
+
+
+def test_what_is_known_of_operators_is_read_as_it_was_added(store: Store) -> None:
+    store.catalog.add(with_operators(1))
+
+    assert store.catalog.all() == [with_operators(1)]
+
+
+def exported(one: Savepoint) -> Savepoint:
+    operators = tuple(
+        operator
+        if operator.native_only
+        else dataclasses.replace(operator, rows=7, state_bytes=70, content_hash="ab" * 16)
+        for operator in one.operators
+    )
+    cost = dataclasses.replace(one.cost, export_seconds=1.5, export_bytes=700)
+    return dataclasses.replace(
+        one, forms=FORMS, operators=operators, cost=cost, spark_version="4.2.0"
+    )
+
+
+def test_an_export_changes_what_it_found_out_and_nothing_else(store: Store) -> None:
+    mine, other = with_operators(1), with_operators(2)
+    for one in (mine, other):
+        store.catalog.add(one)
+    # What a person may have changed since stays as the catalog has it.
+    stale = dataclasses.replace(exported(mine), tags=(), description="stale", state="broken")
+
+    store.catalog.exported(stale)
+
+    assert store.catalog.all() == [other, exported(mine)]
+
+
+def test_to_say_again_that_it_was_exported_changes_nothing(local_store: Store) -> None:
+    local_store.catalog.add(with_operators(1))
+    local_store.catalog.exported(exported(with_operators(1)))
+    version = DeltaTable(str(local_store.root / "catalog")).version()
+
+    local_store.catalog.exported(exported(with_operators(1)))
+
+    assert DeltaTable(str(local_store.root / "catalog")).version() == version
+    assert local_store.catalog.all() == [exported(with_operators(1))]
+
+
+EXPORT = """
+from dataclasses import replace
+store = Store.open(uri)
+one = next(one for one in store.catalog.all() if one.cut.batch_id == number)
+store.catalog.exported(replace(one, forms=("native", "canonical")))
+store.catalog.add(savepoint(number + 100))
+"""
+
+
+def test_four_processes_that_export_and_add_at_once_lose_nothing(on_s3: Location) -> None:
+    catalog = Store.open(str(on_s3)).catalog
+    for number in range(4):
+        catalog.add(savepoint(number))
+
+    with at_once(EXPORT, str(on_s3), 4) as processes:
+        failed, errors = processes.end()
+
+    assert failed == 0, errors
+    forms = {one.cut.batch_id: one.forms for one in catalog.all()}
+    assert forms == {
+        **dict.fromkeys(range(4), FORMS),
+        **dict.fromkeys(range(100, 104), ("native",)),
+    }
 
 
 def test_adding_again_changes_nothing(on_local: object, local_store: Store) -> None:

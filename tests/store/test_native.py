@@ -7,8 +7,9 @@ import hashlib
 import pytest
 
 from savepoints.checkpoint.layout import read_cut
+from savepoints.checkpoint.skeleton import Skeleton
 from savepoints.errors import TargetExistsError
-from savepoints.io import Location
+from savepoints.io import Location, Uri
 from savepoints.store import native
 from savepoints.store.manifest import StoredFile
 from tests.samples import contents, files_of, unpack
@@ -144,6 +145,10 @@ def test_only_shared_files_take_the_checksum_that_is_known(on_local: Location) -
     assert len(from_before) == 4
 
 
+# With the two partitions that all samples have, nothing of this one changes.
+AS_IT_WAS = Skeleton(Uri.parse("/elsewhere"), 2, {})
+
+
 def stored_files(root: Location, checkpoint: Location) -> tuple[StoredFile, ...]:
     return native.checksummed(root, pinned(checkpoint, root, 1, 2), {})
 
@@ -154,13 +159,47 @@ def test_a_mounted_directory_has_no_metadata_until_it_is_sealed(place: Location)
     original = files_of("rocksdb")
     expected = {file.path: original[file.path] for file in stored}
 
-    native.mount(root, stored, target)
+    native.mount(root, stored, target, AS_IT_WAS)
 
     assert contents(target) == {k: v for k, v in expected.items() if k != "metadata"}
 
     native.seal(root, stored, target)
 
     assert contents(target) == expected
+
+
+def test_only_the_files_that_must_change_are_read_and_written(place: Location) -> None:
+    checkpoint, root = unpack("join_3", place / "checkpoint"), place / "store"
+    files = read_cut(checkpoint)
+    stored = native.checksummed(root, native.pin(checkpoint, files, root, "sp-1"), {})
+    target = place / "target"
+    skeleton = Skeleton(target.uri, 7, {})
+
+    native.mount(root, stored, target, skeleton)
+
+    original, found = files_of("join_3"), contents(target)
+    changed = {path for path, data in found.items() if data != original[path]}
+    assert changed == {"offsets/1", "offsets/2", "state/0/_metadata/v2/0"}
+    assert {path: found[path] for path in changed} == {
+        path: skeleton.changed(path, original[path]) for path in changed
+    }
+    # The savepoint itself stays as it is, also where files are hard links.
+    assert all(root.get(file.stored_at) == original[file.path] for file in stored)
+
+
+@pytest.mark.parametrize("sample", ["hdfs_snapshot", "format_2_changelog", "limit"])
+def test_files_of_every_format_are_pinned(sample: str, place: Location) -> None:
+    checkpoint, root = unpack(sample, place / "checkpoint"), place / "store"
+    files = read_cut(checkpoint)
+
+    found = native.pin(checkpoint, files, root, "sp-1")
+
+    original = files_of(sample)
+    assert contents(root) == {stored: original[path] for path, stored, _ in found.files}
+    assert {stored for path, stored, _ in found.files if path.endswith(".sst")} == {
+        f"files/{files.query_id}/{info.path.rpartition('/')[2]}" for info in files.ssts
+    }
+    assert {path for path, _, _ in found.files} == {info.path for info in files.all}
 
 
 def test_an_empty_directory_can_be_claimed_once(place: Location) -> None:
@@ -180,7 +219,7 @@ def test_the_same_owner_goes_on_and_leftovers_are_removed(place: Location) -> No
     checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
     stored, target = stored_files(root, checkpoint), place / "target"
     native.claim(target, "sp-1 native restore")
-    native.mount(root, stored, target)
+    native.mount(root, stored, target, AS_IT_WAS)
     target.put("state/0/0/99.zip", b"half")
 
     assert native.claim(target, "sp-1 native restore")
@@ -192,7 +231,7 @@ def test_a_finished_restore_is_left_as_it_is(place: Location) -> None:
     checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
     stored, target = stored_files(root, checkpoint), place / "target"
     native.claim(target, "sp-1 native restore")
-    native.mount(root, stored, target)
+    native.mount(root, stored, target, AS_IT_WAS)
     native.seal(root, stored, target)
     before = contents(target)
 

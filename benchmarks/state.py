@@ -1,0 +1,106 @@
+"""The state that is measured: a streaming query of real Spark counts, sums and compares by key."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
+from savepoints.config import Settings, SparkSettings
+from savepoints.local.jars import resolve_jars
+from savepoints.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITIONS = 4
+DRIVER_MEMORY = "4g"
+# One key in so many changes from one savepoint to the next.
+CHANGED_OF = 100
+
+_LOG = logging.getLogger(__name__)
+
+
+def settings() -> Settings:
+    """Return settings for a local session on two cores."""
+    conf = {
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.sql.session.timeZone": "UTC",
+    }
+    return Settings(
+        jars=resolve_jars().directory / "spark",
+        spark=SparkSettings(master="local[2]", conf=conf),
+    )
+
+
+def start() -> SparkSession:
+    """Return the session of this process."""
+    return session(settings(), "savepoints benchmarks")
+
+
+def built(
+    directory: Path, keys: int, *, provider: str = ROCKSDB_PROVIDER, changelog: bool = False
+) -> Path:
+    """Return the checkpoint of a query that has seen each key once, in one batch.
+
+    It is built when it is not there yet.
+
+    Args:
+        directory: Below it, the query gets a directory for its input and its checkpoint.
+        keys: Rows of state: a key of 16 letters with count, sum and maximum.
+        provider: State store provider.
+        changelog: Write changelogs in place of snapshots.
+    """
+    home = directory / f"{provider.rpartition('.')[2]}-{changelog}-{keys}"
+    checkpoint = home / "checkpoint"
+    if not checkpoint.exists():
+        _LOG.info("building a state of %d keys", keys)
+        spark = start()
+        _write(spark.range(keys), home / "input")
+        run(checkpoint, provider=provider, changelog=changelog)
+    return checkpoint
+
+
+def change(checkpoint: Path, keys: int, nth: int) -> None:
+    """Give the query's input one record for every hundredth key, each time of others."""
+    from pyspark.sql import functions as F
+
+    every = start().range(keys).where(F.col("id") % CHANGED_OF == nth % CHANGED_OF)
+    _write(every, checkpoint.parent / "input")
+
+
+def run(checkpoint: Path, *, provider: str = ROCKSDB_PROVIDER, changelog: bool = False) -> None:
+    """Let the query read in one batch what its input has, and end."""
+    from pyspark.sql import functions as F
+
+    own = start().newSession()
+    own.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
+    own.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    own.conf.set(
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", str(changelog)
+    )
+    orders = own.readStream.schema("customer string, amount long").parquet(
+        str(checkpoint.parent / "input")
+    )
+    totals = orders.groupBy("customer").agg(
+        F.count("*").alias("orders"), F.sum("amount").alias("total"), F.max("amount").alias("most")
+    )
+    query = (
+        totals.writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def _write(ids: DataFrame, target: Path) -> None:
+    from pyspark.sql import functions as F
+
+    # Hashed, so that neighbours in the input are none in the state.
+    customer = F.lpad(F.hex(F.xxhash64("id")), 16, "0").alias("customer")
+    amount = (F.col("id") * 7919 % 10007).alias("amount")
+    ids.select(customer, amount).write.mode("append").parquet(str(target))

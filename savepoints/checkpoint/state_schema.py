@@ -1,0 +1,284 @@
+"""State schemas: which fields the keys and values of a state store have.
+
+`state/<op>/0/[<store>/]_metadata/schema` (versions 1 and 2: one key and one value) and
+`state/<op>/_stateSchema/<store>/<batch>_<uuid>` (version 3: one of each per column family). Text
+is written as Java's `writeUTF`. Source: `StateSchemaCompatibilityChecker`, `SchemaHelper`.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from savepoints.errors import IncompatibleError
+
+DEFAULT_COLUMN_FAMILY = "default"
+DEFAULT_STORE = "default"
+
+# Spark's JSON of a type: a name such as `long`, or an object for structs, arrays and maps.
+SparkType: TypeAlias = "str | Mapping[str, Any]"
+
+# All that damaged bytes raise below.
+_NOT_A_SCHEMA = (
+    struct.error, UnicodeError, KeyError, ValueError, TypeError, AttributeError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StateField:
+    """A field of a state key or value.
+
+    Attributes:
+        name: Its name.
+        type: Its type as Spark's JSON.
+        nullable: Whether it may be null.
+        metadata: What Spark keeps beside it, such as collations.
+    """
+
+    name: str
+    type: SparkType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StateField:
+        """Read one of the `fields` of a struct type."""
+        return cls(
+            str(data["name"]), data["type"], bool(data["nullable"]), dict(data.get("metadata", {}))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as one of the `fields` of a struct type."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "nullable": self.nullable,
+            "metadata": dict(self.metadata),
+        }
+
+
+@dataclass(frozen=True)
+class StateSchema:
+    """The schema of one column family.
+
+    Attributes:
+        column_family: Its name; `default` in stores without column families.
+        key: Fields of the key.
+        value: Fields of the value.
+        key_encoder: How the key is laid out, as JSON; None in versions 1 and 2.
+        user_key: Fields of the key of a map state; None for everything else.
+        key_id: Number of the key's schema among those that the column family has had.
+        value_id: The same of the value's.
+    """
+
+    column_family: str
+    key: tuple[StateField, ...]
+    value: tuple[StateField, ...]
+    key_encoder: Mapping[str, Any] | None = None
+    user_key: tuple[StateField, ...] | None = None
+    key_id: int = 0
+    value_id: int = 0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A place at which two schemas of a store differ.
+
+    Attributes:
+        column_family: The column family.
+        part: `key` or `value`.
+        position: Which field, from 0.
+        was: Name and type before, such as `max long`; None for a field that is new.
+        now: Name and type now; None for a field that is gone.
+    """
+
+    column_family: str
+    part: Literal["key", "value"]
+    position: int
+    was: str | None
+    now: str | None
+
+    def __str__(self) -> str:
+        """Say it in words: `value field 0 was 'max long' and is 'min long'`."""
+        place = f"{self.part} field {self.position}"
+        if self.column_family != DEFAULT_COLUMN_FAMILY:
+            place = f"{self.column_family}, {place}"
+        if self.was is None:
+            return f"{place} is new: {self.now!r}"
+        if self.now is None:
+            return f"{place} is gone: {self.was!r}"
+        return f"{place} was {self.was!r} and is {self.now!r}"
+
+
+def below_partition(store: str, name: str) -> str:
+    """Return where a file of a store lies below the directory of its state partition."""
+    return name if store == DEFAULT_STORE else f"{store}/{name}"
+
+
+def path(operator_id: int, store: str) -> str:
+    """Return where a checkpoint has the schema of a store, versions 1 and 2."""
+    return f"state/{operator_id}/0/{below_partition(store, '_metadata/schema')}"
+
+
+def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
+    """Read a state schema file.
+
+    Args:
+        data: Its bytes.
+        path: How to call it in an error.
+
+    Returns:
+        One schema per column family, in the order of the file.
+
+    Raises:
+        IncompatibleError: If it is of another version, or damaged.
+    """
+    reader = _Reader(data)
+    try:
+        version = reader.text()
+        if version == "v1":
+            found = [
+                StateSchema(DEFAULT_COLUMN_FAMILY, _fields(reader.text()), _fields(reader.text()))
+            ]
+        elif version == "v2":
+            found = [
+                StateSchema(
+                    DEFAULT_COLUMN_FAMILY, _fields(reader.chunks()), _fields(reader.chunks())
+                )
+            ]
+        elif version == "v3":
+            found = [_column_family(reader) for _ in range(reader.number(">i"))]
+        else:
+            raise IncompatibleError(
+                f"{path}: state schema version {version[:40]!r} is not supported, only v1 to v3",
+                hint="save the native form: --format native",
+                file=path,
+            )
+        reader.expect_end()
+        return tuple(found)
+    except _NOT_A_SCHEMA as error:
+        raise IncompatibleError(
+            f"{path} is not a state schema that Spark would write: {error!r}",
+            hint="the file is damaged, or was edited: restore from a savepoint",
+            file=path,
+        ) from None
+
+
+def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[Difference]:
+    """Compare two schemas of one store by name, type and position.
+
+    Spark compares types only, so two aggregates of one type that changed places go on computing
+    with each other's state. Nullability, which Spark does compare, is left to it.
+
+    Returns:
+        Where they differ; a column family that only one of them has differs in all its fields.
+    """
+    before = {schema.column_family: schema for schema in was}
+    after = {schema.column_family: schema for schema in now}
+    found: list[Difference] = []
+    for family in dict.fromkeys([*before, *after]):
+        old, new = before.get(family), after.get(family)
+        found += _part(family, "key", old.key if old else (), new.key if new else ())
+        found += _part(family, "value", old.value if old else (), new.value if new else ())
+    return found
+
+
+def _part(
+    family: str,
+    part: Literal["key", "value"],
+    was: Sequence[StateField],
+    now: Sequence[StateField],
+) -> list[Difference]:
+    before, after = (
+        [f"{one.name} {type_text(one.type)}" for one in fields] for fields in (was, now)
+    )
+    return [
+        Difference(family, part, position, old, new)
+        for position, (old, new) in enumerate(itertools.zip_longest(before, after))
+        if old != new
+    ]
+
+
+def type_text(spark_type: SparkType) -> str:
+    """Write a type on one line, without nullability: `struct<start:timestamp,end:timestamp>`."""
+    if isinstance(spark_type, str):
+        return spark_type
+    kind = spark_type["type"]
+    if kind == "struct":
+        inner = (f"{one['name']}:{type_text(one['type'])}" for one in spark_type["fields"])
+        return f"struct<{','.join(inner)}>"
+    if kind == "array":
+        return f"array<{type_text(spark_type['elementType'])}>"
+    if kind == "map":
+        key, value = spark_type["keyType"], spark_type["valueType"]
+        return f"map<{type_text(key)},{type_text(value)}>"
+    return json.dumps(spark_type, sort_keys=True)
+
+
+def _column_family(reader: _Reader) -> StateSchema:
+    name = reader.text()
+    key_id, key = reader.number(">h"), _fields(reader.chunks())
+    value_id, value = reader.number(">h"), _fields(reader.chunks())
+    encoder, user_key = json.loads(reader.chunks()), json.loads(reader.chunks())
+    return StateSchema(
+        column_family=name,
+        key=key,
+        value=value,
+        key_encoder=encoder,
+        # Spark writes an empty object where there is none.
+        user_key=_struct_fields(user_key) if user_key else None,
+        key_id=key_id,
+        value_id=value_id,
+    )
+
+
+def _fields(text: str) -> tuple[StateField, ...]:
+    return _struct_fields(json.loads(text))
+
+
+def _struct_fields(struct_type: Mapping[str, Any]) -> tuple[StateField, ...]:
+    if struct_type["type"] != "struct":
+        raise ValueError(f"{struct_type['type']} instead of a struct")
+    return tuple(StateField.from_json(one) for one in struct_type["fields"])
+
+
+class _Reader:
+    """Java's DataInputStream over bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._stream = io.BytesIO(data)
+
+    def number(self, form: str) -> int:
+        """Read a number of `struct`'s form."""
+        return int(struct.unpack(form, self._stream.read(struct.calcsize(form)))[0])
+
+    def text(self) -> str:
+        """Read what `writeUTF` wrote."""
+        return _java_text(self._raw_text())
+
+    def chunks(self) -> str:
+        """Read a long text: a number of pieces, each written by `writeUTF`."""
+        return _java_text(b"".join(self._raw_text() for _ in range(self.number(">i"))))
+
+    def expect_end(self) -> None:
+        """Check that everything was read."""
+        if rest := self._stream.read(16):
+            raise ValueError(f"{rest!r} follows the schema")
+
+    def _raw_text(self) -> bytes:
+        size = self.number(">H")
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise ValueError(f"it ends after {len(data)} of {size} bytes of text")
+        return data
+
+
+def _java_text(data: bytes) -> str:
+    """Decode Java's own UTF-8: zero in two bytes, and characters beyond 16 bits in two halves."""
+    halves = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -1,0 +1,109 @@
+"""Writing state stores from canonical rows, into the provider that the checkpoint is to have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.commit_log import StateIds
+from savepoints.checkpoint.operators import HDFS_PROVIDER
+from savepoints.errors import ListOrderError
+from savepoints.io import Location, Uri
+from savepoints.model import Cut, OperatorState
+from savepoints.state import hdfs_files, raw, rewrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def require_writable(spark: SparkSession, cut: Cut) -> None:
+    """Check that this Spark can write state as the cut has it, before anything is written.
+
+    Raises:
+        PrivateApiError: If its private API has another shape.
+    """
+    if cut.provider != HDFS_PROVIDER:
+        rewrite.require_private_api(spark)
+
+
+def write_state(
+    spark: SparkSession,
+    checkpoint: Location,
+    table: Uri,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+) -> StateIds:
+    """Write the state of a cut into a checkpoint that has everything but its state.
+
+    Args:
+        spark: Any classic session.
+        checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
+        table: The canonical table.
+        cut: Batch, provider, partitions and checkpoint format as they are to be; the number of
+            partitions must be what `offsets/N` says, or the query would silently look for rows in
+            the wrong place.
+        operators: Those that have a canonical form.
+
+    Returns:
+        The ids of the stores that were written, for the commit log; empty with checkpoint format 1.
+
+    Raises:
+        PrivateApiError: If this Spark's private API has another shape.
+        ListOrderError: If the table does not say in which order list state is.
+        SavepointsError: If Spark fails to write.
+    """
+    own = raw.state_session(spark, cut.checkpoint_format)
+    partitions = cut.partitions or 1
+    own.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    canonical = own.read.format("delta").load(table.hadoop)
+    by_id = {one.operator_id: one for one in operators}
+    _require_order(canonical, operators)
+
+    def rows(operator_id: int, store: str) -> DataFrame:
+        return _placed(canonical, by_id[operator_id], store, partitions)
+
+    if cut.provider != HDFS_PROVIDER:
+        return rewrite.write_state(own, checkpoint.uri, cut.batch_id, rows)
+    for operator in operators:
+        for store in operator.stores:
+            placed = rows(operator.operator_id, store)
+            hdfs_files.write_store(
+                placed, checkpoint, cut.batch_id + 1, operator.operator_id, store
+            )
+    return {}
+
+
+def _placed(table: DataFrame, operator: OperatorState, store: str, partitions: int) -> DataFrame:
+    """Return the rows of a store, each in the partition where Spark will look for it."""
+    from pyspark.sql import functions as F
+
+    rows = table.where(
+        (F.col("operator_id") == operator.operator_id) & (F.col("store_name") == store)
+    )
+    home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
+    placed = rows.coalesce(1) if operator.keyless else rows.repartitionById(partitions, home)
+    # List state keeps its order only if its rows are written in the order they were read.
+    return placed.sortWithinPartitions("ord")
+
+
+def _require_order(table: DataFrame, operators: Sequence[OperatorState]) -> None:
+    """Check that no two elements of a list have the same place.
+
+    Only stores with column families hold lists, as several rows of one key.
+    """
+    from pyspark.sql import functions as F
+
+    with_lists = [one.operator_id for one in operators if one.column_families]
+    if not with_lists:
+        return
+    place = ("operator_id", "store_name", "column_family", "key_bytes", "ord")
+    mine = table.where(F.col("operator_id").isin(with_lists))
+    unordered = mine.groupBy(*place).count().where((F.col("count") > 1) | F.col("ord").isNull())
+    if found := unordered.head():
+        raise ListOrderError(
+            f"the canonical rows do not say in which order the elements of {found.column_family} "
+            f"of operator {found.operator_id} are",
+            hint="restore the native form instead: --format native",
+            operator_id=found.operator_id,
+            column_family=found.column_family,
+        )

@@ -1,0 +1,235 @@
+"""The table of what is exact, what is refused, and what Spark itself cannot run.
+
+`python -m tests.fidelity.matrix` writes it as docs/reference/support.md. Each cell is a test of
+`test_matrix.py`, whose ids are `<query>-<store>-<way>-seed<seed>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+from savepoints.errors import NativeOnlyError, ProviderError, RescaleError, SavepointsError
+from tests.fidelity.harness import STORES
+from tests.fidelity.queries import QUERIES, SEEDS
+
+Verdict = Literal["exact", "native only", "refused", "–"]
+WAYS = ("partitions", "provider", "canonical", "native")
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "support.md"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What becomes of one query, with one kind of state store, restored in one way.
+
+    Attributes:
+        verdict: Whether it is exact, and otherwise what is said about it.
+        reason: Why not, for people.
+        error: What is raised: an error of this library, or the condition of Spark's own.
+        says: Words of its message.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    error: type[SavepointsError] | str = ""
+    says: str = ""
+
+    def __str__(self) -> str:
+        return f"refused: {self.reason}" if self.verdict == "refused" else self.verdict
+
+
+@dataclass(frozen=True)
+class Row:
+    """The cells of one query.
+
+    Attributes:
+        canonical: Restored from rows, with nothing changed.
+        partitions: With another number of state partitions.
+        provider: With the other provider.
+        hdfs: What Spark says when it is run with its default provider; None when that runs.
+    """
+
+    canonical: Cell
+    partitions: Cell
+    provider: Cell
+    hdfs: Cell | None = None
+
+
+EXACT = Cell("exact")
+_ONE_PARTITION = Cell("refused", "one partition", RescaleError, "stays in one partition")
+_FAMILIES = Cell("refused", "column families", ProviderError, "has column families")
+_FORMAT_2 = Cell(
+    "refused", "checkpoint format 2", ProviderError, "has state store checkpoint format 2"
+)
+_LIMIT_ROWS = "Spark does not read the state rows of globalLimit"
+_JOIN_ROWS = "Spark cannot write the state rows of a join of format 4"
+_NO_FAMILIES = Cell(
+    "–", "it has one column family only", "UNSUPPORTED_FEATURE.STATE_STORE_MULTIPLE_COLUMN_FAMILIES"
+)
+_NO_TRANSFORM = Cell(
+    "–",
+    "transformWithState needs RocksDB",
+    "UNSUPPORTED_FEATURE.STORE_BACKEND_NOT_SUPPORTED_FOR_TWS",
+)
+
+
+def _no_rows(verdict: Verdict, why: str) -> Cell:
+    return Cell(verdict, "native only", NativeOnlyError, why)
+
+
+_EXACT = Row(EXACT, EXACT, EXACT)
+_JOIN_3 = Row(EXACT, EXACT, _FAMILIES, _NO_FAMILIES)
+_TRANSFORM = Row(EXACT, EXACT, _FAMILIES, _NO_TRANSFORM)
+
+TABLE = {
+    "aggregate": _EXACT,
+    "global_aggregate": Row(EXACT, _ONE_PARTITION, EXACT),
+    "window_append": _EXACT,
+    "window_update": _EXACT,
+    "session": _EXACT,
+    "dedupe": _EXACT,
+    "dedupe_watermark": _EXACT,
+    "dedupe_within": _EXACT,
+    "join_inner_2": _EXACT,
+    "join_outer_2": _EXACT,
+    "join_semi_2": _EXACT,
+    "join_inner_3": _JOIN_3,
+    "join_outer_3": _JOIN_3,
+    "join_outer_4": Row(
+        _no_rows("native only", _JOIN_ROWS),
+        _no_rows("refused", _JOIN_ROWS),
+        _no_rows("refused", _JOIN_ROWS),
+        _NO_FAMILIES,
+    ),
+    "pandas": _EXACT,
+    "pandas_event": _EXACT,
+    "pandas_processing": _EXACT,
+    "transform": _TRANSFORM,
+    "transform_ttl": _TRANSFORM,
+    "transform_event": _TRANSFORM,
+    "transform_processing": _TRANSFORM,
+    "transform_pandas": _TRANSFORM,
+    "dedupe_window": _EXACT,
+    "window_window": _EXACT,
+    "limit": Row(
+        _no_rows("native only", _LIMIT_ROWS), _ONE_PARTITION, _no_rows("refused", _LIMIT_ROWS)
+    ),
+    # Its deduplication is restored from rows; the files of its limit are copied beside them.
+    "dedupe_limit": Row(EXACT, EXACT, _no_rows("refused", _LIMIT_ROWS)),
+}
+
+
+def cell(query: str, store: str, way: str) -> Cell:
+    """Return what the table says."""
+    row = TABLE[query]
+    if store == "hdfs" and row.hdfs is not None:
+        return row.hdfs
+    if way == "native":
+        return EXACT
+    found: Cell = getattr(row, way)
+    if way == "provider" and found == EXACT and store.startswith("rocksdb_2"):
+        return _FORMAT_2
+    return found
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """A cell and a seed: one test.
+
+    Attributes:
+        query: Name of the query.
+        store: Name of the state store.
+        way: How it is restored.
+        seed: Of its rows.
+    """
+
+    query: str
+    store: str
+    way: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.query}-{self.store}-{self.way}-seed{self.seed}"
+
+
+def cases() -> list[Case]:
+    """Return all cells with all seeds."""
+    return [Case(*one) for one in product(QUERIES, STORES, WAYS, SEEDS)]
+
+
+def chosen() -> frozenset[Case]:
+    """Return the few that `make test` runs.
+
+    Each query is restored once for each provider; each kind of query meets each state store and
+    each way. What is refused costs nothing once the query has run, so all of that is there.
+    """
+    kinds: dict[str, list[str]] = {}
+    for query in QUERIES.values():
+        kinds.setdefault(query.kind, []).append(query.name)
+    return frozenset(one for names in kinds.values() for one in _chosen_of_kind(names))
+
+
+def _chosen_of_kind(names: list[str]) -> Iterator[Case]:
+    rocksdb = [name for name in STORES if name != "hdfs"]
+    rounds = max(len(names), len(rocksdb))
+    runs = [(names[n % len(names)], rocksdb[n % len(rocksdb)]) for n in range(rounds)]
+    missing = list(WAYS)
+    for n, (query, store) in enumerate([*runs, *((name, "hdfs") for name in names)]):
+        exact = [way for way in WAYS if cell(query, store, way) == EXACT]
+        for way in [*[way for way in missing if way in exact], *exact][:1]:
+            missing = [other for other in missing if other != way] or list(WAYS)
+            yield Case(query, store, way, SEEDS[n % len(SEEDS)])
+        for way in WAYS if exact else WAYS[:1]:
+            if way not in exact:
+                yield Case(query, store, way, SEEDS[n % len(SEEDS)])
+
+
+_HEAD = """# What can be restored, and how
+
+This page is written by `python -m tests.fidelity.matrix`; a test fails when it differs from what
+the tests show. Each cell is a test: `pytest tests/fidelity/test_matrix.py -k NAME` with the name in
+the first column. It runs the query over random rows, late ones among them, restores a savepoint of
+a batch in the middle, and compares every later batch, the watermarks, the timers and the state at
+the end with those of the query that was not interrupted. State partitions without rows occur.
+
+- **exact**: each later batch is that of the uninterrupted query.
+- **native only**: Spark does not read or write its state rows. The native form restores it exactly;
+  asked for the canonical form alone, `create` refuses.
+- **refused**: an error that says why; nothing is written.
+- **–**: Spark itself does not run it.
+
+`native` and `canonical` are the two forms, with nothing changed. `--partitions` is another number
+of state partitions, `--provider` the other state store provider.
+"""
+_SECTIONS = {
+    "rocksdb_1": "RocksDB, with and without changelog checkpointing",
+    "rocksdb_2": "RocksDB with state store checkpoint format 2, with and without changelogs",
+    "hdfs": "HDFS, Spark's default provider",
+}
+
+
+def render() -> str:
+    """Return the page."""
+    parts = [_HEAD]
+    for store, title in _SECTIONS.items():
+        other = "rocksdb" if store == "hdfs" else "hdfs"
+        lines = [
+            f"## {title}\n",
+            f"| test | query | `--partitions` | `--provider {other}` | canonical | native |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        for name, query in QUERIES.items():
+            verdicts = (str(cell(name, store, way)) for way in WAYS)
+            lines.append(f"| {' | '.join([name, query.label, *verdicts])} |")
+        parts.append("\n".join(lines) + "\n")
+    impossible = {row.hdfs for row in TABLE.values() if row.hdfs}
+    notes = sorted(f"- `{one.error}`: {one.reason}.\n" for one in impossible)
+    parts.append("What Spark says of its default provider:\n\n" + "".join(notes))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())
