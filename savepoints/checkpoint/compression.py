@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Literal, cast
+
+import xxhash
 
 from savepoints.checkpoint.offset_log import CODEC_KEY
 from savepoints.errors import IncompatibleError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBIII")
@@ -37,11 +35,6 @@ _SNAPPY_HEADER = struct.Struct(">8sii")
 _SNAPPY_LARGEST_BLOCK = 512 << 20
 
 _PIECE = 1 << 20
-# Checksums of many blocks are computed side by side.
-_CHECKED_AT_ONCE = 4 << 20
-
-_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-_STRIPE = 16
 
 
 def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
@@ -118,38 +111,32 @@ class _Pieces(io.RawIOBase):
 
 def _lz4_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:
     ended = False
-    while True:
-        blocks: list[memoryview] = []
-        checksums: list[int] = []
-        size = 0
-        while size < _CHECKED_AT_ONCE and (header := stream.read(_LZ4_HEADER.size)):
-            if len(header) < _LZ4_HEADER.size:
-                raise _damaged(name, "it ends within a block's header")
-            magic, token, length, raw_length, checksum = _LZ4_HEADER.unpack(header)
-            largest = 1 << (_LZ4_SMALLEST_BLOCK + (token & 0x0F))
-            if magic != _LZ4_MAGIC or max(length, raw_length) > largest:
-                raise _damaged(name, "there is no LZ4 block where one should begin")
-            body = _exactly(stream, length, name)
-            ended = raw_length == 0
-            if not ended:
-                blocks.append(_lz4_block(body, token & 0xF0, raw_length, name))
-                checksums.append(checksum)
-                size += raw_length
-        if _lz4_checksums(blocks) != checksums:
-            raise _damaged(name, "a block does not have its checksum")
-        yield from blocks
-        if size < _CHECKED_AT_ONCE:
-            break
+    while header := stream.read(_LZ4_HEADER.size):
+        if len(header) < _LZ4_HEADER.size:
+            raise _damaged(name, "it ends within a block's header")
+        magic, token, length, raw_length, checksum = _LZ4_HEADER.unpack(header)
+        largest = 1 << (_LZ4_SMALLEST_BLOCK + (token & 0x0F))
+        if magic != _LZ4_MAGIC or max(length, raw_length) > largest:
+            raise _damaged(name, "there is no LZ4 block where one should begin")
+        body = _exactly(stream, length, name)
+        ended = raw_length == 0
+        if not ended:
+            yield _lz4_block(body, token & 0xF0, raw_length, checksum, name)
     if not ended:
         raise _damaged(name, "the block that ends it is missing")
 
 
-def _lz4_block(body: bytes, method: int, raw_length: int, name: str) -> memoryview:
+def _lz4_block(body: bytes, method: int, raw_length: int, checksum: int, name: str) -> memoryview:
     if method == _LZ4_STORED and len(body) == raw_length:
-        return memoryview(body)
-    if method == _LZ4_COMPRESSED:
-        return _decompressed("lz4_raw", body, raw_length, name)
-    raise _damaged(name, f"a block has method {method:#x}, {len(body)} for {raw_length} bytes")
+        block = memoryview(body)
+    elif method == _LZ4_COMPRESSED:
+        block = _decompressed("lz4_raw", body, raw_length, name)
+    else:
+        raise _damaged(name, f"a block has method {method:#x}, {len(body)} for {raw_length} bytes")
+    # lz4-java drops four bits of the hash.
+    if xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_BITS != checksum:
+        raise _damaged(name, "a block does not have its checksum")
+    return block
 
 
 def _snappy_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:
@@ -230,58 +217,3 @@ def _damaged(name: str, why: str) -> IncompatibleError:
         hint="the file is damaged: take the savepoint at another batch with --at-batch",
         file=name,
     )
-
-
-def _lz4_checksums(blocks: Sequence[memoryview]) -> list[int]:
-    """Return the checksum of each block: xxHash32, of which lz4-java drops four bits."""
-    sizes: dict[int, list[int]] = {}
-    for index, block in enumerate(blocks):
-        sizes.setdefault(len(block), []).append(index)
-    found = [0] * len(blocks)
-    for indices in sizes.values():
-        for index, value in zip(indices, _xxhash32([blocks[i] for i in indices]), strict=True):
-            found[index] = value & _LZ4_CHECKSUM_BITS
-    return found
-
-
-def _xxhash32(blocks: Sequence[memoryview]) -> list[int]:
-    """Hash blocks of one length side by side: each step of the hash needs the one before it."""
-    import numpy as np
-
-    first, second, third, fourth, fifth = (np.uint32(prime) for prime in _PRIMES)
-    data = np.frombuffer(b"".join(blocks), np.uint8).reshape(len(blocks), -1)
-    length = data.shape[1]
-    stripes, words = length // _STRIPE, length // 4
-    lanes = np.ascontiguousarray(data[:, : words * 4]).view("<u4")
-    hashes = np.full(len(blocks), (_LZ4_SEED + _PRIMES[4]) & 0xFFFFFFFF, np.uint32)
-    if stripes:
-        starts = (_PRIMES[0] + _PRIMES[1], _PRIMES[1], 0, -_PRIMES[0])
-        state = np.tile(
-            np.array([(_LZ4_SEED + start) & 0xFFFFFFFF for start in starts], np.uint32),
-            (len(blocks), 1),
-        )
-        steps = lanes[:, : stripes * 4].reshape(len(blocks), stripes, 4).transpose(1, 0, 2) * second
-        shifted = np.empty_like(state)
-        for step in steps:
-            np.add(state, step, out=state)
-            np.left_shift(state, 13, out=shifted)
-            np.right_shift(state, 19, out=state)
-            np.bitwise_or(state, shifted, out=state)
-            np.multiply(state, first, out=state)
-        rotated = [_rotate(state[:, lane], by) for lane, by in enumerate((1, 7, 12, 18))]
-        hashes = rotated[0] + rotated[1] + rotated[2] + rotated[3]
-    hashes = hashes + np.uint32(length)
-    for word in range(stripes * 4, words):
-        hashes = _rotate(hashes + lanes[:, word] * third, 17) * fourth
-    for byte in range(words * 4, length):
-        hashes = _rotate(hashes + data[:, byte] * fifth, 11) * first
-    hashes = (hashes ^ (hashes >> 15)) * second
-    hashes = (hashes ^ (hashes >> 13)) * third
-    return [int(value) for value in hashes ^ (hashes >> 16)]
-
-
-def _rotate(values: NDArray[np.uint32], by: int) -> NDArray[np.uint32]:
-    import numpy as np
-
-    rotated: NDArray[np.uint32] = (values << np.uint32(by)) | (values >> np.uint32(32 - by))
-    return rotated

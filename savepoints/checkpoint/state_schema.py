@@ -271,14 +271,10 @@ class _Reader:
             raise ValueError(f"{rest!r} follows the schema")
 
     def _raw_text(self) -> bytes:
-        size = self.number(">H")
-        data = self._stream.read(size)
-        if len(data) < size:
-            raise ValueError(f"it ends after {len(data)} of {size} bytes of text")
-        return data
+        return self._stream.read(self.number(">H"))
 
 
 def _java_text(data: bytes) -> str:
-    """Decode Java's own UTF-8: zero in two bytes, and characters beyond 16 bits in two halves."""
-    halves = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    """Decode Java's own UTF-8, in which characters beyond 16 bits are two halves."""
+    halves = data.decode("utf-8", "surrogatepass")
     return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -115,7 +115,7 @@ def verify(
     damaged = {finding.what for finding in findings}
     canonical_whole = not any(file.stored_at in damaged for file in stored.canonical)
     rows = 0
-    if depth != "structure" and "canonical" in savepoint.forms and canonical_whole:
+    if depth != "structure" and stored.canonical and canonical_whole:
         rows, more = _compare_rows(store, savepoint)
         findings += more
         if depth in {"contents", "deep"} and not more and savepoint.operators:

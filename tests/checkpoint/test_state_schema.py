@@ -143,7 +143,7 @@ def test_version_3_counts_how_often_a_schema_changed() -> None:
 def test_names_have_any_characters_and_long_schemas_many_pieces(
     texts: list[str], size: int
 ) -> None:
-    """Java writes zero and characters beyond 16 bits in its own way."""
+    """Java writes characters beyond 16 bits in its own way."""
     fields = [field(text) for text in texts]
 
     (schema,) = state_schema.parse(version_2(struct_json(*fields), struct_json(), size), "schema")

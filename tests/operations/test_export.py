@@ -121,7 +121,6 @@ def test_a_query_without_state_is_exported_without_spark(place: Location, store:
     assert export.plan(store, "before").done
 
 
-@pytest.mark.xfail(reason="verify looks for a table of rows that a query without state has not")
 def test_an_exported_savepoint_of_a_query_without_state_is_whole(
     on_local: Location, local_store: Store
 ) -> None:

@@ -265,3 +265,23 @@ def test_a_value_that_lies_outside_of_its_row_is_refused() -> None:
     ]
     with pytest.raises(IncompatibleError, match="outside of its row"):
         rows.decode(pa.array([outside, inside], pa.binary()), fields, "k")
+
+
+ARRAYS = [StateField("a", {"type": "array", "elementType": "long", "containsNull": True})]
+
+
+@pytest.mark.parametrize("length", [2, 3, 1 << 20, (1 << 63) - 1, -1, -(1 << 63)])
+def test_an_array_that_is_longer_than_its_bytes_is_refused(length: int) -> None:
+    """A word for the length, one for nulls, and one element."""
+    row = packed(0, 16 << 32 | 24, length, 0, 7)
+
+    with pytest.raises(IncompatibleError, match="an array is longer than its bytes"):
+        rows.decode(pa.array([row], pa.binary()), ARRAYS, "k")
+
+
+def test_arrays_are_as_long_as_they_say() -> None:
+    data = [packed(0, 16 << 32 | 24, 1, 0, 7), packed(1, 0), packed(0, 16 << 32 | 24, 0, 0, 7)]
+
+    (found,) = rows.decode(pa.array(data, pa.binary()), ARRAYS, "k")
+
+    assert found.to_pylist() == [[7], None, []]
