@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from savepoints.config import Settings
     from savepoints.errors import SavepointsError
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
+    from savepoints.operations.diff import diff
     from savepoints.operations.run import run
+    from savepoints.operations.state import read as read_state
     from savepoints.operations.verify import verify
     from savepoints.store.root import Store
 
@@ -39,7 +41,9 @@ _HOMES = {
     "Settings": "savepoints.config",
     "Store": "savepoints.store.root",
     "create": "savepoints.api",
+    "diff": "savepoints.operations.diff",
     "export": "savepoints.api",
+    "read_state": "savepoints.operations.state:read",
     "restore": "savepoints.api",
     "rollback": "savepoints.api",
     "run": "savepoints.operations.run",
@@ -58,7 +62,9 @@ __all__ = [
     "Settings",
     "Store",
     "create",
+    "diff",
     "export",
+    "read_state",
     "restore",
     "rollback",
     "run",
@@ -70,7 +76,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands fo
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'savepoints' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    module, _, attribute = home.partition(":")
+    return getattr(importlib.import_module(module), attribute or name)
 
 
 def __dir__() -> list[str]:

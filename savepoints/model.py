@@ -180,7 +180,7 @@ class Cut:
         offsets: For each source, in order, its next-to-read position as Spark's JSON; None where
             a source had none yet.
         provider: Class name of the state store provider.
-        partitions: `spark.sql.shuffle.partitions` of the batch, None in a stateless query.
+        partitions: `spark.sql.shuffle.partitions` of the batch, None when nothing says it.
         checkpoint_format: Of the state stores, 1 or 2; with 2 the session that starts the query
             needs `spark.sql.streaming.stateStore.checkpointFormatVersion=2`, for no log keeps it.
     """

@@ -1,4 +1,4 @@
-"""The compressed streams that Spark's state stores write: reading all but LZF, writing zstd.
+"""The compressed streams of Spark's state stores, read and written: all but LZF.
 
 `spark.sql.streaming.stateStore.compression.codec`, kept in `offsets/N`, names the codec of delta,
 snapshot and changelog files. Each codec has a framing of its own around its blocks:
@@ -8,7 +8,7 @@ lz4     lz4-java's LZ4BlockOutputStream: "LZ4Block", token, compressed and raw l
 snappy  snappy-java's SnappyOutputStream: a header of 16 bytes, then big-endian length and body
 zstd    plain frames, as everybody writes them
 
-Reading takes a few megabytes, however large the stream. Source: `org.apache.spark.io`.
+Both take a few megabytes, however large the stream. Source: `org.apache.spark.io`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _SNAPPY_HEADER = struct.Struct(">8sii")
 _SNAPPY_LARGEST_BLOCK = 512 << 20
 
 _PIECE = 1 << 20
+# What is put into one block when writing; lz4-java and snappy-java read any size up to theirs.
+_BLOCK = 1 << 16
 
 
 def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
@@ -52,24 +54,93 @@ def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
     Raises:
         IncompatibleError: If there is no reader for the codec.
     """
+    stream = io.BytesIO(source) if isinstance(source, bytes) else source
+    return io.BufferedReader(_Pieces(_PIECES[_known(codec, name)](stream, name)))
+
+
+def open_writer(sink: BinaryIO, codec: str, name: str) -> BinaryIO:
+    """Return a writer that compresses; closing it ends the stream, not the sink.
+
+    Args:
+        sink: Takes the compressed bytes.
+        codec: As Spark's setting has it.
+        name: How to call the file in an error.
+
+    Raises:
+        IncompatibleError: If there is no writer for the codec.
+    """
+    import pyarrow as pa
+
+    short = _known(codec, name)
+    if short == "zstd":
+        return cast("BinaryIO", pa.CompressedOutputStream(pa.PythonFile(_Kept(sink), "w"), "zstd"))
+    if short == "lz4":
+        return cast("BinaryIO", _Blocks(sink, _lz4_frame, end=_lz4_header(_LZ4_STORED, 0, 0, 0)))
+    sink.write(_SNAPPY_HEADER.pack(_SNAPPY_MAGIC, 1, 1))
+    return cast("BinaryIO", _Blocks(sink, _snappy_frame, end=b""))
+
+
+def _known(codec: str, name: str) -> str:
     short = codec.rpartition(".")[2].lower().removesuffix("compressioncodec")
     if short not in _PIECES:
         raise IncompatibleError(
-            f"{name} is compressed with {codec!r}, which cannot be read outside of Spark",
+            f"{name} is compressed with {codec!r}, which is known to Spark only",
             hint=f"save the native form with --format native, or run the query with {CODEC_KEY}="
             "zstd until none of its files are in the old codec",
             file=name,
             codec=codec,
         )
-    stream = io.BytesIO(source) if isinstance(source, bytes) else source
-    return io.BufferedReader(_Pieces(_PIECES[short](stream, name)))
+    return short
 
 
-def open_writer(sink: BinaryIO) -> BinaryIO:
-    """Return a writer that compresses with zstd; closing it ends the stream, not the sink."""
+class _Blocks(io.RawIOBase):
+    """Cuts what is written into blocks, each of which is framed for itself."""
+
+    def __init__(self, sink: BinaryIO, frame: Callable[[bytes], bytes], end: bytes) -> None:
+        super().__init__()
+        self._sink, self._frame, self._end = sink, frame, end
+        self._pending = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401  (any readable buffer)
+        self._pending += data
+        whole = len(self._pending) - len(self._pending) % _BLOCK
+        with memoryview(self._pending) as view:
+            for start in range(0, whole, _BLOCK):
+                self._sink.write(self._frame(bytes(view[start : start + _BLOCK])))
+        del self._pending[:whole]
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            if self._pending:
+                self._sink.write(self._frame(bytes(self._pending)))
+            self._sink.write(self._end)
+        super().close()
+
+
+def _lz4_frame(raw: bytes) -> bytes:
     import pyarrow as pa
 
-    return cast("BinaryIO", pa.CompressedOutputStream(pa.PythonFile(_Kept(sink), "w"), "zstd"))
+    body, method = bytes(pa.compress(raw, "lz4_raw", asbytes=True)), _LZ4_COMPRESSED
+    if len(body) >= len(raw):
+        body, method = raw, _LZ4_STORED
+    checksum = xxhash.xxh32_intdigest(raw, _LZ4_SEED) & _LZ4_CHECKSUM_BITS
+    return _lz4_header(method, len(body), len(raw), checksum) + body
+
+
+def _lz4_header(method: int, length: int, raw_length: int, checksum: int) -> bytes:
+    level = _BLOCK.bit_length() - 1 - _LZ4_SMALLEST_BLOCK
+    return _LZ4_HEADER.pack(_LZ4_MAGIC, method | level, length, raw_length, checksum)
+
+
+def _snappy_frame(raw: bytes) -> bytes:
+    import pyarrow as pa
+
+    body = bytes(pa.compress(raw, "snappy", asbytes=True))
+    return len(body).to_bytes(4, "big") + body
 
 
 class _Kept(io.RawIOBase):

@@ -40,7 +40,8 @@ def command(
 
     Of one query or of two. Exit code 3 when they differ, 0 when not. How state is kept (partitions,
     provider, formats) is no difference; settings are shown and do not count. Operators with equal
-    content hashes are not read, so equal savepoints need no JVM.
+    content hashes are not read, so equal savepoints need no JVM, unless they have list state: the
+    hash does not know the order of elements.
 
     \b
     Examples:

@@ -111,4 +111,5 @@ def moment_text(moment: datetime) -> str:
 
 def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)
     # Not a terminal: a fixed width, so that pipes and logs do not wrap tables.
-    return Console(file=stream, width=None if stream.isatty() else 160)
+    # No emoji: `:smile:` in somebody's data is just that.
+    return Console(file=stream, width=None if stream.isatty() else 160, emoji=False)

@@ -141,7 +141,7 @@ def diff(
 ) -> Diff:
     """Compare two savepoints, of one query or of two. Nothing is changed.
 
-    No JVM is needed when the content hashes of all operators are equal.
+    No JVM is needed when the content hashes of all operators are equal, and none has list state.
 
     Args:
         store: Where the savepoints are.

@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint import checks, commit_log, offset_log, operators
-from savepoints.checkpoint.offset_log import CHECKPOINT_FORMAT_KEY, CODEC_KEY, PROVIDER_KEY
+from savepoints.checkpoint.offset_log import CHECKPOINT_FORMAT_KEY, PROVIDER_KEY
 from savepoints.checkpoint.operators import HDFS_PROVIDER, PROVIDERS
 from savepoints.checkpoint.records import ROW_CHECKSUM_KEY
 from savepoints.checkpoint.state_files import store_directories
 from savepoints.errors import NativeOnlyError, ProviderError, RescaleError, UsageError
 from savepoints.io import Location
 from savepoints.model import Form, OperatorState, Provider, Savepoint
-
-# The state of other codecs can be read; this is what `hdfs_files` writes.
-_CODEC_WRITTEN = "zstd"
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,8 @@ def plan_change(savepoint: Savepoint, partitions: int | None, provider: Provider
 
 def _written_conf(savepoint: Savepoint, provider: str) -> dict[str, str]:
     """Return the settings under which the default provider reads what `hdfs_files` writes."""
-    if provider != HDFS_PROVIDER:
-        return {}
-    conf = {CODEC_KEY: _CODEC_WRITTEN}
-    if savepoint.settings.get(ROW_CHECKSUM_KEY, "false") != "false":
-        conf[ROW_CHECKSUM_KEY] = "false"
-    return conf
+    checked = savepoint.settings.get(ROW_CHECKSUM_KEY, "false") != "false"
+    return {ROW_CHECKSUM_KEY: "false"} if checked and provider == HDFS_PROVIDER else {}
 
 
 def check(target: Location, batch_id: int, written: Sequence[OperatorState], provider: str) -> None:
@@ -137,6 +130,12 @@ def _require_rescalable(savepoint: Savepoint, partitions: int) -> None:
 
 
 def _require_provider(savepoint: Savepoint, provider: str) -> None:
+    if not savepoint.operators:
+        raise ProviderError(
+            f"savepoint {savepoint.id} has no state, so there is no provider to change",
+            hint="leave --provider out",
+            savepoint=savepoint.id,
+        )
     _require_rows(savepoint, "another provider", keyless_too=True)
     if provider != HDFS_PROVIDER:
         return

@@ -170,6 +170,9 @@ def _compare_with_catalog(savepoint: Savepoint, stored: Manifest) -> list[Findin
     if changeable.to_json() == savepoint.to_json():
         return []
     path = manifest.manifest_path(savepoint.id)
+    if set(stored.savepoint.forms) > set(savepoint.forms):
+        unfinished = f"has an export that is unfinished: savepoints export {savepoint.id}"
+        return [Finding("warning", path, unfinished)]
     return [Finding("broken", path, "does not say what the catalog says")]
 
 

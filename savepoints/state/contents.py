@@ -14,6 +14,15 @@ from savepoints.state import raw
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# Bytes of state are all different and in no order: dictionaries and statistics of them cost a third
+# of the time and find nothing. The number of rows is kept all the same.
+_WRITING = {
+    "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "0",
+    **{
+        f"parquet.enable.dictionary#{name}": "false" for name in ("key_bytes", "value_bytes", "ord")
+    },
+}
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -29,9 +38,6 @@ class Contents:
     rows: int
     state_bytes: int
     content_hash: str
-
-
-EMPTY = Contents(0, 0, "0" * 32)
 
 
 def export(
@@ -57,6 +63,8 @@ def export(
     from pyspark.sql import functions as F
 
     own = raw.reading_session(spark, files.cut.checkpoint_format)
+    for name, value in _WRITING.items():
+        own.conf.set(name, value)
     frames, observed = [], {}
     for operator in _canonical(files):
         rows, observed[operator] = _observed(own, checkpoint, files, operator)

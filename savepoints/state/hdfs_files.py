@@ -149,7 +149,8 @@ def write_store(
     partitions = (offsets.partitions or 1) if schema.key else 1
     directory = checkpoint / f"state/{operator_id}"
     name = state_schema.below_partition(store, f"{version}.snapshot")
-    write = partial(_write, directory, name, partitions)
+    codec = offsets.conf.get(CODEC_KEY, _DEFAULT_CODEC)
+    write = partial(_write, directory, name, partitions, codec)
     try:
         done = (
             placed.select("key_hash", "key_bytes", "value_bytes")
@@ -164,13 +165,13 @@ def write_store(
     written = {row["partition_id"]: row["row_count"] for row in done}
     # Where all rows are known to be gone, Spark runs no task.
     for empty in set(range(partitions)) - set(written):
-        written[empty] = _write_snapshot(directory, f"{empty}/{name}", [])
+        written[empty] = _write_snapshot(directory, f"{empty}/{name}", codec, [])
     return written
 
 
 def _require_settings(offsets: OffsetLogEntry, where: str) -> None:
     """Check that the query will read what is written here."""
-    expected = {offset_log.PROVIDER_KEY: HDFS_PROVIDER, CODEC_KEY: "zstd"}
+    expected = {offset_log.PROVIDER_KEY: HDFS_PROVIDER}
     if offsets.conf.get(ROW_CHECKSUM_KEY, "false") != "false":
         expected[ROW_CHECKSUM_KEY] = "false"
     for key, value in expected.items():
@@ -279,7 +280,11 @@ def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[Record]]:
 
 
 def _write(
-    directory: Location, name: str, partitions: int, batches: Iterator[pa.RecordBatch]
+    directory: Location,
+    name: str,
+    partitions: int,
+    codec: str,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows that arrive as the snapshot of this state partition; runs on an executor."""
     import pyarrow as pa
@@ -289,7 +294,10 @@ def _write(
     assert context is not None
     partition = context.partitionId()
     written = _write_snapshot(
-        directory, f"{partition}/{name}", (_placed(b, partition, partitions) for b in batches)
+        directory,
+        f"{partition}/{name}",
+        codec,
+        (_placed(batch, partition, partitions) for batch in batches),
     )
     yield pa.RecordBatch.from_pydict(
         {
@@ -314,10 +322,10 @@ def _placed(
 
 
 def _write_snapshot(
-    directory: Location, path: str, batches: Iterable[Iterable[tuple[bytes, bytes]]]
+    directory: Location, path: str, codec: str, batches: Iterable[Iterable[tuple[bytes, bytes]]]
 ) -> int:
     compressed = io.BytesIO()
-    with compression.open_writer(compressed) as sink:
+    with compression.open_writer(compressed, codec, f"{directory}/{path}") as sink:
         count = records.write(sink, batches)
     directory.put(path, compressed.getvalue())
     return count

@@ -17,6 +17,7 @@ import pytest
 from savepoints.io import Location
 from savepoints.model import FORMS
 from savepoints.operations import restore
+from savepoints.operations.verify import verify
 from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
 from tests import samples
@@ -52,6 +53,9 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     assert found == (exported if point == "export.catalog" else taken)
     target = str(place / "between")
     restore.execute(restore.plan(store, taken.id, target, form="native"), store)
+
+    grade = verify(store, taken.id, depth="checksums").grade
+    assert grade == ("warning" if point == "export.manifest" else "ok")
 
     assert export(store, "before") == 0
 

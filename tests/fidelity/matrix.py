@@ -90,6 +90,7 @@ TABLE = {
     "window_append": _EXACT,
     "window_update": _EXACT,
     "session": _EXACT,
+    "aggregate_offsets_2": _EXACT,
     "dedupe": _EXACT,
     "dedupe_watermark": _EXACT,
     "dedupe_within": _EXACT,

@@ -23,7 +23,7 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import Savepoint
 from savepoints.operations import state
-from savepoints.state import typed, values
+from savepoints.state import values
 from savepoints.store.root import Store
 from tests.samples import contents, files_of, take, unpack, write
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS = 5
-METADATA = "state/0/_metadata/v2/0"
 
 
 def arrived(files: int) -> pd.DataFrame:
@@ -97,35 +96,6 @@ def test_what_can_be_read_is_known_without_spark(samples: Store) -> None:
     assert chosen(samples, "join_4")[0] == ("side", "left-keyWithTsToValues", "left")
     assert chosen(samples, "limit") == [("rows", "default", None)] * 2
     assert chosen(samples, "two_sources") == []
-
-
-def test_a_variable_may_be_called_timers() -> None:
-    data = files_of("transform_with_state")[METADATA].replace(b"seen", b"timers")
-
-    found = typed.variables(data, METADATA, {})
-
-    assert [(one.kind, one.name) for one in found] == [
-        ("map", "counts"),
-        ("list", "timers"),
-        ("value", "total"),
-        ("timers", "$timers"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b'{\\"timeMode', b"!"),
-        (b'\\"stateName', b'\\"stateNome'),
-        (b'"operatorPropertiesJson":', b'"operatorPropertiesJson":3,"other":'),
-    ],
-)
-def test_damaged_metadata_is_named(old: bytes, new: bytes) -> None:
-    data = files_of("transform_with_state")[METADATA]
-    assert old in data
-
-    with pytest.raises(IncompatibleError, match="v2/0 does not say which state variables"):
-        typed.variables(data.replace(old, new), METADATA, {})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from savepoints.checkpoint.layout import read_cut
-from savepoints.checkpoint.offset_log import CODEC_KEY, PARTITIONS_KEY, PROVIDER_KEY
+from savepoints.checkpoint.offset_log import PARTITIONS_KEY, PROVIDER_KEY
 from savepoints.checkpoint.operators import HDFS_PROVIDER, ROCKSDB_PROVIDER
 from savepoints.checkpoint.records import ROW_CHECKSUM_KEY
 from savepoints.checkpoint.skeleton import Skeleton
@@ -89,7 +89,7 @@ def test_what_hdfs_files_are_compressed_with_is_said_only_where_they_are_written
 
     # Copied files stay as they were compressed.
     assert unchanged.conf("native") == {PROVIDER_KEY: HDFS_PROVIDER}
-    assert unchanged.conf("canonical") == {PROVIDER_KEY: HDFS_PROVIDER, CODEC_KEY: "zstd"}
+    assert unchanged.conf("canonical") == {PROVIDER_KEY: HDFS_PROVIDER}
     rocksdb = target_state.plan_change(of, None, "rocksdb")
     assert rocksdb.conf("canonical") == {PROVIDER_KEY: ROCKSDB_PROVIDER}
 

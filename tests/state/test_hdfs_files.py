@@ -342,14 +342,18 @@ def typed(spark: SparkSession, checkpoint: Location, store: str) -> DataFrame:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("query", "partitions"), [("window", 5), ("join", 3)])
+@pytest.mark.parametrize(
+    ("query", "partitions", "codec"),
+    [("window", 5, "lz4"), ("window", 3, "snappy"), ("join", 3, "zstd")],
+)
 def test_spark_reads_the_state_that_was_written(
-    runs: Runs, tmp_path: Path, query: str, partitions: int
+    runs: Runs, tmp_path: Path, query: str, partitions: int, codec: str
 ) -> None:
     """Rows that Spark wrote into RocksDB, written here, and read by Spark from both."""
     from pyspark.sql import functions as F
 
-    checkpoint, files = prepared(runs, query, tmp_path / "written", partitions)
+    conf = {CODEC_KEY: codec}
+    checkpoint, files = prepared(runs, query, tmp_path / "written", partitions, **conf)
     canonical = runs.canonical(query, "rocksdb").cache()
 
     for store in files.operators[0].stores:
@@ -422,7 +426,6 @@ def test_trap_rows_in_the_wrong_partition_are_not_written(runs: Runs, tmp_path: 
     ("key", "value"),
     [
         (PROVIDER_KEY, ROCKSDB_PROVIDER),
-        (CODEC_KEY, "lz4"),
         (ROW_CHECKSUM_KEY, "true"),
     ],
 )
