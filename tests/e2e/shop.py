@@ -110,7 +110,7 @@ class Shop:
             env=environment(crash_at),
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=400,
             check=False,
         )
 

@@ -11,7 +11,7 @@ from savepoints.errors import LayoutChangedError
 from savepoints.io import Location
 from tests.e2e.shop import QUERY, Shop
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 RIGHT, SWAPPED = "tests.e2e.extremes:app", "tests.e2e.extremes:swapped"
 

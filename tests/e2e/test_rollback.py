@@ -72,7 +72,7 @@ def test_killed_at_every_step_and_run_again_the_result_is_exact(
         assert shop.compare(until).exact, f"{point}: lost or doubled after the rerun"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_back_and_forth_between_savepoints_of_two_generations(
     spark: SparkSession, shop: Shop
 ) -> None:
@@ -100,7 +100,7 @@ def test_back_and_forth_between_savepoints_of_two_generations(
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_trap_without_rewound_transaction_ids_the_rerun_is_silently_dropped(
     spark: SparkSession, shop: Shop
 ) -> None:
@@ -118,7 +118,7 @@ def test_trap_without_rewound_transaction_ids_the_rerun_is_silently_dropped(
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_offsets_that_kafka_no_longer_has_are_refused(spark: SparkSession, shop: Shop) -> None:
     """Records deleted with the admin API: exit 14, with topic, partition, wanted and available."""
     from confluent_kafka import TopicPartition
@@ -151,7 +151,7 @@ def test_offsets_that_kafka_no_longer_has_are_refused(spark: SparkSession, shop:
     assert [info.path for info in shop.store.root.list()] == before, "nothing was written"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_an_output_that_others_wrote_to_is_refused_before_anything_is_touched(
     spark: SparkSession, shop: Shop
 ) -> None:
@@ -172,7 +172,7 @@ def test_an_output_that_others_wrote_to_is_refused_before_anything_is_touched(
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_query_that_the_user_starts_and_writes_is_rolled_back_too(
     spark: SparkSession, shop: Shop
 ) -> None:

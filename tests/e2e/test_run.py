@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.shop import QUERY, Shop, environment
 from tests.spark_session import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
 def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(shop: Shop) -> None:

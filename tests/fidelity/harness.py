@@ -146,7 +146,7 @@ def _readable(checkpoint: Path, batch_id: int) -> Path:
         return checkpoint
     copy = checkpoint.with_name(f"{checkpoint.name}-readable")
     shutil.copytree(checkpoint, copy)
-    (copy / "offsets" / f".{batch_id}.crc").unlink()
+    (copy / "offsets" / f".{batch_id}.crc").unlink(missing_ok=True)
     added = f'"conf":{{"spark.sql.shuffle.partitions":"{PARTITIONS}",'
     (copy / "offsets" / str(batch_id)).write_text(offsets.replace('"conf":{', added))
     return copy

@@ -13,7 +13,7 @@ from savepoints.io import Location
 from savepoints.store.root import Store
 from tests import samples, spark_session
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_trap_a_fresh_session_has_no_state_store_coordinator(
