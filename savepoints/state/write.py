@@ -83,7 +83,7 @@ def _placed(table: DataFrame, operator: OperatorState, store: str, partitions: i
     home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
     placed = rows.coalesce(1) if operator.keyless else rows.repartitionById(partitions, home)
     # List state keeps its order only if its rows are written in the order they were read.
-    return placed.sortWithinPartitions("ord")
+    return placed.sortWithinPartitions("ord") if operator.column_families else placed
 
 
 def _require_order(table: DataFrame, operators: Sequence[OperatorState]) -> None:
