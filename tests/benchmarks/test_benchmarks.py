@@ -16,6 +16,8 @@ from benchmarks.result import Result, Sample
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Half a minute for both; what they call is tested elsewhere.
+_SLOW = ("export", "restore-canonical")
 _ROW = re.compile(r"^(.+?)((?: +\d+\.\d+){6}) +(\d+)$", re.MULTILINE)
 
 
@@ -37,7 +39,14 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, float]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", [name for name in MEASURES if name != "incremental"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in _SLOW else ())
+        for name in MEASURES
+        if name != "incremental"
+    ],
+)
 def test_a_measure_prints_its_table_and_ends_with_its_ratio(
     name: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
