@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
     from savepoints.operations.diff import diff
     from savepoints.operations.run import run
-    from savepoints.operations.state import read as read_state
+    from savepoints.operations.state import read_state
     from savepoints.operations.verify import verify
     from savepoints.store.root import Store
 
@@ -43,7 +43,7 @@ _HOMES = {
     "create": "savepoints.api",
     "diff": "savepoints.operations.diff",
     "export": "savepoints.api",
-    "read_state": "savepoints.operations.state:read",
+    "read_state": "savepoints.operations.state",
     "restore": "savepoints.api",
     "rollback": "savepoints.api",
     "run": "savepoints.operations.run",
@@ -76,8 +76,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands fo
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'savepoints' has no attribute {name!r}")
-    module, _, attribute = home.partition(":")
-    return getattr(importlib.import_module(module), attribute or name)
+    return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:

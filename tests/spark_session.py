@@ -25,7 +25,9 @@ def settings(**more: object) -> Settings:
         "spark.sql.shuffle.partitions": str(PARTITIONS),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER,
         # Short programs on two cores: the second compiler costs more than it brings.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": (
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+        ),
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
     }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def read(
+def read_state(
     store: Store,
     name: str,
     *,
@@ -149,7 +149,7 @@ def rows(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Iterator[DataFrame]:
-    """Read one of the `variables` of a savepoint; see `read`."""
+    """Read one of the `variables` of a savepoint; see `read_state`."""
     from savepoints.spark import session
 
     settings = settings or Settings()

@@ -127,7 +127,7 @@ def test_it_must_be_clear_which_state_is_meant(
 
     with (
         pytest.raises(UsageError, match=problem) as refused,
-        state.read(samples, "latest", query=sample, **wanted),
+        state.read_state(samples, "latest", query=sample, **wanted),
     ):
         pass
 
@@ -193,7 +193,7 @@ def test_totals_are_those_of_the_input(
 ) -> None:
     taken = saved(samples, sample, batch)
 
-    with state.read(samples, taken.id) as frame:
+    with state.read_state(samples, taken.id) as frame:
         assert frame.columns == ["key", "value", "partition_id"]
         assert {row.partition_id for row in frame.collect()} == {0, 1}
         assert rows_of(frame) == totals(batch + 1)
@@ -206,11 +206,11 @@ def test_state_without_keys_or_values_has_no_such_column(
     saved(samples, "grand_total"), saved(samples, "limit")
     everything = [{"key": {"k": row.k, "v": row.v}} for row in arrived(2).itertuples()]
 
-    with state.read(samples, "latest", query="grand_total") as frame:
+    with state.read_state(samples, "latest", query="grand_total") as frame:
         assert rows_of(frame) == [{"value": {"count": 2 * KEYS}}]
-    with state.read(samples, "latest", query="limit", operator=0) as frame:
+    with state.read_state(samples, "latest", query="limit", operator=0) as frame:
         assert rows_of(frame) == [{"value": {"value": 8}}]
-    with state.read(samples, "latest", query="limit", operator=1) as frame:
+    with state.read_state(samples, "latest", query="limit", operator=1) as frame:
         assert rows_of(frame) == expected(everything)
 
 
@@ -223,9 +223,9 @@ def test_times_of_keys_and_windows(samples: Store, spark: SparkSession) -> None:
         row for row in arrived(2).itertuples() if 1000 * (row.v + 30) > sessions.cut.watermark_ms
     ]
 
-    with state.read(samples, keys.id) as frame:
+    with state.read_state(samples, keys.id) as frame:
         assert rows_of(frame) == expected({"key": {"k": row.k, "at": at(row.v)}} for row in new)
-    with state.read(samples, sessions.id) as frame:
+    with state.read_state(samples, sessions.id) as frame:
         assert rows_of(frame) == expected(
             {
                 "key": {"k": row.k, "sessionStartTime": at(row.v)},
@@ -261,10 +261,10 @@ def test_both_sides_of_a_join(sample: str, samples: Store, spark: SparkSession) 
     taken = saved(samples, sample)
 
     for side in ("left", "right"):
-        with state.read(samples, taken.id, variable=side) as frame:
+        with state.read_state(samples, taken.id, variable=side) as frame:
             assert rows_of(frame) == buffered(sample, side)
     store = "left-tsWithKey" if sample == "join_4" else "left-keyToNumValues"
-    with state.read(samples, taken.id, state_store=store) as frame:
+    with state.read_state(samples, taken.id, state_store=store) as frame:
         assert {row.key.field0 for row in frame.collect()} == set(range(KEYS))
 
 
@@ -283,7 +283,7 @@ def test_sides_are_those_that_spark_itself_gives(
 
     for side in ("left", "right"):
         source = spark.read.format("statestore").option("joinSide", side).load(str(on_local))
-        with state.read(samples, taken.id, variable=side) as frame:
+        with state.read_state(samples, taken.id, variable=side) as frame:
             given = frame.withColumn("value", frame["value"].dropFields("matched"))
             assert collected(given) == collected(source) != []
 
@@ -297,7 +297,7 @@ def test_variables_and_timers_of_a_processor(samples: Store, spark: SparkSession
     digits = rows.assign(digit=rows["v"] // 100 % 3).groupby(["k", "digit"]).size()
 
     def read(variable: str) -> list[Any]:
-        with state.read(samples, taken.id, variable=variable) as frame:
+        with state.read_state(samples, taken.id, variable=variable) as frame:
             return rows_of(frame)
 
     assert read("total") == expected(
@@ -324,7 +324,7 @@ def test_rows_are_chosen_by_key_and_by_expression(samples: Store, spark: SparkSe
     taken, sessions = saved(samples, "rocksdb", 3), saved(samples, "session")
 
     def read(one: Savepoint, **wanted: Any) -> list[Any]:
-        with state.read(samples, one.id, **wanted) as frame:
+        with state.read_state(samples, one.id, **wanted) as frame:
             return rows_of(frame)
 
     all_of_them = totals(4)
@@ -361,7 +361,7 @@ def test_a_choice_of_rows_that_makes_no_sense_is_refused(
 
     with (
         pytest.raises(UsageError, match=problem) as refused,
-        state.read(samples, taken.id, **wanted),
+        state.read_state(samples, taken.id, **wanted),
     ):
         pass
 
@@ -378,7 +378,7 @@ def test_an_expression_that_fails_on_a_row_is_the_users(
 
     with (
         pytest.raises(UsageError, match="DIVIDE_BY_ZERO"),
-        state.read(samples, taken.id, where="1 / key.k > 0") as frame,
+        state.read_state(samples, taken.id, where="1 / key.k > 0") as frame,
     ):
         values.json_lines(frame, 10)
 
@@ -389,15 +389,15 @@ def test_reading_changes_nothing_and_leaves_nothing(samples: Store, spark: Spark
     before = contents(samples.root)
 
     with (
-        state.read(samples, taken.id) as one,
-        state.read(samples, taken.id) as other,
-        state.read(samples, taken.id) as third,
+        state.read_state(samples, taken.id) as one,
+        state.read_state(samples, taken.id) as other,
+        state.read_state(samples, taken.id) as third,
     ):
         assert rows_of(third) == rows_of(one)
         during = {info.path.split("/")[1] for info in samples.root.list("scratch")}
         assert len(during) == 3
         assert rows_of(other) == rows_of(one)
-    with pytest.raises(ZeroDivisionError), state.read(samples, taken.id):
+    with pytest.raises(ZeroDivisionError), state.read_state(samples, taken.id):
         raise ZeroDivisionError
 
     assert contents(samples.root) == before
@@ -414,7 +414,7 @@ def test_a_canonical_savepoint_is_read_like_any_other(
         local_store, checkpoint=str(checkpoint), query="totals", forms=("canonical",)
     )
 
-    with state.read(local_store, taken.id) as frame:
+    with state.read_state(local_store, taken.id) as frame:
         assert rows_of(frame) == totals(4)
 
     assert local_store.root.list("scratch") == []
@@ -428,7 +428,10 @@ def test_a_damaged_savepoint_is_named_and_leaves_nothing(
     sst = next(one for one in local_store.manifest(taken.id).native if one.path.endswith(".sst"))
     local_store.root.delete([sst.stored_at])
 
-    with pytest.raises(VerificationError, match=sst.stored_at), state.read(local_store, taken.id):
+    with (
+        pytest.raises(VerificationError, match=sst.stored_at),
+        state.read_state(local_store, taken.id),
+    ):
         pass
 
     assert local_store.root.list("scratch") == []
@@ -444,7 +447,7 @@ def test_rows_on_s3_can_be_written_as_parquet(
     taken = take(store, unpack("hdfs", place / "checkpoint"))
     target = state.free_target(str(place / "rows.parquet"))
 
-    with state.read(store, taken.id, where="key.k < 3") as frame:
+    with state.read_state(store, taken.id, where="key.k < 3") as frame:
         assert values.write_parquet(frame, target) == 3
         with pytest.raises(TargetExistsError):
             values.write_parquet(frame, target)
@@ -480,11 +483,11 @@ def test_names_twice_nulls_and_buffers(
     )
     taken = take(local_store, on_local / "checkpoint")
 
-    with state.read(local_store, taken.id) as frame:
+    with state.read_state(local_store, taken.id) as frame:
         found = rows_of(frame)
         (null,) = rows_of(frame.where("key.k IS NULL"))
         assert frame.select("value.buf_2").count() == 2
-    with state.read(local_store, taken.id, key={"k": "\u00e4"}) as frame:
+    with state.read_state(local_store, taken.id, key={"k": "\u00e4"}) as frame:
         assert rows_of(frame) == [one for one in found if one != null]
 
     assert [list(one["value"]) for one in found] == [["buf", "buf_2", "max"]] * 2
