@@ -1,7 +1,8 @@
-"""Several processes that do the same thing at the same moment."""
+"""Processes of their own: a command that is killed, several that do the same at one moment."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _SECONDS = 60
+
+
+def killed_at(point: str, *words: str) -> int:
+    """Call the command line, to be killed at a crash point if there is one; its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", "savepoints", *words],
+        env={**os.environ, "SAVEPOINTS_CRASH_AT": point},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode
+
 
 # Heavy imports are done once; the processes are forked before anything has started threads. Each
 # waits for the gate, which opens for all of them at once when its last writer closes it.

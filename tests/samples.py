@@ -69,6 +69,17 @@ def take(
     return create.execute(plan, store, progress=progress)
 
 
+def saved(store: Store, sample: str, batch_id: int | None = None) -> Savepoint:
+    """Return a native savepoint of a sample, taken when it is first asked for."""
+    for one in store.catalog.all():
+        if one.query == sample and batch_id in {None, one.cut.batch_id}:
+            return one
+    checkpoint = Location.of(f"{store.root}-{sample}")
+    if not checkpoint.list():
+        unpack(sample, checkpoint)
+    return take(store, checkpoint, query=sample, batch_id=batch_id)
+
+
 def savepoint(
     number: int,
     *,

@@ -7,12 +7,14 @@ store checkpoint format 2 and adds the unique id of each state store that the ba
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from savepoints.checkpoint import versioned
 from savepoints.errors import IncompatibleError
+
+_WHAT = "a commit log file"
 
 # By operator: by state partition: the ids of its stores.
 StateIds = Mapping[int, Sequence[Sequence[str]]]
@@ -48,7 +50,7 @@ def parse(data: bytes, name: str) -> CommitLogEntry:
             },
         )
     except (ValueError, TypeError, AttributeError) as error:
-        raise _damaged(name, error) from None
+        raise versioned.damaged(name, _WHAT, error) from None
 
 
 def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
@@ -67,29 +69,10 @@ def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
         str(operator): [list(stores) for stores in partitions]
         for operator, partitions in ids.items()
     }
-    return f"{version}\n{json.dumps(content, separators=(',', ':'))}".encode()
+    return versioned.join(version, content)
 
 
 def _content(data: bytes, name: str) -> tuple[str, dict[str, Any]]:
-    version, _, body = data.decode("utf-8", errors="replace").partition("\n")
-    if version not in {"v1", "v2"}:
-        raise IncompatibleError(
-            f"{name}: commit log version {version[:40]!r} is not supported, only 'v1' and 'v2'",
-            hint="run the query without spark.sql.streaming.queryEvolution.enableSinkEvolution",
-            file=name,
-        )
-    try:
-        content = json.loads(body)
-        if not isinstance(content, dict):
-            raise TypeError(type(content).__name__)
-    except (ValueError, TypeError) as error:
-        raise _damaged(name, error) from None
-    return version, content
-
-
-def _damaged(name: str, error: Exception) -> IncompatibleError:
-    return IncompatibleError(
-        f"{name} is not a commit log file that Spark would write: {error!r}",
-        hint="the file is damaged, or was edited: restore from a savepoint",
-        file=name,
-    )
+    hint = "run the query without spark.sql.streaming.queryEvolution.enableSinkEvolution"
+    version, body = versioned.split(data, name, "commit log", hint)
+    return version, versioned.parse_object(body, name, _WHAT)

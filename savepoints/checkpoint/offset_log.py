@@ -7,12 +7,11 @@ line of JSON (watermark, batch time, the confs that a restart must keep), then a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from savepoints.errors import IncompatibleError
+from savepoints.checkpoint import versioned
 
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS_KEY = "spark.sql.shuffle.partitions"
@@ -21,6 +20,7 @@ JOIN_FORMAT_KEY = "spark.sql.streaming.join.stateFormatVersion"
 # Not in the log: whoever reads or writes the state has to set it for the session.
 CHECKPOINT_FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
+_WHAT = "an offset log file"
 _NO_OFFSET = "-"
 
 
@@ -82,7 +82,7 @@ def parse(data: bytes, name: str) -> OffsetLogEntry:
             else tuple(str(number) for number in range(len(lines))),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise _damaged(name, error) from None
+        raise versioned.damaged(name, _WHAT, error) from None
 
 
 def with_conf(data: bytes, name: str, conf: Mapping[str, str]) -> bytes:
@@ -95,29 +95,11 @@ def with_conf(data: bytes, name: str, conf: Mapping[str, str]) -> bytes:
     if {**known, **conf} == known:
         return data
     metadata["conf"] = {**known, **conf}
-    return "\n".join([version, json.dumps(metadata, separators=(",", ":")), *lines]).encode()
+    return versioned.join(version, metadata, *lines)
 
 
 def _split(data: bytes, name: str) -> tuple[str, dict[str, Any], list[str]]:
-    lines = data.decode("utf-8", errors="replace").split("\n")
-    if lines[0] not in {"v1", "v2"}:
-        raise IncompatibleError(
-            f"{name}: offset log version {lines[0][:40]!r} is not supported, only 'v1' and 'v2'",
-            hint="run the query with spark.sql.streaming.offsetLog.formatVersion=1",
-            file=name,
-        )
-    try:
-        metadata = json.loads(lines[1])
-        if not isinstance(metadata, dict):
-            raise TypeError(type(metadata).__name__)
-    except (IndexError, ValueError, TypeError) as error:
-        raise _damaged(name, error) from None
-    return lines[0], metadata, lines[2:]
-
-
-def _damaged(name: str, error: Exception) -> IncompatibleError:
-    return IncompatibleError(
-        f"{name} is not an offset log file that Spark would write: {error!r}",
-        hint="the file is damaged, or was edited: restore from a savepoint",
-        file=name,
-    )
+    hint = "run the query with spark.sql.streaming.offsetLog.formatVersion=1"
+    version, body = versioned.split(data, name, "offset log", hint)
+    metadata, *lines = body.split("\n")
+    return version, versioned.parse_object(metadata, name, _WHAT), lines

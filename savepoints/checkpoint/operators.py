@@ -8,15 +8,16 @@ version 2 (transformWithState, joins of format 3 and 4) is one file a batch in `
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from savepoints.checkpoint import versioned
 from savepoints.checkpoint.offset_log import JOIN_FORMAT_KEY
 from savepoints.errors import IncompatibleError
 
+_WHAT = "operator metadata"
 _PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_PROVIDERS}.RocksDBStateStoreProvider"
 # Spark's default.
@@ -125,7 +126,7 @@ def parse(data: bytes, path: str) -> Operator:
             has_column_families=version == "v2",
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise _damaged(path, error) from None
+        raise versioned.damaged(path, _WHAT, error) from None
 
 
 def moved(data: bytes, path: str, checkpoint: str, partitions: int | None) -> bytes:
@@ -147,8 +148,8 @@ def moved(data: bytes, path: str, checkpoint: str, partitions: int | None) -> by
                     f"{checkpoint}/{_relative(file)}" for file in store["stateSchemaFilePaths"]
                 ]
     except (KeyError, ValueError, TypeError) as error:
-        raise _damaged(path, error) from None
-    return f"{version}\n{json.dumps(content, separators=(',', ':'))}".encode()
+        raise versioned.damaged(path, _WHAT, error) from None
+    return versioned.join(version, content)
 
 
 def _relative(schema_path: str) -> str:
@@ -163,26 +164,6 @@ def _relative(schema_path: str) -> str:
 
 
 def _content(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
-    version, _, body = data.decode("utf-8", errors="replace").partition("\n")
-    if version not in {"v1", "v2"}:
-        raise IncompatibleError(
-            f"{path}: operator metadata version {version[:40]!r} is not supported, only 'v1' and "
-            "'v2'",
-            hint="the file is damaged, or of a newer Spark than 4.3",
-            file=path,
-        )
-    try:
-        content = json.loads(body)
-        if not isinstance(content, dict):
-            raise TypeError(type(content).__name__)
-    except (ValueError, TypeError) as error:
-        raise _damaged(path, error) from None
-    return version, content
-
-
-def _damaged(path: str, error: Exception) -> IncompatibleError:
-    return IncompatibleError(
-        f"{path} is not operator metadata that Spark would write: {error!r}",
-        hint="the file is damaged, or was edited: restore from a savepoint",
-        file=path,
-    )
+    hint = "the file is damaged, or of a newer Spark than 4.3"
+    version, body = versioned.split(data, path, "operator metadata", hint)
+    return version, versioned.parse_object(body, path, _WHAT)

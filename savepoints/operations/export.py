@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from savepoints import faults
 from savepoints.checkpoint.layout import read_cut
-from savepoints.checkpoint.skeleton import Skeleton
 from savepoints.checkpoint.state_files import is_of_operator
 from savepoints.config import Settings
 from savepoints.errors import NativeOnlyError, UsageError
@@ -162,7 +161,10 @@ def mount(stored: Manifest, store: Store, scratch: Location) -> None:
     """Lay out the native files of a savepoint for reading its canonical operators."""
     savepoint = stored.savepoint
     hidden = [one.operator_id for one in savepoint.operators if one.native_only]
-    files = [file for file in stored.native if not is_of_operator(file.path, hidden)]
-    skeleton = Skeleton(scratch.uri, savepoint.cut.partitions, {})
-    native.mount(store.root, files, scratch, skeleton)
-    native.seal(store.root, stored.native, scratch)
+    native.lay_out(
+        store.root,
+        stored.native,
+        lambda path: not is_of_operator(path, hidden),
+        scratch,
+        savepoint.cut.partitions,
+    )

@@ -238,16 +238,16 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: Change) -> F
 
 def _copied(stored: Manifest, form: Form) -> list[StoredFile]:
     """Return the files that are copied: all, or those that are not written as rows."""
-    if form == "native":
-        return list(stored.native)
-    return [file for file in stored.native if not is_state_data(file.path)] + [
-        file for file in stored.native if is_state_data(file.path) and _native_only(stored, file)
+    by_hand = _native_only(stored)
+    return [
+        file
+        for file in stored.native
+        if form == "native" or not is_state_data(file.path) or is_of_operator(file.path, by_hand)
     ]
 
 
-def _native_only(stored: Manifest, file: StoredFile) -> bool:
-    ids = [one.operator_id for one in stored.savepoint.operators if one.native_only]
-    return is_of_operator(file.path, ids)
+def _native_only(stored: Manifest) -> list[int]:
+    return [one.operator_id for one in stored.savepoint.operators if one.native_only]
 
 
 def _write(
@@ -262,11 +262,13 @@ def _write(
     skeleton = Skeleton(target.uri, plan.partitions, plan.conf)
     copied = _copied(stored, plan.form)
     # Spark would refuse to write any state beside that of an operator that it cannot read.
-    later = [file for file in copied if write_rows and _native_only(stored, file)]
-    first = [file for file in copied if file not in later]
+    hidden = _native_only(stored) if write_rows else []
+    first = [file for file in copied if not is_of_operator(file.path, hidden)]
+    later = [file for file in copied if is_of_operator(file.path, hidden)]
     progress(f"copying {len(copied)} files to {target}")
     native.mount(store.root, first, target, skeleton)
     faults.reach("restore.files")
+    ids: StateIds = {}
     if write_rows is not None:
         progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
         if ids := write_rows():
@@ -274,7 +276,11 @@ def _write(
         native.mount(store.root, later, target, skeleton)
         faults.reach("restore.state")
     target_state.check(target, plan.batch_id, stored.savepoint.operators, plan.provider)
-    _check_copies(target, [file for file in copied if not may_change(file.path)], plan)
+    # With checkpoint format 2 the commit log was given the ids of what was written.
+    renamed = f"commits/{plan.batch_id}" if ids else ""
+    _check_copies(
+        target, [one for one in copied if not may_change(one.path) and one.path != renamed]
+    )
 
 
 def _writer(
@@ -318,14 +324,11 @@ def _require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredF
         )
 
 
-def _check_copies(target: Location, files: Sequence[StoredFile], plan: RestorePlan) -> None:
+def _check_copies(target: Location, files: Sequence[StoredFile]) -> None:
     """Compare what lies in the target with the savepoint before it becomes a checkpoint."""
     there = {info.path: info.size for info in target.list()}
-    rewritten = f"commits/{plan.batch_id}" if plan.form == "canonical" else ""
     wrong = [
-        file.path
-        for file in files
-        if file.path not in {"metadata", rewritten} and there.get(file.path) != file.size
+        file.path for file in files if file.path != "metadata" and there.get(file.path) != file.size
     ]
     if wrong:
         raise NotAlignedError(

@@ -11,7 +11,7 @@ from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, Generation, Savepoint, new_id, utc_now
+from savepoints.model import FORMS, Form, Generation, Savepoint
 from savepoints.operations import create
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.rollback import checkpoint_of
@@ -119,14 +119,11 @@ def _is_restored(store: Store, generation: Generation) -> bool:
 
 def _require_layout(store: Store, runner: Runner, generation: Generation, app: str) -> None:
     """Compare the program's state layout with the restored one, on empty inputs, by name."""
-    scratch = store.root / "scratch" / new_id("op", utc_now())
-    try:
+    with store.scratch() as scratch:
         runner.run_on_nothing(scratch)
         now = state_layout.read(scratch / "checkpoint")
-        was = state_layout.read(Location.of(generation.checkpoint))
-        state_layout.require_names(was, now, app)
-    finally:
-        scratch.delete(info.path for info in scratch.list())
+    was = state_layout.read(Location.of(generation.checkpoint))
+    state_layout.require_names(was, now, app)
 
 
 def _bound(settings: Settings, query: str, app: str | None) -> QuerySettings:

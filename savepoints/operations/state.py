@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import operators
-from savepoints.checkpoint.skeleton import Skeleton
 from savepoints.checkpoint.state_files import is_of_operator, is_state_data
 from savepoints.config import Settings
 from savepoints.errors import UsageError, VerificationError
 from savepoints.io import Location, Uri, in_parallel
-from savepoints.model import Savepoint, new_id, utc_now
+from savepoints.model import Savepoint
 from savepoints.operations import restore
 from savepoints.operations.plan import Progress, silent
 from savepoints.state import typed, values
@@ -186,35 +185,24 @@ def mounted(
 ) -> Iterator[Location]:
     """Lay out a savepoint as a checkpoint with the state of some operators, for a while.
 
-    Each call has a directory of its own, so that several processes can look at one savepoint.
-
     Raises:
         VerificationError: If files of the savepoint are missing.
     """
-    scratch = store.root / f"scratch/{new_id('op', utc_now())}"
     progress(f"laying out savepoint {savepoint.id}")
-    try:
+    with store.scratch() as scratch:
         if "native" in savepoint.forms:
-            _lay_out(store, savepoint, operator_ids, scratch)
+            with _whole(savepoint):
+                native.lay_out(
+                    store.root,
+                    store.manifest(savepoint.id).native,
+                    lambda path: not is_state_data(path) or is_of_operator(path, operator_ids),
+                    scratch,
+                    savepoint.cut.partitions,
+                )
         else:
             plan = restore.plan(store, savepoint.id, str(scratch))
             restore.execute(plan, store, settings=settings, progress=progress)
         yield scratch
-    finally:
-        scratch.delete(info.path for info in scratch.list())
-
-
-def _lay_out(store: Store, savepoint: Savepoint, operator_ids: set[int], scratch: Location) -> None:
-    stored = store.manifest(savepoint.id).native
-    files = [
-        file
-        for file in stored
-        if not is_state_data(file.path) or is_of_operator(file.path, operator_ids)
-    ]
-    with _whole(savepoint):
-        skeleton = Skeleton(scratch.uri, savepoint.cut.partitions, {})
-        native.mount(store.root, files, scratch, skeleton)
-        native.seal(store.root, stored, scratch)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from savepoints.checkpoint.layout import read_cut
 from savepoints.config import Settings
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import in_parallel
-from savepoints.model import Form, Savepoint, new_id, utc_now
+from savepoints.model import Form, Savepoint
 from savepoints.operations import restore
 from savepoints.operations.plan import Progress, silent
 from savepoints.outputs import rewind
@@ -211,19 +211,17 @@ def _compare_restored(
     from savepoints.state import contents
 
     where = f"the restored {form} form"
-    scratch = store.root / "scratch" / f"{new_id('op', utc_now())}-verify"
     try:
-        plan = restore.plan(store, savepoint.id, str(scratch), form=form, owner="verify")
-        restore.execute(plan, store, settings=settings)
-        files = read_cut(scratch, savepoint.cut.batch_id)
-        if not files.operators:
-            return []
-        spark = session(settings, f"savepoints verify {savepoint.id}")
-        found = contents.of_checkpoint(spark, scratch, files)
+        with store.scratch() as scratch:
+            plan = restore.plan(store, savepoint.id, str(scratch), form=form, owner="verify")
+            restore.execute(plan, store, settings=settings)
+            files = read_cut(scratch, savepoint.cut.batch_id)
+            if not files.operators:
+                return []
+            spark = session(settings, f"savepoints verify {savepoint.id}")
+            found = contents.of_checkpoint(spark, scratch, files)
     except Exception as error:  # noqa: BLE001  (Spark's errors have no common root)
         return [Finding("broken", where, str(error)[:300])]
-    finally:
-        scratch.delete(info.path for info in scratch.list())
     return _compare_hashes(savepoint, found, f" in {where}")
 
 

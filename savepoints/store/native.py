@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.layout import CutFiles
@@ -123,6 +123,27 @@ def mount(
             target.copy_from(root, file.stored_at, file.path)
 
     in_parallel(lay, [file for file in files if file.path != "metadata"])
+
+
+def lay_out(
+    root: Location,
+    files: Sequence[StoredFile],
+    wanted: Callable[[str], bool],
+    target: Location,
+    partitions: int | None,
+) -> None:
+    """Make a checkpoint to be read and not to be started, with what is wanted of a savepoint.
+
+    Args:
+        root: The store.
+        files: The native files of the savepoint.
+        wanted: Says of a path whether it is needed.
+        target: The directory.
+        partitions: Number of state partitions, as the savepoint has it.
+    """
+    chosen = [file for file in files if wanted(file.path)]
+    mount(root, chosen, target, Skeleton(target.uri, partitions, {}))
+    seal(root, files, target)
 
 
 def seal(root: Location, files: Sequence[StoredFile], target: Location) -> None:

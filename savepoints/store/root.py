@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from savepoints.errors import VerificationError
 from savepoints.io import Location
+from savepoints.model import new_id, utc_now
 from savepoints.store import manifest
 from savepoints.store.catalog import Catalog
 from savepoints.store.generations import Generations
@@ -39,6 +42,18 @@ class Store:
     def generations(self) -> Generations:
         """Which checkpoint belongs to which life of which query."""
         return Generations(self.root)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Location]:
+        """Give an empty directory on the store's own system that is removed afterwards.
+
+        Each has another name, so that several processes can look at one savepoint.
+        """
+        directory = self.root / "scratch" / new_id("op", utc_now())
+        try:
+            yield directory
+        finally:
+            directory.delete(info.path for info in directory.list())
 
     def manifest(self, savepoint_id: str) -> Manifest:
         """Read the manifest of a savepoint.

@@ -6,11 +6,7 @@ The savepoint is of a query without state: its rows are none, and the steps are 
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,21 +17,14 @@ from savepoints.operations.verify import verify
 from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
 from tests import samples
+from tests.processes import killed_at
 
 POINTS = ("export.exported", "export.manifest", "export.catalog")
 
 
 def export(store: Store, name: str, crash_at: str = "") -> int:
     """Call the command line; returns its exit code."""
-    words = ["export", name, "--store", str(store.root)]
-    done = subprocess.run(
-        [sys.executable, "-m", "savepoints", *words],
-        env={**os.environ, "SAVEPOINTS_CRASH_AT": crash_at},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode
+    return killed_at(crash_at, "export", name, "--store", str(store.root))
 
 
 @pytest.mark.parametrize("point", POINTS)

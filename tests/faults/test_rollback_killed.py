@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,6 +13,7 @@ from savepoints.operations.verify import verify
 from savepoints.store import journal
 from savepoints.store.root import Store
 from tests import samples
+from tests.processes import killed_at
 
 # Every step of `rollback`, and every moment inside the savepoint and the restore that are in it.
 POINTS = (
@@ -49,15 +46,9 @@ def write_output(uri: str, query_id: str) -> None:
 
 def rollback(store: Store, name: str, to: Location, crash_at: str = "") -> int:
     """Call the command line; returns its exit code."""
-    words = ["rollback", name, "--to", str(to), "--yes", "--store", str(store.root)]
-    done = subprocess.run(
-        [sys.executable, "-m", "savepoints", *words],
-        env={**os.environ, "SAVEPOINTS_CRASH_AT": crash_at},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        check=False,
+    return killed_at(
+        crash_at, "rollback", name, "--to", str(to), "--yes", "--store", str(store.root)
     )
-    return done.returncode
 
 
 @pytest.mark.parametrize("point", POINTS)

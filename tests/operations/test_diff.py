@@ -29,7 +29,7 @@ from savepoints.state.typed import Variable
 from savepoints.store import manifest
 from savepoints.store.manifest import StoredFile
 from savepoints.store.root import Store
-from tests.samples import savepoint, take, unpack
+from tests.samples import saved, savepoint, take, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,16 +50,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     root = tmp_path_factory.mktemp("diff") / "store"
     root.mkdir()
     return Store.open(str(root))
-
-
-def saved(store: Store, sample: str, batch_id: int | None = None) -> Savepoint:
-    for one in store.catalog.all():
-        if one.query == sample and batch_id in {None, one.cut.batch_id}:
-            return one
-    checkpoint = Location.of(f"{store.root}-{sample}")
-    if not checkpoint.list():
-        unpack(sample, checkpoint)
-    return take(store, checkpoint, query=sample, batch_id=batch_id)
 
 
 def counts(found: tuple[VariableDiff, ...]) -> dict[str | None, tuple[int, int, int]]:

@@ -25,7 +25,7 @@ from savepoints.model import Savepoint
 from savepoints.operations import state
 from savepoints.state import values
 from savepoints.store.root import Store
-from tests.samples import contents, files_of, take, unpack, write
+from tests.samples import contents, files_of, saved, take, unpack, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,16 +60,6 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Store:
     root = tmp_path_factory.mktemp("samples") / "store"
     root.mkdir()
     return Store.open(str(root))
-
-
-def saved(store: Store, sample: str, batch_id: int | None = None) -> Savepoint:
-    for one in store.catalog.all():
-        if one.query == sample and batch_id in {None, one.cut.batch_id}:
-            return one
-    checkpoint = Location.of(str(store.root) + f"-{sample}")
-    if not checkpoint.list():
-        unpack(sample, checkpoint)
-    return take(store, checkpoint, query=sample, batch_id=batch_id)
 
 
 def chosen(store: Store, sample: str) -> list[tuple[str, str, str | None]]:

@@ -1,0 +1,65 @@
+"""The framing of Spark's small files: a line with the version, then JSON.
+
+Source: `HDFSMetadataLog.validateVersion`; the logs of offsets and commits and the metadata of
+operators have it in common, and are damaged in the same ways.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from savepoints.errors import IncompatibleError
+
+_VERSIONS = ("v1", "v2")
+
+
+def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, str]:
+    """Return the version and what follows it.
+
+    Args:
+        data: The file.
+        name: How to call it in an error.
+        kind: What kind of file it is, such as `commit log`.
+        hint: What to do when it is of another version than 1 and 2.
+
+    Raises:
+        IncompatibleError: If it is of another version.
+    """
+    version, _, body = data.decode("utf-8", errors="replace").partition("\n")
+    if version not in _VERSIONS:
+        raise IncompatibleError(
+            f"{name}: {kind} version {version[:40]!r} is not supported, only 'v1' and 'v2'",
+            hint=hint,
+            file=name,
+        )
+    return version, body
+
+
+def parse_object(text: str, name: str, what: str) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        IncompatibleError: If it is none.
+    """
+    try:
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise TypeError(type(content).__name__)
+    except (ValueError, TypeError) as error:
+        raise damaged(name, what, error) from None
+    return content
+
+
+def join(version: str, content: dict[str, Any], *lines: str) -> bytes:
+    """Write a file as Spark does."""
+    return "\n".join([version, json.dumps(content, separators=(",", ":")), *lines]).encode()
+
+
+def damaged(name: str, what: str, error: Exception) -> IncompatibleError:
+    """Say that a file is not what it should be, such as `a commit log file`."""
+    return IncompatibleError(
+        f"{name} is not {what} that Spark would write: {error!r}",
+        hint="the file is damaged, or was edited: restore from a savepoint",
+        file=name,
+    )
