@@ -1,4 +1,4 @@
-"""Settings: flag > `SAVEPOINTS_*` > profile > `savepoints.toml` > default.
+"""Settings: flag > `SAVEPOINTS_*` > profile > project's file > `pyproject.toml` > user's > default.
 
 Nested settings are joined by `__` in the environment: `SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS`. Spark
 and AWS keep their own names: Spark's go under `[spark.conf]`, AWS' are read from AWS' variables.
@@ -7,80 +7,109 @@ and AWS keep their own names: Spark's go under `[spark.conf]`, AWS' are read fro
 from __future__ import annotations
 
 import difflib
-import os
-import re
-import sys
-from collections.abc import Mapping
+import types
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    NonNegativeInt,
+    ValidationError,
+)
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
+from savepoints import layers, masking
+from savepoints.duration import parse_duration
 from savepoints.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-FILE = "savepoints.toml"
-
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_SIMPLE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
-_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII)
-_LONGEST_SECONDS = timedelta(days=36500).total_seconds()
-
-
-def parse_duration(text: str) -> timedelta:
-    """Read a duration such as `90s`, `15m`, `36h`, `7d` or `PT15M`.
-
-    Raises:
-        UsageError: If it is none, is zero, or is longer than a hundred years.
-    """
-    if match := _SIMPLE.fullmatch(text):
-        seconds = float(match.group(1)) * _UNITS[match.group(2)]
-    elif (match := _ISO.fullmatch(text)) and any(match.groups()):
-        days, hours, minutes, rest = (float(part or 0) for part in match.groups())
-        seconds = days * 86400 + hours * 3600 + minutes * 60 + rest
-    else:
-        seconds = 0.0
-    if not 0 < seconds <= _LONGEST_SECONDS:
-        raise UsageError(
-            f"{text!r} is not a duration", hint="write it like 90s, 15m, 36h, 7d or PT15M"
-        )
-    return timedelta(seconds=seconds)
+from savepoints.layers import FILE, Layer
 
 
 def _duration(value: object) -> object:
-    return parse_duration(value) if isinstance(value, str) else value
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return parse_duration(str(value))
+    except UsageError as error:
+        raise ValueError(f"{error.message}; {error.hint}") from None
+
+
+def _schedule(text: str) -> str:
+    from savepoints.schedule import parse_schedule
+
+    try:
+        parse_schedule(text)
+    except UsageError as error:
+        raise ValueError(f"{error.message}; {error.hint}") from None
+    return text
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Every = Annotated[str, AfterValidator(_schedule)]
+Options = Annotated[dict[str, str], AfterValidator(masking.Options)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Values are left out of what pydantic says of a wrong one: it may be a password.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class KafkaSettings(_Section):
-    """Where Kafka is, and options for its clients under their own names."""
+    """Where Kafka is, and options for its clients under their own names.
+
+    Attributes:
+        bootstrap_servers: `host:port`, several with commas between them.
+        options: Such as `"security.protocol"`; secret ones are never shown.
+    """
 
     bootstrap_servers: str = ""
-    options: dict[str, str] = {}
+    options: Options = masking.Options()
 
 
 class SparkSettings(_Section):
-    """How a session is made when there is none yet."""
+    """How a session is made when there is none yet.
+
+    Attributes:
+        master: Spark's master URL.
+        conf: Spark's own keys and values.
+    """
 
     master: str = "local[*]"
-    conf: dict[str, str] = {}
+    conf: Options = masking.Options()
+
+
+class RetentionSettings(_Section):
+    """Which savepoints `expire` keeps; what no rule keeps is removed.
+
+    Attributes:
+        keep_last: So many of the newest.
+        keep_hourly: The newest of each of so many hours that have one.
+        keep_daily: The newest of each of so many days that have one.
+        keep_weekly: The newest of each of so many ISO weeks that have one.
+        keep_monthly: The newest of each of so many months that have one.
+        keep_within: All that are not older than this, counted from the newest.
+        keep_tags: Those with one of these tags; any tag keeps when not given.
+        after_savepoint: Whether each periodic savepoint is followed by an expire.
+    """
+
+    keep_last: NonNegativeInt = 0
+    keep_hourly: NonNegativeInt = 0
+    keep_daily: NonNegativeInt = 0
+    keep_weekly: NonNegativeInt = 0
+    keep_monthly: NonNegativeInt = 0
+    keep_within: Duration | None = None
+    keep_tags: tuple[str, ...] | None = None
+    after_savepoint: bool = False
 
 
 class QuerySettings(_Section):
@@ -91,18 +120,21 @@ class QuerySettings(_Section):
         checkpoints: Directory below which its generations get theirs.
         outputs: Table URI of each output.
         topics: Topic of an input, where it differs from the application's own.
-        every: Interval of periodic savepoints in `run`.
+        every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
+            expression such as `*/10 * * * *`.
         trigger: Pause between two batches; as soon as possible when not given.
         max_offsets_per_trigger: Most Kafka records in one batch.
+        retention: For this query, instead of the one for all.
     """
 
     app: str
     checkpoints: str
     outputs: dict[str, str] = {}
     topics: dict[str, str] = {}
-    every: Duration | None = None
+    every: Every | None = None
     trigger: Duration | None = None
     max_offsets_per_trigger: int | None = None
+    retention: RetentionSettings | None = None
 
 
 class Settings(BaseSettings):
@@ -112,17 +144,29 @@ class Settings(BaseSettings):
         store: URI of the store.
         jars: Directory with the jars of Delta, Kafka and S3A for Spark; None when the cluster has
             them or `spark.jars.packages` names them.
+        metrics_file: Where metrics are written after each verb, for node_exporter's textfile
+            collector.
+        kafka: Where Kafka is.
+        spark: How a session is made.
+        retention: Which savepoints are kept.
+        queries: Each query by its name.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="SAVEPOINTS_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=layers.PREFIX,
+        env_nested_delimiter=layers.SEPARATOR,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
     _files: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
     store: str = ""
     jars: Path | None = None
+    metrics_file: Path | None = None
     kafka: KafkaSettings = KafkaSettings()
     spark: SparkSettings = SparkSettings()
+    retention: RetentionSettings = RetentionSettings()
     queries: dict[str, QuerySettings] = {}
 
     @classmethod
@@ -146,64 +190,66 @@ def load(
     """Read the settings.
 
     Args:
-        file: The settings file; `savepoints.toml` in the working directory when not given.
-        profile: Name of a `[profiles.NAME]` table whose values win over the rest of the file.
+        file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory
+            when not given.
+        profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
         flags: Values from the command line, which win over everything; None values are left out.
 
     Raises:
-        UsageError: If the file does not exist, is not TOML, or has a key that does not exist.
+        UsageError: If the file does not exist, is not TOML, or has a key that does not exist; or
+            if a `SAVEPOINTS_*` variable is no setting.
     """
-    content = _read(file)
-    profiles = content.pop("profiles", {})
-    if profile is not None and profile not in profiles:
-        raise UsageError(
-            f"there is no profile {profile!r}",
-            hint=f"the file has: {', '.join(sorted(profiles)) or 'none'}",
-        )
-    chosen = profiles.get(profile, {}) if profile else {}
+    return read(layers.of_files(file, profile), flags)
+
+
+def read(files: Sequence[Layer], flags: Mapping[str, Any] | None = None) -> Settings:
+    """Put the layers of the files below the environment and the flags. See `load`."""
+    layers.refuse_unknown_variables(Settings.model_fields)
     # The sources are asked for by a class method, so each load gets a class of its own.
     bound = type(
-        "Settings", (Settings,), {"_files": (chosen, content), "__doc__": Settings.__doc__}
+        "Settings",
+        (Settings,),
+        {"_files": tuple(one.content for one in files), "__doc__": Settings.__doc__},
     )
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     try:
         settings: Settings = bound(**given)
     except ValidationError as error:
-        raise _explained(error) from None
+        raise _explained(error, files) from None
+    except ValueError as error:  # What pydantic-settings raises of a variable that is not JSON.
+        raise UsageError(masking.mask(str(error)), hint="correct the variable") from None
     return settings
 
 
-def _read(file: Path | None) -> dict[str, Any]:
-    path = file or Path(os.environ.get("SAVEPOINTS_CONFIG", FILE))
-    if not path.exists():
-        if file is None and "SAVEPOINTS_CONFIG" not in os.environ:
-            return {}
-        raise UsageError(f"the settings file {path} does not exist", hint="check --config")
-    try:
-        return tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}", hint="correct the line it names") from None
-
-
-def _explained(error: ValidationError) -> UsageError:
+def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
     first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
+    path = tuple(str(part) for part in first["loc"])
+    key = ".".join(path)
+    origin = layers.origin(path, [environment(), *files]) or FILE
     if first["type"] != "extra_forbidden":
-        return UsageError(f"setting {path}: {first['msg']}", hint=f"correct it in {FILE}")
-    close = difflib.get_close_matches(str(first["loc"][-1]), _known_keys(first["loc"][:-1]), n=1)
+        problem = first["msg"].removeprefix("Value error, ")
+        return UsageError(f"setting {key}: {problem}", hint=f"correct it in {origin}", setting=key)
+    close = difflib.get_close_matches(path[-1], _known_keys(path[:-1]), n=1)
     return UsageError(
-        f"there is no setting {path}",
-        hint=f"did you mean {close[0]}?" if close else "see the settings in docs, or remove it",
+        f"there is no setting {key}",
+        hint=f"did you mean {close[0]}?" if close else f"remove it from {origin}",
+        setting=key,
     )
 
 
-def _known_keys(parents: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Settings
-    sections: dict[str, type[BaseModel]] = {
-        "kafka": KafkaSettings,
-        "spark": SparkSettings,
-        "queries": QuerySettings,
-    }
-    if parents:
-        model = sections.get(str(parents[0]), Settings)
-    return list(model.model_fields)
+def environment() -> Layer:
+    """Return what the environment gives."""
+    return Layer(layers.ENVIRONMENT, EnvSettingsSource(Settings)())
+
+
+def _known_keys(parents: tuple[str, ...]) -> list[str]:
+    """Return the keys of the table at a path."""
+    table: Any = Settings
+    for name in parents:
+        if get_origin(table) is dict:
+            table = get_args(table)[1]
+        else:
+            table = table.model_fields[name].annotation
+        if isinstance(table, types.UnionType):
+            table = get_args(table)[0]
+    return list(table.model_fields)

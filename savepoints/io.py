@@ -85,6 +85,11 @@ class Uri:
                 uri=text,
             )
         bucket, _, path = rest.partition("/") if scheme == "s3" else ("", "", rest)
+        if "@" in bucket:
+            raise UsageError(
+                f"a URI of the bucket {bucket.rpartition('@')[2]!r} has credentials in it",
+                hint="write s3://bucket/path; AWS_PROFILE or AWS' other variables say who you are",
+            )
         if scheme == "s3" and not bucket:
             raise UsageError(f"{text!r} names no bucket", hint="write s3://bucket/path")
         parts = [part for part in path.split("/") if part]
@@ -179,28 +184,45 @@ class Location:
     def create(self, path: str, data: bytes) -> str:
         """Write a file only if there is none (conditional PUT), and return its entity tag.
 
+        Two processes never write equal bytes in such a way: so a file that has just these bytes is
+        our own, and only the answer to writing it was lost.
+
         Raises:
             FileExistsError: If there is one.
         """
-        with _translated(self.uri / path):
-            return _open(self.uri).put(self._key(path), data, mode="create")["e_tag"] or ""
+        return self._conditionally(path, data, "create")
 
     def replace(self, path: str, data: bytes, etag: str) -> str:
         """Write a file only over the version with this entity tag, and return the new tag.
 
+        As with `create`, a file that has just these bytes is our own.
+
         Raises:
             FileExistsError: If somebody else changed or removed it meanwhile.
         """
+        if self.uri.scheme == "s3":
+            return self._conditionally(path, data, {"e_tag": etag})
         store, key = _open(self.uri), self._key(path)
-        with _translated(self.uri / path):
-            if self.uri.scheme == "s3":
-                return store.put(key, data, mode={"e_tag": etag})["e_tag"] or ""
-            # A local file system has no conditional replacement: a lock file makes one.
-            with Path(f"/{key}.lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if store.head(key)["e_tag"] != etag:
-                    raise FileExistsError(key)
-                return store.put(key, data)["e_tag"] or ""
+        # A local file system has no conditional replacement: a lock file makes one.
+        with _translated(self.uri / path), Path(f"/{key}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if store.head(key)["e_tag"] != etag:
+                raise FileExistsError(key)
+            return store.put(key, data)["e_tag"] or ""
+
+    def _conditionally(self, path: str, data: bytes, mode: Any) -> str:  # noqa: ANN401 (obstore's)
+        try:
+            with _translated(self.uri / path):
+                return _open(self.uri).put(self._key(path), data, mode=mode)["e_tag"] or ""
+        except (FileExistsError, SavepointsError) as error:
+            # S3 answers 412 to a request that is sent again after its answer was lost.
+            try:
+                info = self.head(path)
+                if self.get(path) == data:
+                    return info.etag
+            except (FileNotFoundError, SavepointsError):
+                pass
+            raise error from None
 
     def head(self, path: str) -> ObjectInfo:
         """Return size, tag and time of a file.

@@ -28,6 +28,8 @@ _ID = re.compile(r"(sp|op)-\d{8}-\d{6}-[0-9a-z]{6}", re.ASCII)
 # Letters and digits without those that are read wrongly on a phone at night: i, l, o, 0, 1.
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# How ids and relative names begin.
+_RESERVED = ("latest", "sp-", "op-")
 
 
 def new_id(kind: Literal["sp", "op"], now: datetime) -> str:
@@ -53,6 +55,20 @@ def checked_name(text: str, what: str) -> str:
             hint="use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit",
         )
     return text
+
+
+def checked_tag(text: str) -> str:
+    """Return the text when it can be a tag, which names a savepoint as an id does.
+
+    Raises:
+        UsageError: If it has other characters, or looks like an id or like `latest~2`.
+    """
+    if text.startswith(_RESERVED):
+        raise UsageError(
+            f"{text!r} cannot be a tag: names that begin so mean something already",
+            hint="choose another, for example before-release",
+        )
+    return checked_name(text, "tag")
 
 
 def utc_now() -> datetime:
@@ -195,6 +211,25 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Labels:
+    """What may change about a savepoint after it was taken; everything else never does.
+
+    Attributes:
+        tags: Names that people gave it.
+        description: For people.
+        pinned: Retention leaves it alone.
+        state: `broken` when `verify` found it damaged, `expired` while it is being removed.
+        state_reason: Why it is not `complete`.
+    """
+
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    pinned: bool = False
+    state: SavepointState = "complete"
+    state_reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Savepoint:
     """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it."""
 
@@ -215,7 +250,18 @@ class Savepoint:
     settings: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     description: str = ""
+    pinned: bool = False
     state: SavepointState = "complete"
+    state_reason: str | None = None
+
+    @property
+    def labels(self) -> Labels:
+        """What may change about it."""
+        return Labels(self.tags, self.description, self.pinned, self.state, self.state_reason)
+
+    def with_labels(self, labels: Labels) -> Savepoint:
+        """Return it with other labels."""
+        return dataclasses.replace(self, **vars(labels))
 
     def to_json(self) -> dict[str, Any]:
         """Return the savepoint as JSON values, snake_case, times as RFC 3339."""

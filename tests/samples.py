@@ -46,6 +46,15 @@ def contents(location: Location) -> dict[str, bytes]:
     return dict(zip(paths, in_parallel(location.get, paths), strict=True))
 
 
+def lasting(store: Store) -> dict[str, bytes]:
+    """Return all files of a store but those that every verb writes: leases and events."""
+    return {
+        path: data
+        for path, data in contents(store.root).items()
+        if not path.startswith(("leases/", "events/"))
+    }
+
+
 def take(
     store: Store,
     checkpoint: Location,

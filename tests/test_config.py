@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from savepoints import config
-from savepoints.config import parse_duration
+from savepoints import config, layers
+from savepoints.config import RetentionSettings
 from savepoints.errors import UsageError
 
 FILE = """
@@ -41,16 +41,15 @@ bootstrap_servers = "prod:9092"
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Work in an empty directory without any of our variables."""
-    import os
-
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of-the-user"))
     for name in [name for name in os.environ if name.startswith("SAVEPOINTS_")]:
         monkeypatch.delenv(name)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / config.FILE
+    path = tmp_path / layers.FILE
     path.write_text(FILE)
     return path
 
@@ -98,9 +97,81 @@ def test_sparks_own_names_are_kept(file: Path) -> None:
 
 
 def test_durations_in_the_file_are_read(file: Path) -> None:
+    file.write_text(FILE.replace('every = "10m"', 'trigger = "90s"'))
+
     query = config.load().queries["totals"]
 
-    assert (query.every, query.trigger) == (timedelta(minutes=10), None)
+    assert (query.every, query.trigger) == (None, timedelta(seconds=90))
+
+
+@pytest.mark.parametrize("every", ["10m", "PT1H", "*/10 * * * *"])
+def test_periodic_savepoints_have_an_interval_or_a_cron_expression(every: str, file: Path) -> None:
+    file.write_text(FILE.replace("10m", every))
+
+    assert config.load().queries["totals"].every == every
+
+
+def test_retention_of_a_query_stands_beside_that_for_all(file: Path) -> None:
+    file.write_text(
+        FILE
+        + """
+[retention]
+keep_last = 3
+keep_within = "36h"
+keep_tags = ["release"]
+
+[queries.totals.retention]
+keep_daily = 7
+after_savepoint = true
+"""
+    )
+
+    settings = config.load()
+
+    assert settings.retention == RetentionSettings(
+        keep_last=3, keep_within=timedelta(hours=36), keep_tags=("release",)
+    )
+    assert settings.queries["totals"].retention == RetentionSettings(
+        keep_daily=7, after_savepoint=True
+    )
+
+
+def user_file(content: str) -> None:
+    layers.user_file().parent.mkdir(parents=True, exist_ok=True)
+    layers.user_file().write_text(content)
+
+
+def test_what_is_nearer_to_the_project_wins(tmp_path: Path) -> None:
+    user_file('store = "user"\njars = "user"\nmetrics_file = "user"\n[profiles.p]\njars = "p"')
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.savepoints]\nstore = "pyproject"\njars = "pyproject"\n[tool.other]\nx = 1'
+    )
+    (tmp_path / layers.FILE).write_text('store = "project"')
+
+    plain, profile = config.load(), config.load(profile="p")
+
+    assert (plain.store, str(plain.jars), str(plain.metrics_file)) == (
+        *("project", "pyproject", "user"),
+    )
+    # A profile wins over all that has no profile, in whatever file it stands.
+    assert (profile.store, str(profile.jars)) == ("project", "p")
+
+
+def test_a_file_that_is_named_stands_for_those_of_the_directory(tmp_path: Path) -> None:
+    user_file('metrics_file = "user"')
+    (tmp_path / "pyproject.toml").write_text('[tool.savepoints]\njars = "pyproject"')
+    (tmp_path / layers.FILE).write_text('store = "project"')
+    (tmp_path / "other.toml").write_text("")
+
+    settings = config.load(file=tmp_path / "other.toml")
+
+    assert (settings.store, settings.jars, str(settings.metrics_file)) == ("", None, "user")
+
+
+def test_a_pyproject_without_our_table_is_nothing_to_us(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[tool]\n')
+
+    assert config.load().store == ""
 
 
 def test_two_loads_do_not_share_anything(tmp_path: Path) -> None:
@@ -144,12 +215,24 @@ def test_a_file_that_was_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> No
             "trigger",
         ),
         ('[profiles.p]\nstorre = "x"', "storre", "store"),
+        ("[retention]\nkeep_lsat = 1", "retention.keep_lsat", "keep_last"),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\n[queries.q.retention]\nkeep_lsat = 1',
+            "queries.q.retention.keep_lsat",
+            "keep_last",
+        ),
+        ("[profiles.p.queries.q.retention]\nkep_tags = []", None, "keep_tags"),
     ],
 )
 def test_an_unknown_key_is_refused_with_a_suggestion(
-    content: str, path: str, suggestion: str, tmp_path: Path
+    content: str, path: str | None, suggestion: str, tmp_path: Path
 ) -> None:
-    (tmp_path / config.FILE).write_text(content)
+    (tmp_path / layers.FILE).write_text(content)
+
+    if path is None:
+        content = '[queries.q]\napp = "a:b"\ncheckpoints = "c"\n' + content
+        (tmp_path / layers.FILE).write_text(content)
+        path = "queries.q.retention.kep_tags"
 
     with pytest.raises(UsageError, match=f"no setting {path}$") as refused:
         config.load(profile="p" if "profiles" in content else None)
@@ -158,7 +241,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(
 
 
 def test_an_unknown_key_that_is_like_no_other_is_refused(tmp_path: Path) -> None:
-    (tmp_path / config.FILE).write_text("zzzzzz = 1")
+    (tmp_path / layers.FILE).write_text("zzzzzz = 1")
 
     with pytest.raises(UsageError, match="no setting zzzzzz") as refused:
         config.load()
@@ -178,18 +261,90 @@ def test_an_unknown_nested_key_of_the_environment_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("variable", "suggestion"),
+    [
+        ("SAVEPOINTS_STROE", "SAVEPOINTS_STORE"),
+        ("SAVEPOINTS_KAFKE__BOOTSTRAP_SERVERS", "SAVEPOINTS_KAFKA"),
+        ("SAVEPOINTS_PROFIL", "SAVEPOINTS_PROFILE"),
+        ("savepoints_stroe", "SAVEPOINTS_STORE"),
+    ],
+)
+def test_a_mistyped_variable_is_refused_with_a_suggestion(
+    variable: str, suggestion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "x")
+
+    with pytest.raises(UsageError, match=f"{variable} is no setting") as refused:
+        config.load()
+
+    assert refused.value.hint == f"did you mean {suggestion}?"
+
+
+def test_a_variable_that_is_like_no_other_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAVEPOINTS_ZZZZZZ", "x")
+
+    with pytest.raises(UsageError) as refused:
+        config.load()
+
+    assert "SAVEPOINTS_STORE" in refused.value.hint
+
+
+def test_trap_what_kubernetes_says_of_a_service_called_savepoints_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP_ADDR"):
+        monkeypatch.setenv(f"SAVEPOINTS_{name}", "tcp://10.0.0.1:80")
+
+    assert config.load().store == ""
+
+
+def test_every_variable_that_the_code_reads_is_known() -> None:
+    package = Path(config.__file__).parent
+    named = {
+        name
+        for path in package.rglob("*.py")
+        for name in re.findall(r"[\"'](SAVEPOINTS_[A-Z]+(?:_[A-Z]+)*)[\"']", path.read_text())
+    }
+    settings = {f"SAVEPOINTS_{name.upper()}" for name in config.Settings.model_fields}
+
+    assert {"SAVEPOINTS_CODE_VERSION", "SAVEPOINTS_CRASH_AT"} <= named
+    assert named <= settings | set(layers.OTHER_VARIABLES)
+
+
+@pytest.mark.parametrize(
     ("content", "says"),
     [
         ("store = ", "is not TOML"),
+        ("[retention]\nkeep_last = -1", r"setting retention\.keep_last"),
+        ("[retention]\nkeep_within = 7", r"setting retention\.keep_within: '7' is not a duration"),
+        ("profiles = 1", "profiles in savepoints.toml are no tables"),
+        ("profiles.x = 1", "profiles in savepoints.toml are no tables"),
         ("store = 5", "setting store"),
         ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints"),
-        ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', "soon"),
+        ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', r"q\.every: .*soon"),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(content: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / config.FILE).write_text(content)
+    (tmp_path / layers.FILE).write_text(content)
 
     with pytest.raises(UsageError, match=says):
+        config.load()
+
+
+def test_a_wrong_value_says_where_it_stands(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(FILE + "[profiles.prod.retention]\nkeep_last = -1")
+    with pytest.raises(UsageError) as refused:
+        config.load(profile="prod")
+    assert refused.value.hint == "correct it in savepoints.toml [profiles.prod]"
+
+    monkeypatch.setenv("SAVEPOINTS_RETENTION__KEEP_LAST", "many")
+    with pytest.raises(UsageError) as refused:
+        config.load()
+    assert refused.value.hint == "correct it in environment SAVEPOINTS_RETENTION__KEEP_LAST"
+
+    monkeypatch.delenv("SAVEPOINTS_RETENTION__KEEP_LAST")
+    monkeypatch.setenv("SAVEPOINTS_RETENTION", "{no json")
+    with pytest.raises(UsageError, match="retention"):
         config.load()
 
 
@@ -203,56 +358,3 @@ def test_an_unknown_profile_is_refused_and_the_known_are_named(file: Path) -> No
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.load().store = "x"
-
-
-UNITS = {
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-}
-
-
-@given(st.integers(1, 36_500), st.sampled_from(sorted(UNITS)))
-def test_a_number_with_a_unit_is_that_much(number: int, unit: str) -> None:
-    assert parse_duration(f"{number}{unit}") == number * UNITS[unit]
-
-
-@given(st.integers(0, 400), st.integers(0, 30), st.integers(0, 90), st.integers(0, 90))
-@example(0, 0, 15, 0)
-def test_iso_durations_are_read(days: int, hours: int, minutes: int, seconds: int) -> None:
-    expected = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    full = f"P{days}DT{hours}H{minutes}M{seconds}S"
-    parts = [f"{n}{unit}" for n, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if n]
-    short = "P" + (f"{days}D" if days else "") + (f"T{''.join(parts)}" if parts else "")
-
-    for text in (full, short):
-        if expected:
-            assert parse_duration(text) == expected
-        else:
-            with pytest.raises(UsageError):
-                parse_duration(text)
-
-
-@given(st.floats(0.001, 1000).map(lambda value: f"{value:.3f}"))
-def test_fractions_are_read(number: str) -> None:
-    expected = timedelta(seconds=float(number))
-
-    assert parse_duration(f"{number}s") == expected
-    assert parse_duration(f"PT{number}S") == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "5", "m", "-5m", "0s", "0ms", "PT0S", "P", "PT", "5 m", "5w", "1h30m", "P1M", "PT1D"),
-        *("+5m", "5M", "1e3s", "nan", "infs", ".5s"),
-        *("9s\n", "9999999999d", "36501d"),
-    ],
-)
-def test_what_is_no_duration_is_refused_with_a_hint(text: str) -> None:
-    with pytest.raises(UsageError, match="not a duration") as refused:
-        parse_duration(text)
-
-    assert "15m" in refused.value.hint

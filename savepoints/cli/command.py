@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from savepoints.cli import logs
 from savepoints.cli.output import Output
+from savepoints.duration import parse_duration
 from savepoints.errors import UsageError
+from savepoints.model import parse_rfc3339, utc_now
 from savepoints.operations.plan import Plan
 
 if TYPE_CHECKING:
@@ -21,6 +24,29 @@ if TYPE_CHECKING:
     from savepoints.store.root import Store
 
 Function = Callable[..., Any]
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read `NAME=URI`.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    name, separator, uri = text.partition("=")
+    if not separator:
+        raise UsageError(f"{text!r} is not NAME=URI", hint="for example totals=s3://bucket/totals")
+    return name, uri
+
+
+def moment(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+    """Read the value of an option: an RFC 3339 time, or how long ago, such as `7d`."""
+    del context, parameter
+    if text is None:
+        return None
+    try:
+        return utc_now() - parse_duration(text)
+    except UsageError:
+        return parse_rfc3339(text)
 
 
 @dataclass
@@ -37,7 +63,12 @@ class Invocation:
         """The settings, read once."""
         from savepoints import config
 
-        return config.load(file=self.config, profile=self.profile, flags={"store": self.store_uri})
+        return config.load(file=self.config, profile=self.profile, flags=self.flags)
+
+    @property
+    def flags(self) -> dict[str, str | None]:
+        """The options that are settings."""
+        return {"store": self.store_uri}
 
     @functools.cached_property
     def store(self) -> Store:
@@ -103,6 +134,12 @@ def common(function: Function) -> Function:
         default="WARNING",
         help="Level of the log on stderr.",
     )
+    @click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="Form of the log on stderr.",
+    )
     @click.pass_obj
     @functools.wraps(function)
     def wrapped(
@@ -115,13 +152,12 @@ def common(function: Function) -> Function:
         output_format: str,
         progress: str,
         log_level: str,
+        log_format: logs.Format,
         **options: object,
     ) -> Any:  # noqa: ANN401  (whatever the command returns)
         output.format = "json" if output_format == "json" else "text"
         output.progress_style = "none" if progress == "none" else "plain"
-        logging.basicConfig(
-            level=log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
-        )
+        logs.to_stderr(log_level, log_format)
         return function(Invocation(output, config, profile, store_uri), *args, **options)
 
     return wrapped

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli import savepoint_text
-from savepoints.cli.command import Invocation, common, mutating
-from savepoints.errors import UsageError
+from savepoints.cli.command import Invocation, common, mutating, pair
 from savepoints.model import FORMS, Form
 
 
@@ -65,7 +64,7 @@ def command(
         settings=call.settings,
         batch_id=at_batch,
         forms=forms,
-        outputs=dict(_pair(text) for text in tables),
+        outputs=dict(pair(text) for text in tables),
         tags=tags,
         description=description,
     )
@@ -78,10 +77,3 @@ def command(
         call.output.document(savepoint=savepoint.to_json())
     else:
         savepoint_text.summary(call.output, savepoint)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, uri = text.partition("=")
-    if not separator:
-        raise UsageError(f"{text!r} is not NAME=URI", hint="for example totals=s3://bucket/totals")
-    return name, uri

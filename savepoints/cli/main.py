@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 
 import click
+from click.shell_completion import CompletionItem
 
 from savepoints.cli.output import Output
 from savepoints.errors import SavepointsError, UsageError
@@ -21,9 +22,12 @@ _LOG = logging.getLogger(__name__)
 
 # Modules are imported only when their command is called, so that --help answers at once.
 _SECTIONS: dict[str, tuple[str, ...]] = {
-    "Take and look": ("run", "create", "export", "list", "show", "state", "diff", "verify"),
-    "Go back": ("restore", "rollback"),
-    "Begin": ("demo", "version"),
+    "Take and look": (
+        *("run", "create", "export", "list", "show", "lineage", "state", "diff", "verify"),
+    ),
+    "Go back": ("restore", "rollback", "operations"),
+    "Keep healthy": ("tag", "expire", "gc", "copy", "check", "drill"),
+    "Begin": ("init", "config", "metrics", "demo", "completion", "version"),
 }
 _SHORT = {
     "run": "Run a query, with periodic savepoints.",
@@ -31,12 +35,24 @@ _SHORT = {
     "export": "Write the canonical rows of a savepoint later.",
     "list": "List savepoints.",
     "show": "Show everything about a savepoint.",
+    "lineage": "Show which savepoint each generation began from.",
     "state": "Read the state in a savepoint as typed rows.",
     "diff": "Compare two savepoints row by row.",
     "verify": "Check that a savepoint is whole.",
     "restore": "Write a new checkpoint from a savepoint.",
     "rollback": "Take state, offsets and outputs back to a savepoint.",
+    "operations": "Show, resume or undo what was interrupted.",
+    "tag": "Name, describe or pin a savepoint.",
+    "expire": "Remove savepoints that no rule keeps.",
+    "gc": "Find files that no savepoint needs.",
+    "copy": "Copy a savepoint into another store.",
+    "check": "Look whether store, settings and machine are fit.",
+    "drill": "Restore in isolation and compare with the live query.",
+    "init": "Write a settings file from a running checkpoint.",
+    "config": "Show the settings and where each comes from.",
+    "metrics": "Show metrics for Prometheus.",
     "demo": "Show the whole story on real parts on this machine.",
+    "completion": "Print what makes a shell complete commands.",
     "version": "Show versions of this, Spark and Delta.",
 }
 _EXIT_CODES = """\b
@@ -65,6 +81,15 @@ class _Group(click.Group):
         module = importlib.import_module(f"savepoints.cli.{cmd_name}_")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command without importing any."""
+        commands = [
+            CompletionItem(name, help=_SHORT[name])
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""

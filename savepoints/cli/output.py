@@ -1,6 +1,7 @@
 """What commands show: text for people or one JSON document for scripts.
 
-stdout is data, everything else goes to stderr. Commands hand over values and never print.
+stdout is data, everything else goes to stderr. Commands hand over values and never print. Secrets
+are masked here: everything that is shown goes through this module.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.tree import Tree
 
+from savepoints import masking
 from savepoints.errors import SavepointsError
 from savepoints.model import to_json
 from savepoints.operations.plan import Plan
@@ -41,7 +44,11 @@ class Output:
     def document(self, **content: object) -> None:
         """Print the one JSON document of a command."""
         document = {"schema_version": SCHEMA_VERSION, **to_json(content)}
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        self.write(json.dumps(document, indent=2))
+
+    def write(self, text: str) -> None:
+        """Print a text for programs, as it is."""
+        sys.stdout.write(masking.mask_data(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table."""
@@ -52,7 +59,7 @@ class Output:
                 name, justify="right" if numeric else "left", overflow="fold", no_wrap=name == "id"
             )
         for row in rows:
-            table.add_row(*(escape(str(cell)) for cell in row))
+            table.add_row(*(data_text(cell) for cell in row))
         self.out.print(table)
 
     def pairs(self, pairs: Iterable[tuple[str, object]]) -> None:
@@ -61,37 +68,41 @@ class Output:
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for name, value in pairs:
-            table.add_row(name, escape(str(value)))
+            table.add_row(name, data_text(value))
         self.out.print(table)
+
+    def tree(self, tree: Tree) -> None:
+        """Print a tree."""
+        self.out.print(tree, highlight=False, soft_wrap=True)
 
     def line(self, text: str) -> None:
         """Print a line of the result."""
-        self.out.print(escape(text), highlight=False, soft_wrap=True)
+        self.out.print(data_text(text), highlight=False, soft_wrap=True)
 
     def plan(self, plan: Plan) -> None:
         """Show what a verb is going to do, before it asks or acts."""
-        self.err.print(f"[bold]{plan.verb}[/bold] {escape(plan.query)}:")
+        self.err.print(f"[bold]{plan.verb}[/bold] {_message(plan.query)}:")
         for number, step in enumerate(plan.steps, 1):
-            self.err.print(f"  {number}. {escape(step.what)}", highlight=False, soft_wrap=True)
+            self.err.print(f"  {number}. {_message(step.what)}", highlight=False, soft_wrap=True)
         for warning in plan.warnings:
-            self.err.print(f"  [yellow]note:[/yellow] {escape(warning)}", soft_wrap=True)
+            self.err.print(f"  [yellow]note:[/yellow] {_message(warning)}", soft_wrap=True)
 
     def progress(self, line: str) -> None:
         """Show what a long operation does now, with the seconds since the command began."""
         if self.progress_style != "none":
             seconds = time.monotonic() - self._begun
             self.err.print(
-                f"[dim]{seconds:6.1f}s[/dim] {escape(line)}", highlight=False, soft_wrap=True
+                f"[dim]{seconds:6.1f}s[/dim] {_message(line)}", highlight=False, soft_wrap=True
             )
 
     def error(self, error: SavepointsError) -> None:
         """Show an error with its hint, or as one JSON object."""
         if self.format == "json":
-            sys.stderr.write(json.dumps(to_json(error.to_json())) + "\n")
+            sys.stderr.write(json.dumps(masking.masked(to_json(error.to_json()))) + "\n")
             return
-        self.err.print(f"[bold red]error:[/bold red] {escape(error.message)}", soft_wrap=True)
+        self.err.print(f"[bold red]error:[/bold red] {_message(error.message)}", soft_wrap=True)
         if error.hint:
-            self.err.print(f"[bold]hint:[/bold] {escape(error.hint)}", soft_wrap=True)
+            self.err.print(f"[bold]hint:[/bold] {_message(error.hint)}", soft_wrap=True)
 
 
 def bytes_text(size: int) -> str:
@@ -107,6 +118,15 @@ def bytes_text(size: int) -> str:
 def moment_text(moment: datetime) -> str:
     """Write a moment for people, in UTC to the second."""
     return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def data_text(value: object) -> str:
+    """Write a value of the data for a table or line: without markup and without secrets."""
+    return escape(masking.mask_data(str(value)))
+
+
+def _message(text: str) -> str:
+    return escape(masking.mask(text))
 
 
 def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)

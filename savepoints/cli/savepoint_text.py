@@ -26,7 +26,7 @@ def summary(output: Output, savepoint: Savepoint) -> None:
 def details(output: Output, savepoint: Savepoint) -> None:
     """Print everything the catalog knows about a savepoint."""
     summary(output, savepoint)
-    cut = savepoint.cut
+    cut, cost = savepoint.cut, savepoint.cost
     output.pairs(
         [
             ("Spark's query id", savepoint.query_id),
@@ -40,7 +40,10 @@ def details(output: Output, savepoint: Savepoint) -> None:
             ("Spark", savepoint.spark_version or "not started for it"),
             ("tags", ", ".join(savepoint.tags) or "none"),
             ("description", savepoint.description or "none"),
+            ("pinned", "yes: retention leaves it alone" if savepoint.pinned else "no"),
+            ("size", bytes_text(cost.bytes_copied + cost.bytes_shared + cost.export_bytes)),
             ("status", savepoint.state),
+            *([("reason", savepoint.state_reason)] if savepoint.state_reason else []),
         ]
     )
     output.line("\nOffsets (next to read)")

@@ -16,6 +16,7 @@ def command(call: Invocation, name: str, query: str | None) -> None:
     """Show everything about the savepoint NAME. Needs no JVM.
 
     NAME is an id, a unique prefix of one, a tag, latest, latest~2 (the second before it), or @TIME.
+    The size is what it needs by itself: files that it shares with others are counted once more.
 
     \b
     Examples:

@@ -17,7 +17,12 @@ from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.checkpoint.operators import native_only
 from savepoints.checkpoint.state_files import is_state_data
 from savepoints.config import Settings
-from savepoints.errors import NativeOnlyError, NoCommittedBatchError, UsageError
+from savepoints.errors import (
+    NativeOnlyError,
+    NoCommittedBatchError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.io import Location, in_parallel
 from savepoints.model import (
     FORMS,
@@ -29,21 +34,21 @@ from savepoints.model import (
     OutputVersion,
     Savepoint,
     checked_name,
+    checked_tag,
     new_id,
     utc_now,
 )
 from savepoints.operations import export
 from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recorded
 from savepoints.outputs import align
 from savepoints.outputs.write import app_id
-from savepoints.store import manifest, native
+from savepoints.store import catalog, lease, manifest, native
 from savepoints.store.manifest import Manifest
 from savepoints.store.root import Store
 
 # A query that commits faster than its files can be copied is given this many chances.
 PIN_ATTEMPTS = 10
-# A tag must not look like an id or like `latest~2`.
-_RESERVED = ("latest", "sp-")
 # How a generation begins that this library did not start: by the first savepoint taken of it.
 _REGISTERED = "create"
 
@@ -54,6 +59,7 @@ class CreatePlan(Plan):
 
     Attributes:
         savepoint_id: Id of the savepoint to be.
+        query_id: Spark's id of the query.
         checkpoint: Directory it is taken of.
         generation: Number of the generation that lives there; None when it is not known yet.
         batch_id: The batch asked for, None for the newest at the time of the pin.
@@ -69,6 +75,7 @@ class CreatePlan(Plan):
     """
 
     savepoint_id: str
+    query_id: str
     checkpoint: str
     generation: int | None
     batch_id: int | None
@@ -134,17 +141,12 @@ def plan(
             "say what to save", hint="savepoints create QUERY, or --checkpoint s3://bucket/path"
         )
     for tag in tags:
-        if tag.startswith(_RESERVED):
-            raise UsageError(
-                f"{tag!r} cannot be a tag: names that begin so mean something already",
-                hint="choose another, for example before-release",
-            )
-        checked_name(tag, "tag")
+        checked_tag(tag)
     files = _read(location, batch_id)
     name = checked_name(query or (generation.query if generation else files.query_id), "query")
     _refuse_other_checkpoint(store, name, location, generation)
     configured = settings.queries.get(name) if settings else None
-    known = [one for one in store.catalog.all() if one.query == name]
+    known = catalog.select(store.catalog.all(), query=name)
     kept, warnings = _forms(files, forms)
     steps = [Step("pinned", f"copy {len(files.all)} files of batch {files.cut.batch_id}")]
     if "canonical" in kept:
@@ -156,6 +158,7 @@ def plan(
         steps=tuple(steps),
         warnings=warnings,
         savepoint_id=savepoint_id or new_id("sp", utc_now()),
+        query_id=files.query_id,
         checkpoint=str(location),
         generation=generation.generation if generation else None,
         batch_id=batch_id,
@@ -195,6 +198,7 @@ def _forms(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
     return tuple(kept), tuple(notes)
 
 
+@recorded
 def execute(
     plan: CreatePlan,
     store: Store,
@@ -214,20 +218,24 @@ def execute(
         progress: Told what happens.
 
     Raises:
+        LockedError: If another savepoint of the query is being taken, or one removed.
         NoCommittedBatchError: If the query removes files faster than they can be copied.
         NotAlignedError: If no version of an output belongs to the batch.
     """
-    done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
-    if done:
-        return done[0]
-    path = manifest.manifest_path(plan.savepoint_id)
-    if not store.root.exists(path):
-        made = _make(plan, store, settings or Settings(), progress)
-        store.root.create(path, made.to_bytes())
-        faults.reach("create.manifest")
-    savepoint = store.manifest(plan.savepoint_id).savepoint
-    store.catalog.add(savepoint)
-    faults.reach("create.catalog")
+    with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
+        done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
+        if done:
+            return done[0]
+        path = manifest.manifest_path(plan.savepoint_id)
+        if not store.root.exists(path):
+            made = _make(plan, store, settings or Settings(), progress)
+            held.check()
+            store.root.create(path, made.to_bytes())
+            faults.reach("create.manifest")
+        savepoint = store.manifest(plan.savepoint_id).savepoint
+        held.check()
+        store.catalog.add(savepoint)
+        faults.reach("create.catalog")
     return savepoint
 
 
@@ -388,6 +396,10 @@ def _outputs(
 
 
 def _known_hashes(plan: CreatePlan, store: Store) -> dict[str, str]:
+    """Return hashes of files that earlier savepoints brought; without them they are read again."""
     if plan.parent is None:
         return {}
-    return {file.stored_at: file.sha256 for file in store.manifest(plan.parent).native}
+    try:
+        return {file.stored_at: file.sha256 for file in store.manifest(plan.parent).native}
+    except VerificationError:
+        return {}

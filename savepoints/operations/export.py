@@ -18,6 +18,7 @@ from savepoints.errors import NativeOnlyError, UsageError
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
 from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recorded
 from savepoints.store import canonical, manifest, native
 from savepoints.store.manifest import Manifest
 from savepoints.store.root import Store
@@ -82,6 +83,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
     )
 
 
+@recorded
 def execute(
     plan: ExportPlan,
     store: Store,
@@ -95,12 +97,17 @@ def execute(
         PlacementError: If a state row is not in the partition of its key.
         UsageError: If somebody else changed the manifest at this moment.
     """
+    with store.using(plan.savepoint_id, "export"):
+        return _export(plan, store, settings or Settings(), progress)
+
+
+def _export(plan: ExportPlan, store: Store, settings: Settings, progress: Progress) -> Savepoint:
     path = manifest.manifest_path(plan.savepoint_id)
     etag = store.root.head(path).etag
     stored = store.manifest(plan.savepoint_id)
     if "canonical" not in stored.savepoint.forms:
         progress("writing the state rows (starts Spark if it does not run yet)")
-        stored = with_rows(stored, store, settings or Settings())
+        stored = with_rows(stored, store, settings)
         faults.reach("export.exported")
         try:
             store.root.replace(path, stored.to_bytes(), etag)

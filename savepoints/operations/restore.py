@@ -28,6 +28,7 @@ from savepoints.io import Location
 from savepoints.model import Form, Provider, Savepoint
 from savepoints.operations import target_state
 from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recorded
 from savepoints.operations.target_state import Change
 from savepoints.store import canonical, manifest, native
 from savepoints.store.manifest import Manifest, StoredFile
@@ -158,6 +159,7 @@ def plan(
     )
 
 
+@recorded
 def execute(
     plan: RestorePlan,
     store: Store,
@@ -174,11 +176,16 @@ def execute(
         PrivateApiError: If this Spark cannot write the canonical form.
         NotAlignedError: If what was written is not what the savepoint has.
     """
+    with store.using(plan.savepoint_id, "restore"):
+        return _restore(plan, store, settings or Settings(), progress)
+
+
+def _restore(plan: RestorePlan, store: Store, settings: Settings, progress: Progress) -> Restored:
     begun = time.monotonic()
     target = Location.of(plan.target)
     stored = store.manifest(plan.savepoint_id)
     write_rows = (
-        _writer(plan, store, stored.savepoint, settings or Settings(), target)
+        _writer(plan, store, stored.savepoint, settings, target)
         if plan.form == "canonical" and stored.savepoint.operators
         else None
     )

@@ -22,6 +22,7 @@ from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id, rfc3339, utc_now
 from savepoints.operations import create, restore
 from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recorded
 from savepoints.outputs import rewind
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import app_id, owner_prefix
@@ -200,6 +201,7 @@ def plan(
     )
 
 
+@recorded
 def execute(
     plan: RollbackPlan,
     store: Store,

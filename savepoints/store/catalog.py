@@ -7,14 +7,22 @@ the manifests, so the catalog is never the only copy of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
 from savepoints.io import Location
-from savepoints.model import Savepoint, kafka_offsets, parse_rfc3339, rfc3339
+from savepoints.model import (
+    Labels,
+    Savepoint,
+    SavepointState,
+    kafka_offsets,
+    parse_rfc3339,
+    rfc3339,
+)
+from savepoints.store import labels
 from savepoints.store.table import StoreTable
 
 if TYPE_CHECKING:
@@ -47,6 +55,42 @@ class Catalog:
         if all(known.id != savepoint.id for known in self.all()):
             self._table.append([_to_row(savepoint)])
 
+    def relabel(self, ids: Sequence[str], change: Callable[[Labels], Labels]) -> list[Savepoint]:
+        """Change what may change about savepoints, in their own files first and then here.
+
+        Doing it again after a crash changes nothing more than was left to do.
+
+        Returns:
+            The savepoints as they are now; those that do not exist (any more) are left out.
+        """
+        wanted = frozenset(ids)
+        changed = {
+            one.id: one.with_labels(labels.change(self.root, one, change))
+            for one in self.all()
+            if one.id in wanted
+        }
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            known = [_from_row(row) for row in rows if row["id"] in changed]
+            renewed = [(one, one.with_labels(changed[one.id].labels)) for one in known]
+            return [_to_row(new) for old, new in renewed if new != old]
+
+        self._table.change(("id",), decide)
+        return list(changed.values())
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Take rows away; those that do not exist are no error."""
+        self._table.remove("id", ids)
+
+    def rebuild(self, savepoints: Sequence[Savepoint], aside: Location) -> None:
+        """Make the catalog anew, when its table can no longer be read.
+
+        Args:
+            savepoints: What it is to have.
+            aside: Where the damaged table is kept.
+        """
+        self._table.make_anew([_to_row(one) for one in savepoints], aside)
+
     def exported(self, savepoint: Savepoint) -> None:
         """Say that a savepoint has its canonical form now; tags and the like stay as they are."""
 
@@ -72,6 +116,39 @@ class Catalog:
         return StoreTable(self.root / "catalog", _schema())
 
 
+def select(
+    savepoints: Iterable[Savepoint],
+    *,
+    query: str | None = None,
+    tag: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    state: SavepointState | None = None,
+    limit: int | None = None,
+) -> list[Savepoint]:
+    """Choose savepoints, in the order in which they come.
+
+    Args:
+        savepoints: All there are, the newest first.
+        query: Only of this query.
+        tag: Only with this tag.
+        since: Only those whose cut was committed at this time or later.
+        until: Only those whose cut was committed at this time or before.
+        state: Only in this state; without it, all that are not being removed.
+        limit: At most so many.
+    """
+    chosen = [
+        one
+        for one in savepoints
+        if (query is None or one.query == query)
+        and (tag is None or tag in one.tags)
+        and (since is None or one.cut.committed_at >= since)
+        and (until is None or one.cut.committed_at <= until)
+        and (one.state != "expired" if state is None else one.state == state)
+    ]
+    return chosen[:limit]
+
+
 def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = None) -> Savepoint:
     """Find the savepoint that a name means.
 
@@ -85,7 +162,11 @@ def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = N
         SavepointNotFoundError: If none fits.
         AmbiguousNameError: If several fit; the message lists them.
     """
-    mine = [one for one in savepoints if query is None or one.query == query]
+    mine = [
+        one
+        for one in savepoints
+        if one.state != "expired" and (query is None or one.query == query)
+    ]
     if name.startswith("@") or _LATEST.fullmatch(name):
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
         if name.startswith("@"):
@@ -230,7 +311,9 @@ def _schema() -> pa.Schema:
             ("parent", text),
             ("tags", pa.list_(text)),
             ("description", text),
+            ("pinned", pa.bool_()),
             ("state", text),
+            ("state_reason", text),
         ]
     )
 
@@ -276,6 +359,8 @@ def _from_row(row: dict[str, Any]) -> Savepoint:
             **rest,
             "cut": cut,
             "created_at": moment("created_at"),
+            # Rows from before there were pins.
+            "pinned": bool(row.get("pinned")),
             "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
         }
     )

@@ -1,9 +1,11 @@
-"""Leases: at most one process mutates a query.
+"""Leases: at most one process mutates a query, or the savepoints of one.
 
-`leases/<query>.json` is taken by conditional PUT, names its holder and when it expires, and is
-renewed in the background. A holder that is dead on this very machine is recognised at once; any
-other is waited for until its lease expires. Each taking raises the fencing number, and every step
-of a verb calls `check` first, so a process that was paused past its lease stops by itself.
+`leases/<query>.json` (who may mutate the query) and `leases/files/<query id>.json` (who may add or
+delete files that its savepoints share) are taken by conditional PUT. A lease names its holder and
+when it expires, and is renewed in the background. A holder that is dead on this very machine is
+recognised at once; any other is waited for until its lease expires. Each taking raises the fencing
+number, and every step of a verb calls `check` first, so a process that was paused past its lease
+stops by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from savepoints.errors import LockedError, QueryRunningError, SavepointsError
+from savepoints.errors import (
+    LockedError,
+    QueryRunningError,
+    SavepointsError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.io import Location
 from savepoints.model import checked_name, parse_rfc3339, rfc3339, utc_now
 
@@ -76,18 +84,43 @@ class Record:
         return json.dumps(data, indent=1).encode()
 
     @classmethod
-    def parse(cls, data: bytes) -> Record:
-        """Read a lease file."""
-        content: dict[str, Any] = json.loads(data)
-        return cls(**{**content, "holder": Holder(**content["holder"])})
+    def parse(cls, data: bytes, path: str) -> Record:
+        """Read a lease file.
+
+        Raises:
+            VerificationError: If it is damaged.
+        """
+        try:
+            content: dict[str, Any] = json.loads(data)
+            record = cls(**{**content, "holder": Holder(**content["holder"])})
+            parse_rfc3339(record.expires_at)
+        except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
+            raise VerificationError(
+                f"the lease {path} is damaged: {error!r}",
+                hint="make sure that nothing runs on the query, then delete the file",
+                file=path,
+            ) from None
+        return record
+
+    @property
+    def who(self) -> str:
+        """Name the holder for people."""
+        return f"process {self.holder.pid} on {self.holder.machine.partition('/')[0]}"
+
+    def is_free(self) -> bool:
+        """Say whether another may take the lease: it was released, has expired, or is dead here."""
+        released = self.expires_at == self.acquired_at
+        expired = parse_rfc3339(self.expires_at) + CLOCK_SKEW < utc_now()
+        return released or expired or self.holder.is_dead_here()
 
 
 class Lease:
     """A lease that this process holds; made by `hold`."""
 
-    def __init__(self, root: Location, record: Record, etag: str) -> None:
+    def __init__(self, root: Location, path: str, record: Record, etag: str) -> None:
         """Keep what is needed to renew and release."""
         self._root = root
+        self._path = path
         self._record = record
         self._etag = etag
         self._lost: str | None = None
@@ -118,9 +151,7 @@ class Lease:
         with self._mutex:
             renewed = replace(self._record, expires_at=rfc3339(utc_now() + TTL))
             try:
-                self._etag = self._root.replace(
-                    _path(self._record.query), renewed.to_bytes(), self._etag
-                )
+                self._etag = self._root.replace(self._path, renewed.to_bytes(), self._etag)
                 self._record = renewed
             except (FileExistsError, FileNotFoundError):
                 self._lost = "another process took it"
@@ -135,7 +166,7 @@ class Lease:
             if self._lost is None:
                 expired = replace(self._record, expires_at=self._record.acquired_at)
                 try:
-                    self._root.replace(_path(self._record.query), expired.to_bytes(), self._etag)
+                    self._root.replace(self._path, expired.to_bytes(), self._etag)
                 except (FileExistsError, FileNotFoundError):
                     _LOG.warning("the lease on %s was taken by another", self._record.query)
 
@@ -160,11 +191,29 @@ def hold(root: Location, query: str, verb: str) -> Iterator[Lease]:
         QueryRunningError: If a runner holds it.
         LockedError: If another verb holds it.
     """
-    lease = _take(root, query, verb)
-    try:
+    with _held_at(root, _path(query), query, verb) as lease:
         yield lease
-    finally:
-        lease.release()
+
+
+@contextmanager
+def hold_files(root: Location, query_id: str, query: str, verb: str) -> Iterator[Lease]:
+    """Hold the lease of the files that savepoints of one query share.
+
+    Taking a savepoint relies on files that earlier ones brought, and expiring one deletes them, so
+    these exclude each other; a query can run meanwhile.
+
+    Args:
+        root: The store.
+        query_id: Spark's id of the query, by which the files lie.
+        query: Its name, for messages.
+        verb: What for; others are told.
+
+    Raises:
+        LockedError: If another process holds it.
+    """
+    path = f"leases/files/{checked_name(query_id, 'query id')}.json"
+    with _held_at(root, path, query, verb) as lease:
+        yield lease
 
 
 def refuse_held(root: Location, query: str) -> None:
@@ -174,42 +223,63 @@ def refuse_held(root: Location, query: str) -> None:
         QueryRunningError: If a runner holds its lease.
         LockedError: If another verb does.
     """
-    try:
-        record = Record.parse(root.get(_path(query)))
-    except FileNotFoundError:
-        return
-    if not _is_free(record):
+    record = read(root, _path(query))
+    if record is not None and not record.is_free():
         raise _held(record)
 
 
-def _take(root: Location, query: str, verb: str) -> Lease:
+def read(root: Location, path: str) -> Record | None:
+    """Read a lease, None when there is none.
+
+    Raises:
+        VerificationError: If the file is damaged.
+    """
+    try:
+        return Record.parse(root.get(path), path)
+    except FileNotFoundError:
+        return None
+
+
+def mark(root: Location, path: str, query: str, verb: str) -> Lease:
+    """Say in a file that nobody else writes that something is being done, until `release`."""
+    record = _new(query, verb)
+    return Lease(root, path, record, root.create(path, record.to_bytes()))
+
+
+@contextmanager
+def _held_at(root: Location, path: str, query: str, verb: str) -> Iterator[Lease]:
+    lease = _take(root, path, query, verb)
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def _new(query: str, verb: str) -> Record:
     now = utc_now()
-    record = Record(
+    return Record(
         query, verb, _this_process(), 1, rfc3339(now), rfc3339(now + TTL), secrets.token_hex(8)
     )
-    path = _path(query)
+
+
+def _take(root: Location, path: str, query: str, verb: str) -> Lease:
+    record = _new(query, verb)
     try:
-        return Lease(root, record, root.create(path, record.to_bytes()))
+        return Lease(root, path, record, root.create(path, record.to_bytes()))
     except FileExistsError:
         pass
-    info, other = root.head(path), Record.parse(root.get(path))
-    if not _is_free(other):
+    info, other = root.head(path), Record.parse(root.get(path), path)
+    if not other.is_free():
         raise _held(other)
     record = replace(record, fence=other.fence + 1)
     try:
-        return Lease(root, record, root.replace(path, record.to_bytes(), info.etag))
+        return Lease(root, path, record, root.replace(path, record.to_bytes(), info.etag))
     except FileExistsError:
-        raise _held(Record.parse(root.get(path))) from None
-
-
-def _is_free(record: Record) -> bool:
-    released = record.expires_at == record.acquired_at
-    expired = parse_rfc3339(record.expires_at) + CLOCK_SKEW < utc_now()
-    return released or expired or record.holder.is_dead_here()
+        raise _held(Record.parse(root.get(path), path)) from None
 
 
 def _held(record: Record) -> SavepointsError:
-    who = f"process {record.holder.pid} on {record.holder.machine.partition('/')[0]}"
+    who = record.who
     details = {"query": record.query, "holder": who, "verb": record.verb}
     if record.verb == "run":
         return QueryRunningError(

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from savepoints.errors import UsageError, VerificationError
 from savepoints.model import Savepoint, to_json
@@ -74,10 +76,14 @@ class Manifest:
                 raise ValueError("its SHA-256 is not the recorded one")
             if content["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema_version {content['schema_version']!r}")
+            savepoint = Savepoint.from_json(content["savepoint"])
+            if manifest_path(savepoint.id) != path:
+                raise ValueError(f"it is the manifest of {savepoint.id}")
+            homes = (f"{directory(savepoint.id)}/", f"files/{_checked(savepoint.query_id)}/")
             return cls(
-                Savepoint.from_json(content["savepoint"]),
-                tuple(StoredFile(**one) for one in content["native"]),
-                tuple(StoredFile(**one) for one in content["canonical"]),
+                savepoint,
+                tuple(_stored_file(one, homes) for one in content["native"]),
+                tuple(_stored_file(one, homes) for one in content["canonical"]),
             )
         except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
             raise VerificationError(
@@ -85,6 +91,23 @@ class Manifest:
                 hint="restore another savepoint: savepoints list",
                 file=path,
             ) from None
+
+
+def _stored_file(data: Mapping[str, Any], homes: tuple[str, ...]) -> StoredFile:
+    """Read an entry; what lies in a store is never trusted to name a place outside of it."""
+    file = StoredFile(**data)
+    if not _checked(file.stored_at).startswith(homes):
+        raise ValueError(f"{file.stored_at!r} is not a file of this savepoint")
+    _checked(file.path)
+    return file
+
+
+def _checked(path: str) -> str:
+    """Return a relative path that goes down only, however it is written."""
+    parts = unquote(path).replace("\\", "/").split("/")
+    if any(part in {"", ".", ".."} for part in parts) or not path.isprintable():
+        raise ValueError(f"{path!r} is not a path within the store")
+    return path
 
 
 def _checksum(data: dict[str, Any]) -> str:

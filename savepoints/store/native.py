@@ -8,6 +8,7 @@ query share them: what is there already is not copied again.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -169,7 +170,8 @@ def claim(target: Location, owner: str) -> bool:
     files = {info.path for info in target.list()}
     if not files:
         try:
-            target.create(RESTORE_MARKER, owner.encode())
+            # The nonce tells two processes apart that begin the same restore at one moment.
+            target.create(RESTORE_MARKER, f"{owner}\n{secrets.token_hex(8)}".encode())
         except FileExistsError:
             raise _taken(target, "another restore, begun at this moment") from None
         return True
@@ -187,8 +189,12 @@ def refuse_taken(target: Location, owner: str) -> None:
         TargetExistsError: If anything else is there.
     """
     files = {info.path for info in target.list()}
-    if files and (RESTORE_MARKER not in files or target.get(RESTORE_MARKER).decode() != owner):
+    if files and (RESTORE_MARKER not in files or _owner(target) != owner):
         raise _taken(target, f"{len(files)} files, such as {min(files)}")
+
+
+def _owner(target: Location) -> str:
+    return target.get(RESTORE_MARKER).decode().partition("\n")[0]
 
 
 def restored_by(checkpoint: Location) -> str | None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from savepoints.errors import VerificationError
 from savepoints.io import Location
 from savepoints.model import new_id, utc_now
-from savepoints.store import manifest
+from savepoints.store import manifest, uses
 from savepoints.store.catalog import Catalog
+from savepoints.store.events import Events
 from savepoints.store.generations import Generations
 from savepoints.store.manifest import Manifest
 
@@ -42,6 +43,23 @@ class Store:
     def generations(self) -> Generations:
         """Which checkpoint belongs to which life of which query."""
         return Generations(self.root)
+
+    @property
+    def events(self) -> Events:
+        """What was done."""
+        return Events(self.root)
+
+    @contextmanager
+    def using(self, savepoint_id: str, verb: str) -> Iterator[None]:
+        """Keep a savepoint from being removed while it is read.
+
+        Raises:
+            SavepointNotFoundError: If it is being removed already.
+        """
+        query = self.manifest(savepoint_id).savepoint.query
+        with uses.using(self.root, savepoint_id, query, verb):
+            self.catalog.find(savepoint_id)
+            yield
 
     @contextmanager
     def scratch(self) -> Iterator[Location]:

@@ -1,18 +1,24 @@
 """A small Delta table that several processes write, always through deltalake.
 
 deltalake commits by conditional PUT, so concurrent appends are all kept; Spark's own S3 log store
-is not safe for several drivers, so Spark never writes these tables.
+is not safe for several drivers, so Spark never writes these tables. Each row has a checksum of
+itself, because Parquet's own are rarely written and never asked for.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from savepoints.errors import SavepointsError
-from savepoints.io import Location, storage_options
+from savepoints.errors import SavepointsError, VerificationError
+from savepoints.io import Location, in_parallel, storage_options
+from savepoints.model import rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +28,11 @@ _LOG = logging.getLogger(__name__)
 
 # A writer that loses the race for a version number tries the next one, this often.
 COMMIT_RETRIES = 50
+# One commit adds one small file; so many of them are made one.
+COMPACT_FILES = 64
+_CHECKSUM = "row_sha256"
+# In the words of deltalake's object store: nothing is known about the table then.
+_OUT_OF_REACH = ("error sending request", "retries", "timed out", "Server returned", "403", "401")
 
 
 @dataclass(frozen=True)
@@ -37,16 +48,34 @@ class StoreTable:
     schema: pa.Schema
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return all rows; none when the table has not been made yet."""
+        """Return all rows; none when the table has not been made yet.
+
+        Raises:
+            VerificationError: If the table is damaged.
+        """
         table = self._open()
-        return [] if table is None else _rows(table)
+        return [] if table is None else self._rows(table)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows in one commit; columns that an older version did not have are added."""
-        from deltalake import write_deltalake
+        """Add rows in one commit; columns that an older version did not have are added.
+
+        The commit has a transaction id of its own: when the answer to it is lost, and deltalake
+        tries again, the rows are not added twice.
+        """
+        from deltalake import CommitProperties, Transaction, write_deltalake
 
         data = self._arrow(rows)
-        self._commit(lambda table: write_deltalake(table, data, mode="append", schema_mode="merge"))
+        commit_id = str(uuid.uuid4())
+        properties = CommitProperties(app_transactions=[Transaction(commit_id, 1)])
+
+        def write(table: DeltaTable) -> None:
+            if table.transaction_version(commit_id) is None:
+                write_deltalake(
+                    table, data, mode="append", schema_mode="merge", commit_properties=properties
+                )
+
+        self._commit(write)
+        self._compact()
 
     def change(
         self, key: tuple[str, ...], decide: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
@@ -61,7 +90,7 @@ class StoreTable:
         condition = " AND ".join(f"t.{name} = s.{name}" for name in key)
 
         def write(table: DeltaTable) -> None:
-            rows = decide(_rows(table))
+            rows = decide(self._rows(table))
             if rows:
                 (
                     table.merge(
@@ -78,6 +107,30 @@ class StoreTable:
 
         self._commit(write)
 
+    def remove(self, column: str, values: Sequence[str]) -> None:
+        """Take away the rows with these values in a column; those that do not exist are no error.
+
+        Args:
+            column: A column of text.
+            values: Ids, so that nothing in them needs to be quoted.
+        """
+        if values and self.rows():
+            listed = ", ".join(f"'{value}'" for value in values)
+            self._commit(lambda table: table.delete(f"{column} IN ({listed})"))
+
+    def make_anew(self, rows: list[dict[str, Any]], aside: Location) -> None:
+        """Put the table aside, whatever is left of it, and make one with these rows.
+
+        Args:
+            rows: All rows.
+            aside: An empty directory, where the files of the old table are kept.
+        """
+        old = [info.path for info in self.location.list()]
+        in_parallel(lambda path: aside.copy_from(self.location, path, path), old)
+        self.location.delete(old)
+        if rows:
+            self.append(rows)
+
     def _commit(self, write: Callable[[DeltaTable], object]) -> None:
         """Write to the newest version, again and again while others are faster."""
         from deltalake.exceptions import CommitFailedError
@@ -86,7 +139,7 @@ class StoreTable:
             try:
                 write(self._open() or self._make())
             except CommitFailedError:
-                # Nothing was committed. The others are done sooner or later.
+                # The others are done sooner or later.
                 _LOG.debug("%s: lost the race for a version, attempt %d", self.location, attempt)
                 continue
             return
@@ -97,41 +150,102 @@ class StoreTable:
         )
 
     def _make(self) -> DeltaTable:
+        import pyarrow as pa
         from deltalake import DeltaTable
 
         return DeltaTable.create(
             str(self.location),
-            self.schema,
+            self.schema.append(pa.field(_CHECKSUM, pa.string())),
             mode="ignore",
             storage_options=storage_options(self.location.uri),
         )
 
+    def _compact(self) -> None:
+        """Write many small files as one, so that reading stays fast; without it nothing is lost."""
+        from deltalake.exceptions import DeltaError
+
+        table = self._open()
+        if table is None or len(table.file_uris()) < COMPACT_FILES:
+            return
+        try:
+            table.optimize.compact()
+        except (DeltaError, OSError) as error:
+            _LOG.debug("%s: not compacted this time: %s", self.location, error)
+
     def _arrow(self, rows: list[dict[str, Any]]) -> pa.Table:
+        """Make a table of rows with their checksums."""
         import pyarrow as pa
 
-        return pa.Table.from_pylist(rows, schema=self.schema)
+        plain = pa.Table.from_pylist(rows, schema=self.schema)
+        sums = [_checksum(row) for row in plain.to_pylist()]
+        return plain.append_column(_CHECKSUM, pa.array(sums, pa.string()))
 
     def _open(self) -> DeltaTable | None:
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
             return DeltaTable(
                 str(self.location), storage_options=storage_options(self.location.uri)
             )
         except TableNotFoundError:
+            # Without its first commit a table is not found either, and must not be made anew.
+            if self.location.list("_delta_log"):
+                raise self._damaged("its log has no beginning") from None
             return None
+        except (DeltaError, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
+        """Read all rows with deltalake's own engine.
+
+        PyArrow's would read through Python file objects in threads of its own, and when the process
+        ends right after, such a thread can abort it ("terminate called without an active
+        exception").
+        """
+        import pyarrow as pa
+        from deltalake import QueryBuilder
+        from deltalake.exceptions import DeltaError
+
+        try:
+            found = QueryBuilder().register("rows", table).execute("select * from rows")
+            rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+        for row in rows:
+            # Rows of version 0.1 have no checksum.
+            recorded = row.pop(_CHECKSUM, None)
+            if recorded not in {None, _checksum(row)}:
+                raise self._damaged(f"the row {next(iter(row.values()))} has another checksum")
+        return rows
+
+    def _damaged(self, why: object) -> SavepointsError:
+        """Return the error for a table that cannot be read: damaged, or out of reach for now."""
+        text = str(why)[:500]
+        if any(sign in text for sign in _OUT_OF_REACH):
+            return SavepointsError(
+                f"{self.location}: {text}",
+                hint="check AWS_ENDPOINT_URL and the network, then run the command again",
+                table=str(self.location),
+            )
+        return VerificationError(
+            f"the table {self.location} is damaged: {text}",
+            hint="see what is: savepoints check; the catalog can be made anew: "
+            "savepoints check --rebuild-catalog",
+            table=str(self.location),
+        )
 
 
-def _rows(table: DeltaTable) -> list[dict[str, Any]]:
-    """Read all rows with deltalake's own engine.
+def _checksum(row: Mapping[str, Any]) -> str:
+    """Hash the values of a row; columns that are added later are empty in it and do not count."""
+    return hashlib.sha256(json.dumps(_plain(row), sort_keys=True).encode()).hexdigest()
 
-    PyArrow's would read through Python file objects in threads of its own, and when the process
-    ends right after, such a thread can abort it ("terminate called without an active exception").
-    """
-    import pyarrow as pa
-    from deltalake import QueryBuilder
 
-    found = QueryBuilder().register("rows", table).execute("select * from rows")
-    rows: list[dict[str, Any]] = pa.table(found).to_pylist()
-    return rows
+def _plain(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    return value

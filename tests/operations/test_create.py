@@ -19,7 +19,7 @@ from savepoints.io import Location
 from savepoints.model import FORMS, Form, OperatorState, Savepoint
 from savepoints.operations import create, restore
 from savepoints.store.root import Store
-from tests.samples import contents, files_of, take, unpack, write
+from tests.samples import files_of, lasting, take, unpack, write
 
 
 def test_a_savepoint_is_a_copy_of_the_cut(place: Location, store: Store) -> None:
@@ -90,10 +90,10 @@ def test_executing_a_plan_again_returns_the_same_savepoint(
     checkpoint = unpack("rocksdb", on_local / "checkpoint")
     plan = create.plan(local_store, query="totals", checkpoint=str(checkpoint), forms=("native",))
     first = create.execute(plan, local_store)
-    before = contents(local_store.root)
+    before = lasting(local_store)
 
     assert create.execute(plan, local_store) == first
-    assert contents(local_store.root) == before
+    assert lasting(local_store) == before
 
 
 def test_a_savepoint_with_manifest_and_without_row_is_added(
@@ -397,9 +397,9 @@ def test_other_savepoints_survive_a_savepoint(on_local: Location, local_store: S
     checkpoint = unpack("rocksdb", on_local / "checkpoint")
     taken: list[Savepoint] = []
     for batch in range(4):
-        before = contents(local_store.root)
+        before = lasting(local_store)
         taken.append(take(local_store, checkpoint, batch_id=batch))
-        after = contents(local_store.root)
+        after = lasting(local_store)
         assert {path: after[path] for path in before if "_delta_log" not in path}.items() <= (
             before.items()
         )

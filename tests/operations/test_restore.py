@@ -72,7 +72,7 @@ def restored_is_original(sample: str, batch: int | None, place: Location, store:
     restored = restore.execute(restore.plan(store, taken.id, str(target)), store)
 
     found = contents(target)
-    assert found.pop(native.RESTORE_MARKER) == f"{taken.id} native restore".encode()
+    assert found.pop(native.RESTORE_MARKER).startswith(f"{taken.id} native restore\n".encode())
     original = expected(sample, target.uri.hadoop)
     assert found == {info.path: original[info.path] for info in cut.all}
     assert (restored.objects, restored.batch_id) == (len(found), cut.cut.batch_id)

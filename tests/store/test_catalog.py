@@ -265,7 +265,14 @@ def test_relative_names_pass_over_savepoints_that_are_not_complete(state: str) -
 
     assert resolve(several, "latest") == THREE[0]
     assert resolve(several, "@2030-01-01T00:00:00Z") == THREE[0]
-    assert resolve(several, several[0].id) == several[0]
+
+
+def test_a_broken_savepoint_is_found_by_its_id_and_one_that_is_being_removed_is_not() -> None:
+    broken, expired = savepoint(8, state="broken"), savepoint(9, state="expired")
+
+    assert resolve([expired, broken, *THREE], broken.id) == broken
+    with pytest.raises(SavepointNotFoundError):
+        resolve([expired, broken, *THREE], expired.id)
 
 
 def test_find_resolves_among_the_stored_ones(local_store: Store) -> None:

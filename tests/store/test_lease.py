@@ -34,7 +34,7 @@ except SavepointsError as error:
 
 
 def record_of(root: Location) -> Record:
-    return Record.parse(root.get(PATH))
+    return Record.parse(root.get(PATH), PATH)
 
 
 def put(root: Location, *, verb: str = "rollback", by: Holder = ELSEWHERE, ttl: float = 30) -> None:

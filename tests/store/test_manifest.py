@@ -13,11 +13,13 @@ from savepoints.store.manifest import Manifest, StoredFile, manifest_path
 from savepoints.store.root import Store
 from tests.samples import savepoint
 
+PATH = manifest_path(savepoint(1).id)
+PATHS = st.from_regex(r"[\w][\w .=-]{0,9}(/[\w][\w .=-]{0,9}){0,3}", fullmatch=True)
 FILES = st.lists(
     st.builds(
         StoredFile,
-        path=st.text(min_size=1),
-        stored_at=st.text(min_size=1),
+        path=PATHS,
+        stored_at=PATHS.map(lambda path: f"savepoints/{savepoint(1).id}/{path}"),
         size=st.integers(min_value=0),
         sha256=st.text("0123456789abcdef", min_size=64, max_size=64),
     ),
@@ -31,14 +33,15 @@ def test_a_manifest_is_read_as_it_was_written(
 ) -> None:
     manifest = Manifest(savepoint(1), native, canonical)
 
-    assert Manifest.parse(manifest.to_bytes(), "m") == manifest
+    assert Manifest.parse(manifest.to_bytes(), PATH) == manifest
     assert manifest.files == native + canonical
 
 
 def test_equal_manifests_are_equal_bytes() -> None:
-    manifest = Manifest(savepoint(1), (StoredFile("a", "b", 1, "c"),))
+    stored_at = f"files/{savepoint(1).query_id}/b"
+    manifest = Manifest(savepoint(1), (StoredFile("a", stored_at, 1, "c"),))
 
-    assert Manifest.parse(manifest.to_bytes(), "m").to_bytes() == manifest.to_bytes()
+    assert Manifest.parse(manifest.to_bytes(), PATH).to_bytes() == manifest.to_bytes()
     assert json.loads(manifest.to_bytes())["schema_version"] == 1
 
 

@@ -1,0 +1,51 @@
+"""The log on stderr: as text or as one JSON object a line, secrets masked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+from typing import Literal
+
+from savepoints import logs, masking
+from savepoints.model import rfc3339
+
+Format = Literal["text", "json"]
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 has no StreamHandler[T]
+    """The one that a command adds to the root logger."""
+
+
+class _AsText(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        ids = " ".join(f"{key}={value}" for key, value in logs.current().items())
+        text = f"{record.levelname} {record.name}: {super().format(record)}"
+        return masking.mask(f"{text} [{ids}]" if ids else text)
+
+
+class _AsJson(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        error = self.formatException(record.exc_info) if record.exc_info else None
+        content = {
+            "at": rfc3339(datetime.fromtimestamp(record.created, timezone.utc)),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **logs.current(),
+            **({"traceback": error} if error else {}),
+        }
+        return json.dumps({key: masking.mask(value) for key, value in content.items()})
+
+
+def to_stderr(level: str, style: Format) -> None:
+    """Write the log of this process to stderr, in place of what was said before."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler, _Handler):
+            root.removeHandler(handler)
+    handler = _Handler(sys.stderr)
+    handler.setFormatter(_AsJson() if style == "json" else _AsText())
+    root.addHandler(handler)
+    root.setLevel(level.upper())

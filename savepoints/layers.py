@@ -1,0 +1,176 @@
+"""Where settings come from: `savepoints.toml`, `pyproject.toml`, the user's file, the environment.
+
+Each place is a layer of keys; a layer wins over those after it. `config` puts them together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from savepoints.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "savepoints.toml"
+PREFIX = "SAVEPOINTS_"
+SEPARATOR = "__"
+ENVIRONMENT = "environment"
+
+# Variables of ours that are no settings, with what they are for.
+OTHER_VARIABLES = {
+    "SAVEPOINTS_CONFIG": "The settings file; as `--config`.",
+    "SAVEPOINTS_PROFILE": "The profile; as `--profile`.",
+    "SAVEPOINTS_CODE_VERSION": "Version of the application's code, kept with each savepoint.",
+    "SAVEPOINTS_CACHE": "Directory for what the local world downloads.",
+    "SAVEPOINTS_IVY_SETTINGS": "Settings file of Ivy, for a mirror of Maven Central.",
+    "SAVEPOINTS_CRASH_AT": "For tests: the step at which the process kills itself.",
+}
+# Kubernetes describes a Service that is called `savepoints` to every pod in this way.
+_OF_KUBERNETES = re.compile(r"SAVEPOINTS(_\w+)?_(SERVICE_(HOST|PORT)|PORT)(_\w+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Keys from one place.
+
+    Attributes:
+        origin: The place, for people: `savepoints.toml [profiles.prod]`.
+        content: Nested, as the settings are.
+    """
+
+    origin: str
+    content: Mapping[str, Any]
+
+    def has(self, path: tuple[str, ...]) -> bool:
+        """Say whether the place gives the key at a path."""
+        found: Any = self.content
+        for part in path:
+            if not isinstance(found, Mapping) or part not in found:
+                return False
+            found = found[part]
+        return True
+
+
+def of_files(file: Path | None, profile: str | None) -> list[Layer]:
+    """Read the settings files.
+
+    Args:
+        file: Stands for `savepoints.toml` and `pyproject.toml`; so does `SAVEPOINTS_CONFIG`.
+        profile: Name of a `[profiles.NAME]` table, which wins over everything else in the files.
+
+    Raises:
+        UsageError: If a file that was named does not exist, if one is not TOML, or if none has the
+            profile.
+    """
+    files = [Layer(origin, _read(path, table)) for path, origin, table in _places(file)]
+    profiles: list[Layer] = []
+    known: set[str] = set()
+    for layer in files:
+        tables = layer.content.get("profiles", {})
+        if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
+            raise UsageError(
+                f"profiles in {layer.origin} are no tables", hint="write [profiles.NAME] above them"
+            )
+        known |= set(tables)
+        if profile in tables:
+            profiles.append(Layer(f"{layer.origin} [profiles.{profile}]", tables[profile]))
+    if profile is not None and not profiles:
+        raise UsageError(
+            f"there is no profile {profile!r}",
+            hint=f"the file has: {', '.join(sorted(known)) or 'none'}",
+        )
+    rest = [
+        Layer(one.origin, {key: value for key, value in one.content.items() if key != "profiles"})
+        for one in files
+    ]
+    return [*profiles, *rest]
+
+
+def user_file() -> Path:
+    """Return where the settings of the user are, for all projects."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
+    return Path(base) / "savepoints" / FILE
+
+
+def variable(path: Iterable[str]) -> str:
+    """Return the environment variable of the setting at a path."""
+    return PREFIX + SEPARATOR.join(path).upper()
+
+
+def origin(path: tuple[str, ...], places: Iterable[Layer]) -> str | None:
+    """Name the first place that gives the setting at a path, None when none does.
+
+    In the environment a variable may give it, or one with a table above it as JSON.
+    """
+    found = next((one.origin for one in places if one.has(path)), None)
+    if found != ENVIRONMENT:
+        return found
+    given = {name.upper(): name for name in os.environ}
+    names = [variable(path[:count]) for count in range(len(path), 0, -1)]
+    return f"{ENVIRONMENT} {next((given[name] for name in names if name in given), names[0])}"
+
+
+def refuse_unknown_variables(settings: Iterable[str]) -> None:
+    """Refuse a `SAVEPOINTS_*` variable that means nothing: it is a mistyped one.
+
+    Args:
+        settings: Names of the settings at the top.
+
+    Raises:
+        UsageError: Names it, and the one that is most like it.
+    """
+    roots = [variable([name]) for name in settings]
+    known = [*roots, *OTHER_VARIABLES]
+    for name in os.environ:
+        root = name.upper().partition(SEPARATOR)[0]
+        if not root.startswith(PREFIX) or root in roots or name in known:
+            continue
+        if _OF_KUBERNETES.fullmatch(name):
+            continue
+        # Without the prefix, which would make all of them alike.
+        rest = {one.removeprefix(PREFIX): one for one in known}
+        close = difflib.get_close_matches(root.removeprefix(PREFIX), rest, n=1)
+        raise UsageError(
+            f"the environment variable {name} is no setting",
+            hint=f"did you mean {rest[close[0]]}?"
+            if close
+            else f"it may be: {', '.join(sorted(known))}",
+            variable=name,
+        )
+
+
+def _places(file: Path | None) -> list[tuple[Path, str, tuple[str, ...]]]:
+    """Return path, name for people, and table within it, of each file that is there."""
+    named = file or (Path(given) if (given := os.environ.get("SAVEPOINTS_CONFIG")) else None)
+    if named is not None and not named.exists():
+        raise UsageError(f"the settings file {named} does not exist", hint="check --config")
+    places: list[tuple[Path, str, tuple[str, ...]]]
+    if named is not None:
+        places = [(named, str(named), ())]
+    else:
+        places = [
+            (Path(FILE), FILE, ()),
+            (Path("pyproject.toml"), "pyproject.toml [tool.savepoints]", ("tool", "savepoints")),
+        ]
+    places.append((user_file(), str(user_file()), ()))
+    return [place for place in places if place[0].is_file()]
+
+
+def _read(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        content: Any = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}", hint="correct the line it names") from None
+    for name in table:
+        content = content.get(name, {}) if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) else {}

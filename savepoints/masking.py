@@ -1,0 +1,133 @@
+"""Secrets are replaced by `***` in everything that is shown or kept: output, errors, logs, events.
+
+A value is known to be secret by the name of its setting (`sasl.jaas.config`, `fs.s3a.secret.key`)
+or of its environment variable; `remember` keeps such values for the life of the process. What no
+setting names is found by its form: the password in `scheme://user:password@host`, signatures and
+tokens among the parameters of a URI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+MASK = "***"
+
+_NAME = re.compile(
+    r"passw|secret|token|jaas|(api|access|account|private)[._-]?key(?![._-]?id)|(key|store)\.(pem|key)|user\.info"
+    r"|^ssl\.key$|signature",
+    re.IGNORECASE,
+)
+# Not the name of a secret although it looks like one: `fs.s3a.access.key` is the user's name there.
+_NO_SECRET = re.compile(r"s3a\..*access\.key$|\.(class|provider|url|location|type)$", re.IGNORECASE)
+_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+# Shorter values are words such as "none" or "minio", and would be struck out everywhere.
+_SHORTEST = 6
+# Data is altered only for a value that is no word: a script must be able to rely on a name in it.
+_SHORTEST_IN_DATA = 12
+
+_USER_INFO = re.compile(r"(?<=://)[^\s/@:\"']*:[^\s/@\"']+(?=@)")
+_PARAMETER = re.compile(
+    r"((?:X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature|sig|"
+    r"access_token|api_?key)=)[^&\s\"'<>]+",
+    re.IGNORECASE,
+)
+_ASSIGNED = re.compile(
+    r"(\b(?:password|secret|clientSecret|X-Amz-Security-Token)\\*[\"']?\s*[=:]\s*)"
+    r"(\\?\"[^\"]*\"|'[^']*'|b'[^']*'|[^\s;,&\"']+)",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"=\s*\"([^\"]+)\"|=\s*'([^']+)'")
+
+_known: set[str] = set()
+
+
+def is_secret(name: str) -> bool:
+    """Say whether the value of a setting or option of this name must not be shown."""
+    return bool(_NAME.search(name)) and not _NO_SECRET.search(name)
+
+
+def remember(values: Iterable[str | None]) -> None:
+    """Mask these values from now on, in whatever they occur."""
+    for value in values:
+        if value and len(value) >= _SHORTEST:
+            _known.update(_forms(value))
+
+
+def remember_options(options: Mapping[str, str]) -> None:
+    """Mask the values of those options whose names say that they are secret.
+
+    A JAAS configuration is remembered as a whole, and each of its quoted values by itself: Kafka's
+    client names the user and the password, not the configuration.
+    """
+    for name, value in options.items():
+        if is_secret(name):
+            remember([value])
+            if "jaas" in name.lower():
+                remember(first or second for first, second in _QUOTED.findall(value))
+            if "user.info" in name.lower():
+                remember([value.partition(":")[2]])
+
+
+def mask(text: str) -> str:
+    """Return the text without the secrets in it."""
+    text = _without_values(text, _SHORTEST)
+    text = _USER_INFO.sub(MASK, text)
+    text = _PARAMETER.sub(rf"\1{MASK}", text)
+    return _ASSIGNED.sub(rf"\1{MASK}", text)
+
+
+def mask_data(text: str) -> str:
+    """Return data without known secrets; nothing is taken for a secret by its form alone."""
+    return _without_values(text, _SHORTEST_IN_DATA)
+
+
+def masked(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
+    """Return a JSON value without the secrets in its texts; names of fields count as well."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {
+            key: MASK if isinstance(item, str) and item and is_secret(str(key)) else masked(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [masked(item) for item in value]
+    return value
+
+
+class Options(dict[str, str]):
+    """Options of a client under its own names; the secret ones are not in its `repr`."""
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        super().__init__(options or {})
+        remember_options(self)
+
+    def __repr__(self) -> str:
+        return repr({key: MASK if is_secret(key) else value for key, value in self.items()})
+
+
+def _without_values(text: str, shortest: int) -> str:
+    environment = (os.environ.get(name, "") for name in _ENVIRONMENT)
+    values = {*_known, *(form for value in environment for form in _forms(value))}
+    # The longest first: one secret may be a part of another.
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= shortest:
+            text = text.replace(value, MASK)
+    return text
+
+
+def _forms(value: str) -> set[str]:
+    """Return a value as it may stand in a text: as it is, in JSON, in Python, in a URI."""
+    return {
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        quote(value, safe=""),
+        quote(value),
+    }

@@ -1,0 +1,266 @@
+"""`expire`: remove the savepoints that no rule keeps.
+
+What is kept is decided by `savepoints.store.retention`. A savepoint is removed so that at any
+moment it is either whole or has no name any more: it is marked as expired, its own files and the
+shared files that no other savepoint names are deleted, its catalog row goes, and manifest and
+labels go last. Killed anywhere, the next `expire` or `gc` goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from savepoints import faults
+from savepoints.config import Settings
+from savepoints.errors import LockedError, QueryNotFoundError, UsageError
+from savepoints.io import Location, in_parallel
+from savepoints.model import Labels, Savepoint, SavepointState, to_json, utc_now
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recording
+from savepoints.store import inventory, journal, lease, manifest, uses
+from savepoints.store.inventory import Inventory
+from savepoints.store.labels import labels_path
+from savepoints.store.lease import Lease
+from savepoints.store.retention import Decision, Policy, decide
+from savepoints.store.root import Store
+
+_INTERRUPTED = "its removal was interrupted"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of one savepoint.
+
+    Attributes:
+        savepoint_id: The savepoint.
+        query: Name of its query.
+        query_id: Spark's id of it.
+        generation: Which life of the query.
+        batch_id: The batch of its cut.
+        created_at: When it was taken; the order goes by this.
+        state: `expired` when an earlier removal was interrupted.
+        kept: Whether it stays.
+        reasons: Why it stays, or what else there is to say.
+        bytes: What its own files have; 0 when it stays.
+    """
+
+    savepoint_id: str
+    query: str
+    query_id: str
+    generation: int
+    batch_id: int
+    created_at: datetime
+    state: SavepointState
+    kept: bool
+    reasons: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ExpirePlan(Plan):
+    """What `expire` is going to do.
+
+    Attributes:
+        policies: What is kept of each query.
+        savepoints: All that were looked at, the newest first.
+        shared_files: Shared files that nothing needs any more then.
+        shared_bytes: Their bytes.
+    """
+
+    policies: Mapping[str, Policy]
+    savepoints: tuple[Verdict, ...]
+    shared_files: int
+    shared_bytes: int
+
+    @property
+    def removed(self) -> tuple[Verdict, ...]:
+        """Those that go."""
+        return tuple(one for one in self.savepoints if not one.kept)
+
+    @property
+    def bytes(self) -> int:
+        """All bytes that will be freed."""
+        return self.shared_bytes + sum(one.bytes for one in self.savepoints)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        policies = {query: policy.to_json() for query, policy in self.policies.items()}
+        return {**to_json(replace(self, policies={})), "policies": policies, "bytes": self.bytes}
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What was removed.
+
+    Attributes:
+        removed: Ids of the savepoints that are gone.
+        kept: Those that were planned to go and stayed, with the reasons.
+        locked: Queries that were left alone because others work on their savepoints, with what
+            they do.
+        findings: What prevented shared files from being deleted.
+        files: Files that were deleted.
+        bytes: Their bytes.
+        seconds: How long it took.
+    """
+
+    removed: tuple[str, ...]
+    kept: Mapping[str, tuple[str, ...]]
+    locked: Mapping[str, str]
+    findings: tuple[str, ...]
+    files: int
+    bytes: int
+    seconds: float
+
+
+def plan(
+    store: Store,
+    policy: Policy | None = None,
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+) -> ExpirePlan:
+    """Say what would be removed and what stays for which reasons; nothing is deleted.
+
+    Args:
+        store: Where the savepoints are.
+        policy: What to keep of each query; what the settings say when not given.
+        query: Only savepoints of this query.
+        settings: Policies of the queries.
+
+    Raises:
+        UsageError: If nothing says what to keep.
+        QueryNotFoundError: If the store has no savepoint of the query.
+    """
+    rows = store.catalog.all()
+    queries = sorted({one.query for one in rows})
+    if query is not None and query not in queries:
+        raise QueryNotFoundError(
+            f"the store {store.root} has no savepoints of a query {query!r}",
+            hint=f"it has some of: {', '.join(queries) or 'none'}",
+            query=query,
+            known=queries,
+        )
+    asked = [query] if query is not None else queries
+    policies = {name: policy or policy_of(settings or Settings(), name) for name in asked}
+    if all(one.is_empty for one in (*policies.values(), *([policy] if policy else []))):
+        raise UsageError(
+            "nothing says which savepoints to keep, so nothing is removed",
+            hint="say it, for example: savepoints expire --keep-last 10 --keep-daily 7, or under "
+            "[retention] in savepoints.toml",
+        )
+    mine = [one for one in rows if one.query in policies]
+    decisions = decide(mine, policies, needed(store), now=utc_now())
+    interrupted = [one for one in mine if one.state == "expired"]
+    going = [one.savepoint for one in decisions if not one.kept] + interrupted
+    there = inventory.of(store.root, rows, {one.query_id for one in going} if going else ())
+    verdicts = [_verdict(one, there) for one in decisions]
+    verdicts += [_verdict(Decision(one, kept=False, reasons=(_INTERRUPTED,)), there)
+                 for one in interrupted]  # fmt: skip
+    shared, findings = _freed(there, [one.id for one in going], {one.query_id for one in going})
+    return ExpirePlan(
+        verb="expire",
+        query=query or ", ".join(queries),
+        steps=tuple(
+            Step("removed", f"remove {one.id} (batch {one.cut.batch_id} of {one.query})")
+            for one in going
+        ),
+        warnings=findings,
+        policies=policies,
+        savepoints=tuple(sorted(verdicts, key=lambda one: one.created_at, reverse=True)),
+        shared_files=len(shared),
+        shared_bytes=sum(shared.values()),
+    )
+
+
+def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> Expired:
+    """Remove what was planned, except what something needs by now; never more.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        progress: Told what happens.
+
+    Raises:
+        LockedError: If others work on the savepoints of the only query that is concerned.
+    """
+    begun = time.monotonic()
+    groups: dict[str, list[Verdict]] = {}
+    for one in plan.removed:
+        groups.setdefault(one.query_id, []).append(one)
+    locked: dict[str, str] = {}
+    removed: list[Removed] = []
+    parameters = {name: str(policy) for name, policy in plan.policies.items()}
+    with recording(store, plan.verb, query=plan.query, parameters=parameters) as noted:
+        for query_id, verdicts in groups.items():
+            name = verdicts[0].query
+            with ExitStack() as stack:
+                try:
+                    held = stack.enter_context(
+                        lease.hold_files(store.root, query_id, name, plan.verb)
+                    )
+                except LockedError as error:
+                    if len(groups) == 1:
+                        raise
+                    locked[name] = error.message
+                    continue
+                ids = [one.savepoint_id for one in verdicts]
+                removed.append(_expire(plan, store, query_id, ids, held, progress))
+        done = Expired(
+            removed=tuple(name for one in removed for name in one.ids),
+            kept={name: why for one in removed for name, why in one.kept.items()},
+            locked=locked,
+            findings=tuple(text for one in removed for text in one.findings),
+            files=sum(one.files for one in removed),
+            bytes=sum(one.bytes for one in removed),
+            seconds=time.monotonic() - begun,
+        )
+        noted.note(bytes=done.bytes, message=f"removed {', '.join(done.removed) or 'nothing'}")
+    return done
+
+
+def after_savepoint(store: Store, query: str, settings: Settings) -> Expired | None:
+    """Expire what the settings do not keep of a query, if they ask for it after each savepoint.
+
+    Returns:
+        None when they do not, when there is nothing to remove, and when another works on the
+        savepoints of the query: there will be a next time.
+    """
+    if not _section(settings, query).after_savepoint:
+        return None
+    planned = plan(store, query=query, settings=settings)
+    if not planned.removed:
+        return None
+    try:
+        return execute(planned, store)
+    except LockedError:
+        return None
+
+
+def policy_of(settings: Settings, query: str) -> Policy:
+    """Return what the settings say is kept of a query."""
+    return Policy.of(_section(settings, query))
+
+
+def needed(store: Store) -> dict[str, tuple[str, ...]]:
+    """Return which savepoints something else needs now, with the reasons.
+
+    Those are: what a current generation began from, what an unfinished operation names, and what a
+    verb reads.
+    """
+    found: dict[str, list[str]] = {}
+    for one in store.generations.all():
+        if one.status == "current" and one.begun_from:
+            reason = f"generation {one.generation} of {one.query} began from it"
+            found.setdefault(one.begun_from, []).append(reason)
+    for operation in journal.all_unfinished(store.root):
+        reason = f"{operation.verb} {operation.id} of {operation.query} is unfinished"
+        for name in set(_texts([operation.plan, operation.done])):
+            found.setdefault(name, []).append(reason)
+    for name, readers in uses.holders(store.root).items():
+        found.setdefault(name, []).extend(f"is being read: {one}" for one in readers)
+    return {name: tuple(reasons) for name, reasons in found.items()}

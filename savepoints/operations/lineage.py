@@ -1,0 +1,210 @@
+"""`lineage`: which savepoint was taken of which generation, and which generation began from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from savepoints.model import Generation, Savepoint, rfc3339, to_json
+from savepoints.store import catalog
+from savepoints.store.root import Store
+
+NodeKind = Literal["generation", "savepoint"]
+EdgeKind = Literal["taken", "began", "parent"]
+
+# What is drawn between two nodes, in the language of each kind of picture.
+_MERMAID = {"taken": "-->", "began": "==>", "parent": "-.->"}
+_DOT = {"taken": "solid", "began": "bold", "parent": "dotted"}
+# In Mermaid these are parts of its own syntax, also within quotation marks.
+_MERMAID_CODES = {ord(sign): f"#{ord(sign)};" for sign in '"#<>`&;\\'}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A generation or a savepoint.
+
+    Attributes:
+        id: Id of the savepoint, or query and number of the generation: `orders/2`.
+        kind: Which of both.
+        query: Name of the query; None for a savepoint that is gone.
+        at: When the cut was committed, or when the generation began; None when it is gone.
+        batch_id: Batch of a savepoint.
+        status: `complete` or `broken` of a savepoint, `current` or `ended` of a generation; `gone`
+            when something still names it and it is there no longer.
+        note: Tags and description of a savepoint, or the verb that began a generation.
+    """
+
+    id: str
+    kind: NodeKind
+    query: str | None = None
+    at: datetime | None = None
+    batch_id: int | None = None
+    status: str = "gone"
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """Describe it in a line."""
+        what = self.id if self.kind == "savepoint" else f"generation {self.id}"
+        batch = [] if self.batch_id is None else [f"batch {self.batch_id}"]
+        at = [] if self.at is None else [rfc3339(self.at)]
+        status = [] if self.status == "complete" else [self.status]
+        return ", ".join([what, *batch, *at, *status, *([self.note] if self.note else [])])
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What one node has to do with another.
+
+    Attributes:
+        source: Id of a node.
+        target: Id of a node.
+        kind: `taken`: the savepoint was taken of the generation; `began`: the generation began
+            from the savepoint; `parent`: the savepoint was the newest one when this was taken.
+    """
+
+    source: str
+    target: str
+    kind: EdgeKind
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Generations and savepoints with what is between them; the oldest first.
+
+    Attributes:
+        nodes: Each once.
+        edges: From what was earlier to what is later.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return dict(to_json(self))
+
+    def roots(self) -> list[Node]:
+        """Return the nodes with which the trees begin."""
+        targets = {edge.target for edge in self._tree}
+        sources = {edge.source for edge in self._tree}
+        # A parent that is gone is no tree of its own.
+        return [
+            node
+            for node in self.nodes
+            if node.id not in targets and (node.status != "gone" or node.id in sources)
+        ]
+
+    def children(self, node: Node) -> list[Node]:
+        """Return what was taken of a generation, or began from a savepoint."""
+        targets = {edge.target for edge in self._tree if edge.source == node.id}
+        return [one for one in self.nodes if one.id in targets]
+
+    @property
+    def _tree(self) -> list[Edge]:
+        return [edge for edge in self.edges if edge.kind != "parent"]
+
+
+def lineage(store: Store, *, query: str | None = None) -> Lineage:
+    """Find out how the generations and savepoints of a query, or of all, hang together."""
+    return graph(catalog.select(store.catalog.all()), store.generations.all(), query=query)
+
+
+def graph(
+    savepoints: Iterable[Savepoint], generations: Iterable[Generation], *, query: str | None = None
+) -> Lineage:
+    """Put savepoints and generations together.
+
+    Args:
+        savepoints: All that exist, of all queries.
+        generations: All there are, of all queries.
+        query: Only this query, and what its generations began from.
+    """
+    known = {one.id: _of_savepoint(one) for one in savepoints}
+    mine = [one for one in savepoints if query is None or one.query == query]
+    lives = [one for one in generations if query is None or one.query == query]
+    edges: dict[Edge, None] = {}
+    nodes = {node.id: node for node in map(_of_generation, lives)}
+    for one in mine:
+        nodes[one.id] = known[one.id]
+        generation = f"{one.query}/{one.generation}"
+        nodes.setdefault(generation, Node(generation, "generation", one.query))
+        edges[Edge(generation, one.id, "taken")] = None
+        if one.parent is not None:
+            edges[Edge(one.parent, one.id, "parent")] = None
+    for life in lives:
+        if life.begun_from is not None:
+            edges[Edge(life.begun_from, f"{life.query}/{life.generation}", "began")] = None
+    for edge in edges:
+        if edge.source not in nodes:
+            nodes[edge.source] = known.get(edge.source, Node(edge.source, "savepoint"))
+    order = {node.id: number for number, node in enumerate(sorted(nodes.values(), key=_age))}
+    return Lineage(
+        tuple(sorted(nodes.values(), key=lambda node: order[node.id])),
+        tuple(sorted(edges, key=lambda edge: (order[edge.source], order[edge.target], edge.kind))),
+    )
+
+
+def mermaid(lineage: Lineage) -> str:
+    """Draw it in the language of Mermaid."""
+    names = _names(lineage.nodes)
+    lines = ["flowchart TD"]
+    for node in lineage.nodes:
+        text = _one_line(node.label).translate(_MERMAID_CODES)
+        left, right = ('["', '"]') if node.kind == "generation" else ('("', '")')
+        lines.append(f"  {names[node.id]}{left}{text}{right}")
+    lines += [
+        f"  {names[edge.source]} {_MERMAID[edge.kind]} {names[edge.target]}"
+        for edge in lineage.edges
+    ]
+    return "\n".join(lines)
+
+
+def dot(lineage: Lineage) -> str:
+    """Draw it in the language of Graphviz."""
+    names = _names(lineage.nodes)
+    lines = ["digraph lineage {"]
+    for node in lineage.nodes:
+        text = _one_line(node.label).replace("\\", r"\\").replace('"', r"\"")
+        shape = "box" if node.kind == "generation" else "ellipse"
+        lines.append(f'  {names[node.id]} [label="{text}", shape={shape}];')
+    lines += [
+        f"  {names[edge.source]} -> {names[edge.target]} [style={_DOT[edge.kind]}];"
+        for edge in lineage.edges
+    ]
+    return "\n".join([*lines, "}"])
+
+
+def _of_savepoint(one: Savepoint) -> Node:
+    note = " ".join([*(f"[{tag}]" for tag in one.tags), one.description]).strip()
+    return Node(
+        one.id, "savepoint", one.query, one.cut.committed_at, one.cut.batch_id, one.state, note
+    )
+
+
+def _of_generation(one: Generation) -> Node:
+    return Node(
+        f"{one.query}/{one.generation}",
+        "generation",
+        one.query,
+        one.begun_at,
+        status=one.status,
+        note=f"begun by {one.begun_by}",
+    )
+
+
+def _age(node: Node) -> tuple[bool, str, bool, str]:
+    """Order by time, what is gone first; a generation before what was taken of it."""
+    at = rfc3339(node.at) if node.at else ""
+    return (node.at is not None, at, node.kind == "savepoint", node.id)
+
+
+def _names(nodes: Sequence[Node]) -> dict[str, str]:
+    """Give each node a name that no language of pictures stumbles over."""
+    return {node.id: f"n{number}" for number, node in enumerate(nodes)}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

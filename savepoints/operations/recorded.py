@@ -1,0 +1,141 @@
+"""Recording what verbs do in the store's events; it never makes a verb fail."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, TypeVar, cast
+
+from savepoints.errors import LockedError
+from savepoints.masking import masked
+from savepoints.model import Savepoint, new_id, utc_now
+from savepoints.operations.plan import Plan
+from savepoints.store.events import Event
+from savepoints.store.root import Store
+
+_LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What an event has columns for, and what only repeats the verb in words.
+_NOT_PARAMETERS = {"verb", "query", "steps", "warnings", "savepoint_id", "operation_id"}
+
+
+@dataclass
+class Recording:
+    """An event that is not written yet; the verb notes on it what it finds out."""
+
+    event: Event
+    _begun: float = field(default_factory=time.monotonic)
+
+    def note(self, **facts: object) -> None:
+        """Set fields of the event, such as `savepoint`, `bytes` or `message`."""
+        self.event = replace(self.event, **cast("Any", facts))
+
+    def write(self, store: Store) -> None:
+        """Write the event. An error to is logged: what was done is done."""
+        seconds = self.event.seconds or time.monotonic() - self._begun
+        message = masked(self.event.message)[:2000]
+        event = replace(self.event, at=utc_now(), seconds=seconds, message=message)
+        try:
+            store.events.append(event)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the verb is more important)
+            _LOG.warning("%s of %s is not in the events: %s", event.verb, event.query, error)
+
+
+@contextmanager
+def recording(
+    store: Store,
+    verb: str,
+    *,
+    query: str | None = None,
+    savepoint: str | None = None,
+    operation: str | None = None,
+    parameters: Mapping[str, object] | None = None,
+) -> Iterator[Recording]:
+    """Record what is done within, also when it fails.
+
+    Args:
+        store: Where.
+        verb: What is done.
+        query: Name of the query, None for verbs on the whole store.
+        savepoint: Id of the savepoint, if there is one.
+        operation: Id of the operation in the journal, if there is one.
+        parameters: What was asked for.
+    """
+    given = {
+        key: masked(str(value))
+        for key, value in (parameters or {}).items()
+        if value not in (None, (), [], {}, "")
+    }
+    now = utc_now()
+    operation_id = operation or new_id("op", now)
+    event = Event(operation_id, now, verb, _who(), "done", query, savepoint, given)
+    recorded = Recording(event)
+    try:
+        yield recorded
+    except Exception as error:
+        recorded.note(
+            # Nothing was done because another process does it.
+            result="skipped" if isinstance(error, LockedError) else "failed",
+            error=type(error).__name__,
+            message=str(error),
+        )
+        raise
+    finally:
+        recorded.write(store)
+
+
+def recorded(execute: Callable[P, R]) -> Callable[P, R]:
+    """Record a verb's `execute(plan, store, …)`: what was planned, and what came of it."""
+
+    @functools.wraps(execute)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        plan, store = args[0], args[1]
+        assert isinstance(plan, Plan)
+        assert isinstance(store, Store)
+        data = plan.to_json()
+        with recording(
+            store,
+            plan.verb,
+            query=plan.query,
+            savepoint=data.get("savepoint_id"),
+            operation=data.get("operation_id"),
+            parameters={key: data[key] for key in data if key not in _NOT_PARAMETERS},
+        ) as noted:
+            result = execute(*args, **kwargs)
+            noted.note(**_facts(result))
+        return result
+
+    return wrapped
+
+
+def _facts(result: object) -> dict[str, object]:
+    if isinstance(result, Savepoint):
+        return {
+            "savepoint": result.id,
+            "seconds": result.cost.seconds,
+            "bytes": result.cost.bytes_copied + result.cost.export_bytes,
+            "rows": sum(one.rows or 0 for one in result.operators),
+        }
+    return {
+        name: getattr(result, attribute)
+        for name, attribute in {"seconds": "seconds", "bytes": "bytes_written"}.items()
+        if hasattr(result, attribute)
+    }
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # In a container without a user database.
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}, process {os.getpid()}"

@@ -1,0 +1,78 @@
+"""The settings that are in force, each with where it comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from savepoints import config, layers, masking
+from savepoints.duration import duration_text
+from savepoints.layers import Layer
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Effective:
+    """A setting as it is in force.
+
+    Attributes:
+        key: Its path; parts that have a dot stand in quotation marks, as in TOML.
+        value: As JSON has it; `***` for a secret.
+        origin: Where it comes from: `flag --store`, `environment SAVEPOINTS_STORE`,
+            `savepoints.toml [profiles.prod]`, `default`.
+    """
+
+    key: str
+    value: Any
+    origin: str
+
+
+def effective(
+    *, file: Path | None = None, profile: str | None = None, flags: Mapping[str, Any] | None = None
+) -> list[Effective]:
+    """Read the settings and say where each value comes from; secrets are masked.
+
+    The arguments are those of `config.load`.
+    """
+    files = layers.of_files(file, profile)
+    settings = config.read(files, flags)
+    given = {
+        name: Layer(f"flag --{name.replace('_', '-')}", {name: value})
+        for name, value in (flags or {}).items()
+        if value is not None
+    }
+    places = [*given.values(), config.environment(), *files]
+    return [
+        Effective(_key(path), _shown(path, value), layers.origin(path, places) or DEFAULT)
+        for path, value in _leaves(settings, ())
+    ]
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    if isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _leaves(getattr(value, name), (*path, name))
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _leaves(item, (*path, name))
+    else:
+        yield path, value
+
+
+def _key(path: tuple[str, ...]) -> str:
+    return ".".join(part if re.fullmatch(r"[\w-]+", part) else f'"{part}"' for part in path)
+
+
+def _shown(path: tuple[str, ...], value: object) -> object:
+    if value and masking.is_secret(path[-1]):
+        return masking.MASK
+    if isinstance(value, timedelta):
+        return duration_text(value)
+    return masking.masked(str(value) if isinstance(value, Path) else value)
