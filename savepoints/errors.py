@@ -33,7 +33,8 @@ SavepointsError                      1   root; never raised itself
 │   └── PrivateApiError                  this Spark's private API has another shape
 └── EnvironmentUnfitError            1   the machine lacks something: Java, jars, credentials
     ├── MissingExtraError            2   an optional dependency is not installed
-    └── CredentialsError             1   the object store refuses us
+    ├── CredentialsError             1   the object store refuses us
+    └── UnreachableError             1   the object store does not answer
 
 The number is the exit code of the command line. The message is for people and
 names the thing and the values; `hint` says what to do next; whatever identifies
@@ -230,3 +231,9 @@ class MissingExtraError(EnvironmentUnfitError):
 
 class CredentialsError(EnvironmentUnfitError):
     """The object store refuses the credentials, or there are none."""
+
+
+class UnreachableError(EnvironmentUnfitError):
+    """The object store does not answer, although it was asked again; nothing else is known."""
+
+    retryable = True

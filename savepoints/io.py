@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -26,6 +26,7 @@ from savepoints.errors import (
     IncompatibleError,
     SavepointsError,
     StoreNotFoundError,
+    UnreachableError,
     UsageError,
 )
 
@@ -43,8 +44,22 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 # Requests under way at once; object stores answer in tens of milliseconds, so this hides latency.
 PARALLEL_REQUESTS = 16
-# A lost connection is tried again for this long before it becomes an error.
+# What fails is sent again, for obstore and deltalake alike: after a pause that doubles, so often at
+# most, and for so long.
+FIRST_PAUSE_MS = 100
+RETRIES = 6
 RETRY_SECONDS = 30
+# A conditional PUT is never sent again by itself, for its answer would not say who did it. Whoever
+# can tell does the whole step again, so often in all.
+_ATTEMPTS = 3
+
+# In the words of object_store, which obstore and deltalake share.
+_REFUSED = re.compile(
+    r"status code: 40[13]\b|necessary privileges|valid authentication|"
+    r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden"
+)
+_NO_ANSWER = re.compile(r"HTTP error|error sending request|status code: (?:408|429|5\d\d)\b")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -176,6 +191,16 @@ class Location:
         with _translated(self.uri / path):
             return bytes(_open(self.uri).get(self._key(path)).bytes())
 
+    def get_version(self, path: str) -> tuple[bytes, str]:
+        """Return the bytes of a file and the entity tag of just these bytes.
+
+        Raises:
+            FileNotFoundError: If there is none.
+        """
+        with _translated(self.uri / path):
+            found = _open(self.uri).get(self._key(path))
+            return bytes(found.bytes()), found.meta["e_tag"] or ""
+
     def put(self, path: str, data: bytes) -> None:
         """Write a file, in place of one that may be there."""
         with _translated(self.uri / path):
@@ -211,18 +236,19 @@ class Location:
             return store.put(key, data)["e_tag"] or ""
 
     def _conditionally(self, path: str, data: bytes, mode: Any) -> str:  # noqa: ANN401 (obstore's)
-        try:
-            with _translated(self.uri / path):
-                return _open(self.uri).put(self._key(path), data, mode=mode)["e_tag"] or ""
-        except (FileExistsError, SavepointsError) as error:
-            # S3 answers 412 to a request that is sent again after its answer was lost.
+        def attempt() -> str:
             try:
-                info = self.head(path)
-                if self.get(path) == data:
-                    return info.etag
-            except (FileNotFoundError, SavepointsError):
-                pass
-            raise error from None
+                with _translated(self.uri / path):
+                    return _open(self.uri).put(self._key(path), data, mode=mode)["e_tag"] or ""
+            except (FileExistsError, UnreachableError):
+                # S3 answers 412 to a request that is sent again after its answer was lost.
+                with suppress(FileNotFoundError):
+                    found, etag = self.get_version(path)
+                    if found == data:
+                        return etag
+                raise
+
+        return persistently(attempt)
 
     def head(self, path: str) -> ObjectInfo:
         """Return size, tag and time of a file.
@@ -317,6 +343,18 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return list(pool.map(work, items))
 
 
+def persistently(step: Callable[[], R]) -> R:
+    """Do a step that may be done twice again when the store does not answer.
+
+    object_store sends most requests again itself, but no conditional PUT and not all whose answer
+    was cut off.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(UnreachableError):
+            return step()
+    return step()
+
+
 def storage_options(uri: Uri) -> dict[str, str]:
     """Return the options with which deltalake and obstore open the place.
 
@@ -342,6 +380,9 @@ def storage_options(uri: Uri) -> dict[str, str]:
         "aws_access_key_id": frozen.access_key or "",
         "aws_secret_access_key": frozen.secret_key or "",
         "aws_region": session.region_name or "us-east-1",
+        "max_retries": str(RETRIES),
+        "retry_timeout": f"{RETRY_SECONDS}s",
+        "backoff_config.init_backoff": f"{FIRST_PAUSE_MS}ms",
     }
     if frozen.token:
         options["aws_session_token"] = frozen.token
@@ -387,7 +428,11 @@ def _store(scheme: str, bucket: str, _endpoint: str | None) -> ObjectStore:
         # The provider, not the values: a role's credentials expire while a query runs for weeks.
         credential_provider=Boto3CredentialProvider(_aws_session()),
         client_options={"allow_http": options.get("allow_http") == "true"},
-        retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        retry_config={
+            "max_retries": RETRIES,
+            "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+            "backoff": {"init_backoff": timedelta(milliseconds=FIRST_PAUSE_MS)},
+        },
     )
 
 
@@ -412,16 +457,41 @@ def _translated(uri: Uri) -> Iterator[None]:
             raise FileNotFoundError(str(uri)) from None
         if isinstance(error, (raised.AlreadyExistsError, raised.PreconditionError)):
             raise FileExistsError(str(uri)) from None
-        if isinstance(error, (raised.PermissionDeniedError, raised.UnauthenticatedError)) or any(
-            code in text for code in ("AccessDenied", "InvalidAccessKeyId", "403 Forbidden")
-        ):
-            raise CredentialsError(
-                f"the object store refuses access to {uri}: {text[:300]}",
-                hint="check AWS_PROFILE, the keys, and the permissions of the role",
+        raise (
+            unavailable(uri, text)
+            or SavepointsError(
+                f"{uri}: {plain(text)}",
+                hint="check the URI and, on a local disk, its space and permissions",
                 uri=str(uri),
-            ) from None
-        raise SavepointsError(
-            f"{uri}: {text[:500]}",
+            )
+        ) from None
+
+
+def unavailable(uri: Uri, text: str) -> SavepointsError | None:
+    """Return the error for a store that refuses us or does not answer.
+
+    Args:
+        uri: What was asked for.
+        text: What obstore or deltalake said.
+
+    Returns:
+        None when it was something else, such as an object that is damaged.
+    """
+    if _REFUSED.search(text):
+        return CredentialsError(
+            f"the object store refuses access to {uri}: {plain(text)}",
+            hint="check AWS_PROFILE, the keys, and the permissions of the role",
+            uri=str(uri),
+        )
+    if _NO_ANSWER.search(text):
+        return UnreachableError(
+            f"the object store does not answer for {uri}: {plain(text)}",
             hint="check AWS_ENDPOINT_URL and the network, then run the command again",
             uri=str(uri),
-        ) from None
+        )
+    return None
+
+
+def plain(text: str) -> str:
+    """Return what obstore or deltalake said in one line, without colours."""
+    return " ".join(_COLOURS.sub("", text).replace("↳", "").split())[:500]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from savepoints.app import App
@@ -109,17 +108,12 @@ class Runner:
         self,
         *,
         until_latest: bool,
-        every: timedelta | None = None,
-        savepoint: Callable[[], object] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Ran:
         """Run until stopped, or until everything is read that the sources had at the start.
 
         Args:
             until_latest: End there.
-            every: Interval of periodic savepoints.
-            savepoint: Takes one; runs beside the query, at most one at a time. An interval that
-                passes while one is being taken is left out, not made up for.
             check: Called all the time; raises when the run must not go on.
 
         Raises:
@@ -129,8 +123,6 @@ class Runner:
 
         begun = time.monotonic()
         query = self._start(until_latest=until_latest)
-        due = time.monotonic() + every.total_seconds() if every else None
-        worker: threading.Thread | None = None
         collected = begun
         try:
             while query.isActive:
@@ -141,11 +133,6 @@ class Runner:
                 if self._stopping.is_set() and not query.status["isTriggerActive"]:
                     query.stop()
                     break
-                if due and savepoint and every and time.monotonic() >= due and self._committed:
-                    if worker is None or not worker.is_alive():
-                        worker = threading.Thread(target=_safely(savepoint), name="savepoint")
-                        worker.start()
-                    due = time.monotonic() + every.total_seconds()
                 with suppress(StreamingQueryException):  # Looked at below.
                     # Typed as whole seconds, but passed on in milliseconds.
                     query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]
@@ -153,8 +140,6 @@ class Runner:
         finally:
             if query.isActive:
                 query.stop()
-            if worker is not None:
-                worker.join()
         self._collect(query)
         return Ran(
             self._app.name,
@@ -166,6 +151,21 @@ class Runner:
             time.monotonic() - begun,
             "drained" if self._stopping.is_set() else "caught_up",
         )
+
+    def run_planned(self) -> None:
+        """Run the one batch that the offset log has beyond the commit log, and nothing after it.
+
+        Only `once` keeps to a batch that was planned; `availableNow` goes on to the newest.
+
+        Raises:
+            SavepointsError: If the query fails.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        query = self._start(once=True)
+        with suppress(StreamingQueryException):  # Looked at below.
+            query.awaitTermination()
+        self._raise_failure(query)
 
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state.
@@ -191,7 +191,7 @@ class Runner:
         modes = {output.mode for output in self._app.outputs.values()}
         return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
 
-    def _start(self, *, until_latest: bool) -> StreamingQuery:
+    def _start(self, *, until_latest: bool = False, once: bool = False) -> StreamingQuery:
         inputs = {name: self._read(name) for name in self._app.inputs}
         result = self._app.build(inputs)
         for name in self._app.outputs:
@@ -202,7 +202,9 @@ class Runner:
             .option("checkpointLocation", self._checkpoint.uri.hadoop)
             .foreachBatch(self._write)
         )
-        if until_latest:
+        if once:
+            writer = writer.trigger(once=True)
+        elif until_latest:
             writer = writer.trigger(availableNow=True)
         elif self._bound.trigger:
             milliseconds = int(self._bound.trigger.total_seconds() * 1000)
@@ -289,15 +291,3 @@ def stopped_by_signals(runner: Runner) -> Iterator[None]:
     finally:
         for one, before in previous.items():
             signal.signal(one, before)
-
-
-def _safely(savepoint: Callable[[], object]) -> Callable[[], None]:
-    """Keep a failing savepoint from stopping the query; it is logged."""
-
-    def take() -> None:
-        try:
-            savepoint()
-        except Exception:  # noqa: BLE001  (whatever it is, the query is more important)
-            _LOG.exception("a periodic savepoint failed; the query goes on")
-
-    return take

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 from cronsim import CronSim, CronSimError
 
-from savepoints.config import parse_duration
+from savepoints.duration import parse_duration
 from savepoints.errors import UsageError
 
 

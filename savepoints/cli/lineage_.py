@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-from rich.tree import Tree
 
 from savepoints.cli.command import Invocation, common
-from savepoints.cli.output import data_text
-
-if TYPE_CHECKING:
-    from savepoints.operations.lineage import Lineage, Node
 
 
 @click.command("lineage")
@@ -48,18 +41,4 @@ def command(call: Invocation, query: str | None, style: str) -> None:
     elif not found.nodes:
         call.output.line(f"no generations in {call.store.root} yet")
     else:
-        for root in found.roots():
-            call.output.tree(_tree(found, root))
-
-
-def _tree(lineage: Lineage, root: Node) -> Tree:
-    tree = Tree(data_text(root.label))
-    # Without recursion: a query may be rolled back any number of times.
-    waiting, seen = [(root, tree)], {root.id}
-    while waiting:
-        node, branch = waiting.pop()
-        for child in lineage.children(node):
-            if child.id not in seen:
-                seen.add(child.id)
-                waiting.append((child, branch.add(data_text(child.label))))
-    return tree
+        call.output.line(lineage.tree(found))

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from savepoints.cli.output import Output
 from savepoints.errors import SavepointsError, UsageError
 
-# A call that click cannot parse has not set the format yet.
+# For a call that cannot be parsed; of others the command itself learns the format.
 _JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
 
 _LOG = logging.getLogger(__name__)
@@ -131,6 +131,8 @@ def main() -> None:
 
 
 def _run(output: Output, arguments: list[str]) -> int:
+    if _JSON.search(" ".join(arguments)):
+        output.format = "json"
     try:
         result = cli.main(arguments, prog_name="savepoints", obj=output, standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -140,8 +142,6 @@ def _run(output: Output, arguments: list[str]) -> int:
         return 130
     except click.UsageError as error:
         hint = f"{error.ctx.command_path} --help" if error.ctx else "savepoints --help"
-        if _JSON.search(" ".join(arguments)):
-            output.format = "json"
         output.error(UsageError(error.format_message(), hint=hint))
         return UsageError.exit_code
     except SavepointsError as error:

@@ -18,7 +18,6 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.tree import Tree
 
 from savepoints import masking
 from savepoints.errors import SavepointsError
@@ -59,7 +58,7 @@ class Output:
                 name, justify="right" if numeric else "left", overflow="fold", no_wrap=name == "id"
             )
         for row in rows:
-            table.add_row(*(data_text(cell) for cell in row))
+            table.add_row(*(_data(cell) for cell in row))
         self.out.print(table)
 
     def pairs(self, pairs: Iterable[tuple[str, object]]) -> None:
@@ -68,16 +67,12 @@ class Output:
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for name, value in pairs:
-            table.add_row(name, data_text(value))
+            table.add_row(name, _data(value))
         self.out.print(table)
-
-    def tree(self, tree: Tree) -> None:
-        """Print a tree."""
-        self.out.print(tree, highlight=False, soft_wrap=True)
 
     def line(self, text: str) -> None:
         """Print a line of the result."""
-        self.out.print(data_text(text), highlight=False, soft_wrap=True)
+        self.out.print(_data(text), highlight=False, soft_wrap=True)
 
     def plan(self, plan: Plan) -> None:
         """Show what a verb is going to do, before it asks or acts."""
@@ -120,8 +115,7 @@ def moment_text(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
-def data_text(value: object) -> str:
-    """Write a value of the data for a table or line: without markup and without secrets."""
+def _data(value: object) -> str:
     return escape(masking.mask_data(str(value)))
 
 

@@ -13,7 +13,11 @@ from savepoints.model import FORMS, Form
 @click.command("run")
 @click.argument("query")
 @click.option("--app", metavar="MODULE:ATTR", help="Application, if not the one in the settings.")
-@click.option("--every", metavar="DURATION", help="Interval of savepoints: 90s, 10m, PT1H.")
+@click.option(
+    "--every",
+    metavar="WHEN",
+    help="Interval of savepoints (90s, 10m, PT1H) or a cron expression in UTC.",
+)
 @click.option("--until", metavar="latest", help="End when all is read that was there at the start.")
 @click.option(
     "--format",
@@ -49,6 +53,7 @@ def command(
     \b
     Examples:
       savepoints run order_totals --every 10m
+      savepoints run order_totals --every "0 * * * *"
       savepoints run order_totals --until latest
       savepoints run order_totals --app spark_jobs.order_totals:app
     """
@@ -62,7 +67,7 @@ def command(
         query,
         settings=call.settings,
         app=app,
-        every=parse_duration(every) if every else None,
+        every=every,
         until_latest=until == "latest",
         forms=forms,
         final_savepoint=not no_final_savepoint,

@@ -9,22 +9,22 @@ labels go last. Killed anywhere, the next `expire` or `gc` goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from savepoints import faults
-from savepoints.config import Settings
+from savepoints.config import RetentionSettings, Settings
 from savepoints.errors import LockedError, QueryNotFoundError, UsageError
-from savepoints.io import Location, in_parallel
-from savepoints.model import Labels, Savepoint, SavepointState, to_json, utc_now
+from savepoints.model import Labels, SavepointState, to_json, utc_now
+from savepoints.operations import removal
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
-from savepoints.store import inventory, journal, lease, manifest, uses
+from savepoints.operations.removal import Removed
+from savepoints.store import inventory, lease
 from savepoints.store.inventory import Inventory
-from savepoints.store.labels import labels_path
 from savepoints.store.lease import Lease
 from savepoints.store.retention import Decision, Policy, decide
 from savepoints.store.root import Store
@@ -146,22 +146,28 @@ def plan(
             known=queries,
         )
     asked = [query] if query is not None else queries
-    policies = {name: policy or policy_of(settings or Settings(), name) for name in asked}
-    if all(one.is_empty for one in (*policies.values(), *([policy] if policy else []))):
+    settings = settings or Settings()
+    policies = {name: policy or policy_of(settings, name) for name in asked}
+    general = policy or Policy.of(settings.retention)
+    if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
             "nothing says which savepoints to keep, so nothing is removed",
             hint="say it, for example: savepoints expire --keep-last 10 --keep-daily 7, or under "
             "[retention] in savepoints.toml",
         )
     mine = [one for one in rows if one.query in policies]
-    decisions = decide(mine, policies, needed(store), now=utc_now())
+    decisions = decide(mine, policies, removal.needed(store), now=utc_now())
     interrupted = [one for one in mine if one.state == "expired"]
     going = [one.savepoint for one in decisions if not one.kept] + interrupted
-    there = inventory.of(store.root, rows, {one.query_id for one in going} if going else ())
-    verdicts = [_verdict(one, there) for one in decisions]
-    verdicts += [_verdict(Decision(one, kept=False, reasons=(_INTERRUPTED,)), there)
-                 for one in interrupted]  # fmt: skip
-    shared, findings = _freed(there, [one.id for one in going], {one.query_id for one in going})
+    query_ids = sorted({one.query_id for one in going})
+    there = inventory.of(store.root, rows, query_ids)
+    decisions += tuple(Decision(one, kept=False, reasons=(_INTERRUPTED,)) for one in interrupted)
+    shared: dict[str, int] = {}
+    findings: tuple[str, ...] = ()
+    for query_id in query_ids:
+        files, problems = removal.freed(store, there, query_id, {one.id for one in going})
+        shared |= files
+        findings += problems
     return ExpirePlan(
         verb="expire",
         query=query or ", ".join(queries),
@@ -171,7 +177,13 @@ def plan(
         ),
         warnings=findings,
         policies=policies,
-        savepoints=tuple(sorted(verdicts, key=lambda one: one.created_at, reverse=True)),
+        savepoints=tuple(
+            sorted(
+                (_verdict(one, there) for one in decisions),
+                key=lambda one: (one.created_at, one.savepoint_id),
+                reverse=True,
+            )
+        ),
         shared_files=len(shared),
         shared_bytes=sum(shared.values()),
     )
@@ -195,7 +207,8 @@ def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> E
     locked: dict[str, str] = {}
     removed: list[Removed] = []
     parameters = {name: str(policy) for name, policy in plan.policies.items()}
-    with recording(store, plan.verb, query=plan.query, parameters=parameters) as noted:
+    only = plan.query if plan.query in plan.policies else None
+    with recording(store, plan.verb, query=only, parameters=parameters) as noted:
         for query_id, verdicts in groups.items():
             name = verdicts[0].query
             with ExitStack() as stack:
@@ -246,21 +259,61 @@ def policy_of(settings: Settings, query: str) -> Policy:
     return Policy.of(_section(settings, query))
 
 
-def needed(store: Store) -> dict[str, tuple[str, ...]]:
-    """Return which savepoints something else needs now, with the reasons.
+def _section(settings: Settings, query: str) -> RetentionSettings:
+    configured = settings.queries.get(query)
+    return (configured.retention if configured else None) or settings.retention
 
-    Those are: what a current generation began from, what an unfinished operation names, and what a
-    verb reads.
-    """
-    found: dict[str, list[str]] = {}
-    for one in store.generations.all():
-        if one.status == "current" and one.begun_from:
-            reason = f"generation {one.generation} of {one.query} began from it"
-            found.setdefault(one.begun_from, []).append(reason)
-    for operation in journal.all_unfinished(store.root):
-        reason = f"{operation.verb} {operation.id} of {operation.query} is unfinished"
-        for name in set(_texts([operation.plan, operation.done])):
-            found.setdefault(name, []).append(reason)
-    for name, readers in uses.holders(store.root).items():
-        found.setdefault(name, []).extend(f"is being read: {one}" for one in readers)
-    return {name: tuple(reasons) for name, reasons in found.items()}
+
+def _verdict(decision: Decision, there: Inventory) -> Verdict:
+    one = decision.savepoint
+    found = there.directories.get(one.id)
+    size = sum(info.size for info in found.data) if found and not decision.kept else 0
+    return Verdict(
+        one.id,
+        one.query,
+        one.query_id,
+        one.generation,
+        one.cut.batch_id,
+        one.created_at,
+        one.state,
+        decision.kept,
+        decision.reasons,
+        size,
+    )
+
+
+def _expire(
+    plan: ExpirePlan,
+    store: Store,
+    query_id: str,
+    ids: Sequence[str],
+    held: Lease,
+    progress: Progress,
+) -> Removed:
+    """Mark what may still go, and remove it, of one query id."""
+    rows = [one for one in store.catalog.all() if one.query in plan.policies]
+    decisions = decide(rows, plan.policies, removal.needed(store), now=utc_now())
+    kept = {
+        one.savepoint.id: one.reasons for one in decisions if one.kept and one.savepoint.id in ids
+    }
+    going = [one.savepoint for one in decisions if not one.kept and one.savepoint.id in ids]
+    marked: set[str] = set()
+    for query, policy in plan.policies.items():
+        mine = [one.id for one in going if one.query == query]
+        if mine:
+            held.check()
+            changed = store.catalog.relabel(mine, _expired(policy))
+            marked |= {one.id for one in changed if one.state == "expired"}
+            kept |= {one.id: policy.protects(one.labels) for one in changed if one.id not in marked}
+    faults.reach("expire.marked")
+    done = removal.remove(store, query_id, ids, held, whole=marked, progress=progress)
+    return replace(done, kept={**kept, **done.kept})
+
+
+def _expired(policy: Policy) -> Callable[[Labels], Labels]:
+    """Mark as expired, unless somebody tagged or pinned it at this very moment."""
+
+    def mark(labels: Labels) -> Labels:
+        return labels if policy.protects(labels) else replace(labels, state="expired")
+
+    return mark

@@ -108,7 +108,9 @@ def text(found: Found, outputs: Mapping[str, str], store: str = "") -> str:
     """
     query = _key(found.query)
     lines = [
-        f"# Settings for savepoints of {found.query}, from its checkpoint {found.checkpoint}",
+        _comment(
+            f"settings for savepoints of {found.query}, from its checkpoint {found.checkpoint}"
+        ),
         f"# What it does not say is marked {FILL_IN}. Look at all of it with: savepoints config",
         "",
         "# Where savepoints are kept.",
@@ -220,7 +222,8 @@ def _source_text(source: Source) -> str:
 
 def _comment(line: str) -> str:
     """Write a comment; what others wrote cannot end it."""
-    return f"# {' '.join(re.sub(r'[^ -~]', ' ', line).split())}"
+    printable = "".join(sign if sign.isprintable() else " " for sign in line)
+    return f"# {' '.join(printable.split())}"
 
 
 def _mark(what: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from savepoints.model import Generation, Savepoint, rfc3339, to_json
@@ -88,23 +89,26 @@ class Lineage:
 
     def roots(self) -> list[Node]:
         """Return the nodes with which the trees begin."""
-        targets = {edge.target for edge in self._tree}
-        sources = {edge.source for edge in self._tree}
+        targets = {child.id for children in self._children.values() for child in children}
         # A parent that is gone is no tree of its own.
         return [
             node
             for node in self.nodes
-            if node.id not in targets and (node.status != "gone" or node.id in sources)
+            if node.id not in targets and (node.status != "gone" or node.id in self._children)
         ]
 
     def children(self, node: Node) -> list[Node]:
         """Return what was taken of a generation, or began from a savepoint."""
-        targets = {edge.target for edge in self._tree if edge.source == node.id}
-        return [one for one in self.nodes if one.id in targets]
+        return self._children.get(node.id, [])
 
-    @property
-    def _tree(self) -> list[Edge]:
-        return [edge for edge in self.edges if edge.kind != "parent"]
+    @cached_property
+    def _children(self) -> dict[str, list[Node]]:
+        nodes = {node.id: node for node in self.nodes}
+        found: dict[str, list[Node]] = {}
+        for edge in self.edges:
+            if edge.kind != "parent":
+                found.setdefault(edge.source, []).append(nodes[edge.target])
+        return found
 
 
 def lineage(store: Store, *, query: str | None = None) -> Lineage:
@@ -113,7 +117,7 @@ def lineage(store: Store, *, query: str | None = None) -> Lineage:
 
 
 def graph(
-    savepoints: Iterable[Savepoint], generations: Iterable[Generation], *, query: str | None = None
+    savepoints: Sequence[Savepoint], generations: Sequence[Generation], *, query: str | None = None
 ) -> Lineage:
     """Put savepoints and generations together.
 
@@ -145,6 +149,21 @@ def graph(
         tuple(sorted(nodes.values(), key=lambda node: order[node.id])),
         tuple(sorted(edges, key=lambda edge: (order[edge.source], order[edge.target], edge.kind))),
     )
+
+
+def tree(lineage: Lineage) -> str:
+    """Draw it as trees, of generations with what was taken of them and what began from that."""
+    lines: list[str] = []
+    # Without recursion: a query may be rolled back any number of times.
+    waiting = [(node, "", "") for node in reversed(lineage.roots())]
+    while waiting:
+        node, first, rest = waiting.pop()
+        lines.append(first + _one_line(node.label))
+        for number, child in enumerate(reversed(lineage.children(node))):
+            last = number == 0
+            branch, below = ("└── ", "    ") if last else ("├── ", "│   ")
+            waiting.append((child, rest + branch, rest + below))
+    return "\n".join(lines)
 
 
 def mermaid(lineage: Lineage) -> str:

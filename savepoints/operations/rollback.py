@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from savepoints import faults
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import Settings
 from savepoints.errors import (
@@ -22,12 +23,12 @@ from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id, rfc3339, utc_now
 from savepoints.operations import create, restore
 from savepoints.operations.plan import Plan, Progress, Step, silent
-from savepoints.operations.recorded import recorded
+from savepoints.operations.recorded import recorded, recording
 from savepoints.outputs import rewind
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import app_id, owner_prefix
 from savepoints.sources import kafka
-from savepoints.store import journal, lease
+from savepoints.store import journal, lease, native
 from savepoints.store.journal import Journal, Operation
 from savepoints.store.root import Store
 
@@ -278,6 +279,46 @@ def execute(
         time.monotonic() - begun,
         int(restored_facts["bytes"]),
     )
+
+
+def undo(plan: RollbackPlan, store: Store, *, progress: Progress = silent) -> None:
+    """Take back the steps of a rollback that was interrupted; run again, it goes on.
+
+    The safety savepoint stays.
+
+    Raises:
+        UsageError: If the new generation has begun, so that only a formality is left to do.
+        NotAlignedError: If others have written to an output since.
+    """
+    with (
+        lease.hold(store.root, plan.query, "rollback") as held,
+        recording(
+            store,
+            "undo",
+            query=plan.query,
+            savepoint=plan.savepoint_id,
+            operation=plan.operation_id,
+        ),
+    ):
+        log = _open_journal(plan, store)
+        if any(one.generation == plan.generation for one in store.generations.all(plan.query)):
+            raise UsageError(
+                f"generation {plan.generation} of {plan.query} has begun already",
+                hint=f"finish the rollback: savepoints operations resume {plan.operation_id}",
+                operation=plan.operation_id,
+            )
+        for one in plan.outputs:
+            held.check()
+            progress(f"bringing {one.output.uri} back to version {one.newest}")
+            rewind.undo(one, plan.operation_id)
+        faults.reach("rollback.undo_outputs")
+        held.check()
+        checkpoint = Location.of(plan.checkpoint)
+        if native.is_of_operation(checkpoint, plan.operation_id):
+            progress(f"removing {checkpoint}")
+            checkpoint.delete(info.path for info in checkpoint.list())
+        faults.reach("rollback.undo_checkpoint")
+        log.finish(undone=True)
 
 
 def _open_journal(plan: RollbackPlan, store: Store) -> Journal:

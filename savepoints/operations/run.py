@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from contextlib import nullcontext
 
 from savepoints import app as apps
 from savepoints.checkpoint import state_layout
@@ -12,12 +12,15 @@ from savepoints.config import QuerySettings, Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
-from savepoints.operations import create
+from savepoints.operations import create, periodic
 from savepoints.operations.plan import Progress, silent
+from savepoints.operations.recorded import recording
 from savepoints.operations.rollback import checkpoint_of
 from savepoints.runner import Ran, Runner, stopped_by_signals
+from savepoints.schedule import parse_schedule
 from savepoints.store import journal, lease
 from savepoints.store.root import Store
+from savepoints.ticker import Ticker
 
 
 def run(
@@ -26,7 +29,7 @@ def run(
     *,
     settings: Settings,
     app: str | None = None,
-    every: timedelta | None = None,
+    every: str | None = None,
     until_latest: bool = False,
     forms: Sequence[Form] = FORMS,
     final_savepoint: bool = True,
@@ -40,7 +43,8 @@ def run(
         query: Its name in the settings.
         settings: What the application is bound to.
         app: An application to run instead of the one in the settings, such as a fixed version.
-        every: Interval of periodic savepoints, instead of the one in the settings.
+        every: Interval or cron expression of periodic savepoints, instead of the one in the
+            settings.
         until_latest: End when everything is read that the sources had at the start.
         forms: Forms of the savepoints.
         final_savepoint: Whether to take one at the end.
@@ -59,13 +63,18 @@ def run(
         SavepointsError: If the query fails.
     """
     bound = _bound(settings, query, app)
+    when = every or bound.every
+    schedule = parse_schedule(when) if when else None
     application = apps.load(bound.app)
     if application.name != query:
         raise UsageError(
             f"{bound.app} is the application {application.name!r}, not {query!r}",
             hint=f"savepoints run {application.name}",
         )
-    with lease.hold(store.root, query, "run") as held:
+    with (
+        lease.hold(store.root, query, "run") as held,
+        recording(store, "run", query=query, parameters={"app": bound.app, "every": when}) as noted,
+    ):
         journal.refuse_unfinished(store.root, query)
         from savepoints.spark import session
 
@@ -82,6 +91,11 @@ def run(
             progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
             return taken
 
+        def take() -> None:
+            periodic.take(
+                store, query=query, settings=settings, forms=forms, app=bound.app, progress=progress
+            )
+
         runner = Runner(
             spark,
             application,
@@ -93,15 +107,13 @@ def run(
         if not accept_state_names and _is_restored(store, generation):
             progress("comparing the program with the state that it goes on with")
             _require_layout(store, runner, generation, bound.app)
-        with stopped_by_signals(runner):
+        ticker = Ticker(schedule, take, f"savepoints of {query}") if schedule else nullcontext()
+        with stopped_by_signals(runner), ticker:
             progress(f"running {bound.app}, generation {generation.generation}")
-            ran = runner.run(
-                until_latest=until_latest,
-                every=every or bound.every,
-                savepoint=save,
-                check=held.check,
-            )
-        progress(f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows")
+            ran = runner.run(until_latest=until_latest, check=held.check)
+        ended = f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows"
+        progress(ended)
+        noted.note(message=ended, rows=ran.input_rows, seconds=ran.seconds)
         try:
             last = save() if final_savepoint else None
         except NoCommittedBatchError:

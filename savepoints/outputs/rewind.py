@@ -7,17 +7,24 @@ actions into the same commit, which the protocol allows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputVersion, utc_now
 from savepoints.outputs import align
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 _OPERATION_VERSION = 1
+_UNDONE = 0
 # Lower than any batch id, so the replayed batch 0 is not taken for one that was written.
 _BEFORE_FIRST_BATCH = -1
+_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]+\.bin")
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,7 @@ def plan(output: OutputVersion, owner: str, new_app_id: str) -> Rewind:
         )
     if gone := unreadable_files(output):
         raise NotAlignedError(
-            f"version {output.version} of {output.uri} lacks {len(gone)} data files, "
-            f"such as {gone[0]}",
+            f"version {output.version} of {output.uri} lacks {len(gone)} files, such as {gone[0]}",
             hint="VACUUM removed them; roll back state and offsets only: --outputs none",
             uri=output.uri,
             files=gone,
@@ -105,37 +111,91 @@ def execute(rewind: Rewind, operation_id: str) -> int:
     Raises:
         NotAlignedError: If others have written to the table since the plan.
     """
-    from deltalake import CommitProperties, Transaction
-
     table = align.open_table(rewind.output.uri)
     if table.transaction_version(operation_id) == _OPERATION_VERSION:
         return int(table.version())
     refuse_foreign(rewind.output, rewind.newest, rewind.owner)
+    return _take_back(
+        table, rewind.output.version, {**rewind.transactions, operation_id: _OPERATION_VERSION}
+    )
+
+
+def _take_back(table: DeltaTable, version: int, transactions: Mapping[str, int]) -> int:
+    """Commit rows of an older version together with transaction ids; returns the new version."""
+    from deltalake import CommitProperties, Transaction
+
     now_ms = int(utc_now().timestamp() * 1000)
     properties = CommitProperties(
-        app_transactions=[
-            Transaction(app, version, now_ms)
-            for app, version in {**rewind.transactions, operation_id: _OPERATION_VERSION}.items()
-        ]
+        app_transactions=[Transaction(app, at, now_ms) for app, at in transactions.items()]
     )
-    if table.version() == rewind.output.version:
+    if table.version() == version:
         # Nothing to take back, and RESTORE refuses the present: only the transaction ids change.
         table.create_write_transaction(
             actions=[], mode="append", schema=table.schema(), commit_properties=properties
         )
     else:
-        table.restore(rewind.output.version, commit_properties=properties)
-    return int(align.open_table(rewind.output.uri).version())
+        table.restore(version, commit_properties=properties)
+    table.update_incremental()
+    return int(table.version())
+
+
+def undo(rewind: Rewind, operation_id: str) -> int | None:
+    """Bring an output back to what it was before a rewind, in one commit.
+
+    Args:
+        rewind: What was planned, and maybe done.
+        operation_id: The operation that did it.
+
+    Returns:
+        The version that the commit made; None when there was nothing to undo.
+
+    Raises:
+        NotAlignedError: If others have written to the table since.
+    """
+    table = align.open_table(rewind.output.uri)
+    if table.transaction_version(operation_id) != _OPERATION_VERSION:
+        return None
+    refuse_foreign(rewind.output, rewind.newest, rewind.owner)
+    before = align.open_table(rewind.output.uri, rewind.newest)
+    reached = {app: before.transaction_version(app) for app in rewind.transactions}
+    known = {app: _BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
+    return _take_back(table, rewind.newest, {**known, operation_id: _UNDONE})
 
 
 def unreadable_files(output: OutputVersion) -> list[str]:
-    """Return the data files of a pinned version that are gone, for example by VACUUM.
+    """Return the files of a pinned version that are gone, for example by VACUUM.
+
+    Those are data files; when none of them is gone, the first deletion vector that is.
 
     Raises:
         NotFoundError: If the table is gone.
         NotAlignedError: If the version's log is gone.
     """
     there = {info.path for info in Location.of(output.uri).list()}
-    needed = align.open_table(output.uri, output.version).file_uris()
+    table = align.open_table(output.uri, output.version)
     root = f"{Location.of(output.uri)}/".lstrip("/")
-    return [uri for uri in needed if uri.lstrip("/").removeprefix(root) not in there]
+    needed = table.file_uris()
+    gone = [uri for uri in needed if uri.lstrip("/").removeprefix(root) not in there]
+    return gone or _lost_vectors(table, output)
+
+
+def _lost_vectors(table: DeltaTable, output: OutputVersion) -> list[str]:
+    """Read the deletion vectors, without which rows that were deleted would come back."""
+    from deltalake.exceptions import DeltaError
+
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return []
+    try:
+        for _ in table.deletion_vectors():
+            pass
+    except DeltaError as error:
+        lost = _VECTOR.search(str(error))
+        if lost is None or "not found" not in str(error).lower():
+            raise NotAlignedError(
+                f"version {output.version} of {output.uri}: its deletion vectors cannot be read: "
+                f"{str(error)[:300]}",
+                hint="roll back state and offsets only: --outputs none",
+                uri=output.uri,
+            ) from None
+        return [lost.group()]
+    return []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from savepoints.errors import VerificationError
 from savepoints.io import Location, ObjectInfo, in_parallel
@@ -45,15 +44,15 @@ class Directory:
     query_id: str | None
 
     @property
-    def own(self) -> tuple[ObjectInfo, ...]:
-        """Its files but for manifest and labels, which go last."""
-        last = {manifest.manifest_path(self.savepoint_id), labels_path(self.savepoint_id)}
-        return tuple(info for info in self.files if info.path not in last)
+    def data(self) -> tuple[ObjectInfo, ...]:
+        """Its files but for labels, which are hardly any bytes and may come and go."""
+        return tuple(info for info in self.files if info.path != labels_path(self.savepoint_id))
 
     @property
-    def newest(self) -> datetime | None:
-        """When something was written into it last."""
-        return max((info.last_modified for info in self.files), default=None)
+    def own(self) -> tuple[ObjectInfo, ...]:
+        """Its files but for manifest and labels, which go last."""
+        last = manifest.manifest_path(self.savepoint_id)
+        return tuple(info for info in self.data if info.path != last)
 
 
 @dataclass(frozen=True)

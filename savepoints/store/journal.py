@@ -14,9 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from savepoints import faults
-from savepoints.errors import UnfinishedOperationError
+from savepoints.errors import UnfinishedOperationError, VerificationError
 from savepoints.io import Location
 from savepoints.model import rfc3339, to_json, utc_now
+
+SCHEMA_VERSION = 1
+_UNFINISHED = "operations"
+_FINISHED = "operations/finished"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Operation:
         plan: What was decided before the first step; a resumed operation follows it.
         command: How to finish it, as a command line.
         done: Names of the finished steps with what they found out.
+        finished_at: When it was finished or undone, None while it is under way.
+        undone: Its steps were taken back.
     """
 
     id: str
@@ -40,6 +46,32 @@ class Operation:
     begun_at: str
     done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     finished_at: str | None = None
+    undone: bool = False
+
+    @property
+    def state(self) -> str:
+        """Say how far it is: `unfinished`, `finished` or `undone`."""
+        return "undone" if self.undone else "finished" if self.finished_at else "unfinished"
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> Operation:
+        """Read the file of an operation.
+
+        Raises:
+            VerificationError: If it is damaged.
+        """
+        try:
+            content: dict[str, Any] = json.loads(data)
+            if content.pop("schema_version") != SCHEMA_VERSION:
+                raise ValueError("another schema_version")
+            return cls(**content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise VerificationError(
+                f"the journal {path} is damaged: {error!r}",
+                hint="its bucket may have an older version of the object; without the journal the "
+                "operation cannot be finished by itself",
+                file=path,
+            ) from None
 
 
 class Journal:
@@ -69,10 +101,12 @@ class Journal:
         self.operation = dataclasses.replace(self.operation, done=done)
         self._write()
 
-    def finish(self) -> None:
+    def finish(self, *, undone: bool = False) -> None:
         """Move the operation to the finished ones."""
-        self.operation = dataclasses.replace(self.operation, finished_at=rfc3339(utc_now()))
-        self._root.put(f"operations/finished/{self.operation.id}.json", _encode(self.operation))
+        self.operation = dataclasses.replace(
+            self.operation, finished_at=rfc3339(utc_now()), undone=undone
+        )
+        self._root.put(f"{_FINISHED}/{self.operation.id}.json", _encode(self.operation))
         faults.reach(f"{self.operation.verb}.finished")
         self._root.delete([_path(self.operation.id)])
 
@@ -80,18 +114,32 @@ class Journal:
         self._root.put(_path(self.operation.id), _encode(self.operation))
 
 
+def all_operations(root: Location) -> list[Operation]:
+    """Return all operations, those under way and those that are finished, the newest first."""
+    # The file of an operation that was just finished may still lie beside the finished one.
+    found = {one.id: one for one in (*all_unfinished(root), *_in(root, _FINISHED))}
+    return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
+
+
+def all_unfinished(root: Location) -> list[Operation]:
+    """Return the operations on all queries that were begun and not finished."""
+    return _in(root, _UNFINISHED)
+
+
 def unfinished(root: Location, query: str) -> Operation | None:
     """Return the operation on a query that was begun and not finished, None if there is none."""
-    for info in root.list("operations"):
-        if info.path.count("/") == 1:
+    return next((one for one in all_unfinished(root) if one.query == query), None)
+
+
+def _in(root: Location, directory: str) -> list[Operation]:
+    found = []
+    for info in root.list(directory):
+        if info.path.rpartition("/")[0] == directory:
             try:
-                content = json.loads(root.get(info.path))
+                found.append(Operation.parse(root.get(info.path), info.path))
             except FileNotFoundError:
                 continue  # Finished at this moment.
-            operation = Operation(**{k: v for k, v in content.items() if k != "schema_version"})
-            if operation.query == query:
-                return operation
-    return None
+    return found
 
 
 def refuse_unfinished(root: Location, query: str) -> None:
@@ -110,15 +158,16 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
     return UnfinishedOperationError(
         f"{operation.verb} {operation.id} of {operation.query} was interrupted after "
         f"{', '.join(operation.done) or 'its beginning'}",
-        hint=f"finish it first: {operation.command}",
+        hint=f"finish it first: {operation.command}; or take it back: "
+        f"savepoints operations undo {operation.id}",
         query=operation.query,
         operation=operation.id,
     )
 
 
 def _encode(operation: Operation) -> bytes:
-    return json.dumps({"schema_version": 1, **to_json(operation)}, indent=1).encode()
+    return json.dumps({"schema_version": SCHEMA_VERSION, **to_json(operation)}, indent=1).encode()
 
 
 def _path(operation_id: str) -> str:
-    return f"operations/{operation_id}.json"
+    return f"{_UNFINISHED}/{operation_id}.json"

@@ -100,11 +100,13 @@ def parse(data: bytes, path: str) -> Labels:
 
 def _current(root: Location, savepoint: Savepoint) -> tuple[str | None, Labels | None]:
     """Return the entity tag of the file and what it says, None where there is nothing."""
+    path = labels_path(savepoint.id)
     try:
-        etag = root.head(labels_path(savepoint.id)).etag
-        return etag, read(root, savepoint.id)
+        data, etag = root.get_version(path)
     except FileNotFoundError:
         return None, savepoint.labels
+    try:
+        return etag, parse(data, path)
     except VerificationError:
         return etag, None
 

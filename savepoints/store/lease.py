@@ -169,6 +169,9 @@ class Lease:
                     self._root.replace(self._path, expired.to_bytes(), self._etag)
                 except (FileExistsError, FileNotFoundError):
                     _LOG.warning("the lease on %s was taken by another", self._record.query)
+                except SavepointsError as error:
+                    # What was done under the lease is done; it ends by itself.
+                    _LOG.warning("could not release the lease on %s: %s", expired.query, error)
 
     def _has_expired(self) -> bool:
         return parse_rfc3339(self._record.expires_at) < utc_now()
@@ -268,12 +271,13 @@ def _take(root: Location, path: str, query: str, verb: str) -> Lease:
         return Lease(root, path, record, root.create(path, record.to_bytes()))
     except FileExistsError:
         pass
-    info, other = root.head(path), Record.parse(root.get(path), path)
+    data, etag = root.get_version(path)
+    other = Record.parse(data, path)
     if not other.is_free():
         raise _held(other)
     record = replace(record, fence=other.fence + 1)
     try:
-        return Lease(root, path, record, root.replace(path, record.to_bytes(), info.etag))
+        return Lease(root, path, record, root.replace(path, record.to_bytes(), etag))
     except FileExistsError:
         raise _held(Record.parse(root.get(path), path)) from None
 

@@ -197,6 +197,14 @@ def _owner(target: Location) -> str:
     return target.get(RESTORE_MARKER).decode().partition("\n")[0]
 
 
+def is_of_operation(target: Location, operation_id: str) -> bool:
+    """Say whether a checkpoint was written by the restore that is a part of an operation."""
+    try:
+        return operation_id in _owner(target).split()
+    except FileNotFoundError:
+        return False
+
+
 def restored_by(checkpoint: Location) -> str | None:
     """Return the id of the savepoint that a checkpoint was restored from, None for a fresh one."""
     try:

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from savepoints.config import RetentionSettings
+from savepoints.duration import duration_text
 from savepoints.model import Labels, Savepoint
 
 ALL = -1
@@ -82,7 +83,7 @@ class Policy:
             if count
         ]
         if self.keep_within is not None:
-            parts.append(f"within {_span(self.keep_within)}")
+            parts.append(f"within {duration_text(self.keep_within)}")
         parts += [f"tagged {tag}" for tag in self.keep_tags or ()]
         return ", ".join(parts) or "nothing said"
 
@@ -187,7 +188,7 @@ def _counted(newest_first: Sequence[Savepoint], policy: Policy, now: datetime) -
         why = kept.setdefault(one.id, [])
         # Without any from the past nothing is too old.
         if policy.keep_within and (not past or one.created_at > past[0] - policy.keep_within):
-            why.append(f"within {_span(policy.keep_within)}")
+            why.append(f"within {duration_text(policy.keep_within)}")
         for bucket in buckets:
             period = bucket.period(one.created_at, number)
             oldest = number == len(newest_first) - 1
@@ -205,12 +206,3 @@ _PERIODS: dict[str, Callable[[datetime, int], object]] = {
     "weekly": lambda moment, _number: moment.isocalendar()[:2],
     "monthly": lambda moment, _number: (moment.year, moment.month),
 }
-
-
-def _span(duration: timedelta) -> str:
-    """Write a duration in its largest whole unit, as the settings have it: `36h`."""
-    seconds = duration.total_seconds()
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds % size == 0:
-            return f"{int(seconds // size)}{unit}"
-    return f"{seconds:g}s"

@@ -17,12 +17,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import SavepointsError, VerificationError
-from savepoints.io import Location, in_parallel, storage_options
+from savepoints.io import (
+    Location,
+    in_parallel,
+    persistently,
+    plain,
+    storage_options,
+    unavailable,
+)
 from savepoints.model import rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,8 +38,6 @@ COMMIT_RETRIES = 50
 # One commit adds one small file; so many of them are made one.
 COMPACT_FILES = 64
 _CHECKSUM = "row_sha256"
-# In the words of deltalake's object store: nothing is known about the table then.
-_OUT_OF_REACH = ("error sending request", "retries", "timed out", "Server returned", "403", "401")
 
 
 @dataclass(frozen=True)
@@ -53,29 +58,25 @@ class StoreTable:
         Raises:
             VerificationError: If the table is damaged.
         """
-        table = self._open()
-        return [] if table is None else self._rows(table)
+
+        def read() -> list[dict[str, Any]]:
+            table = self._open()
+            return [] if table is None else self._rows(table)
+
+        return persistently(read)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows in one commit; columns that an older version did not have are added.
-
-        The commit has a transaction id of its own: when the answer to it is lost, and deltalake
-        tries again, the rows are not added twice.
-        """
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        """Add rows in one commit; columns that an older version did not have are added."""
+        from deltalake import write_deltalake
 
         data = self._arrow(rows)
-        commit_id = str(uuid.uuid4())
-        properties = CommitProperties(app_transactions=[Transaction(commit_id, 1)])
 
-        def write(table: DeltaTable) -> None:
-            if table.transaction_version(commit_id) is None:
-                write_deltalake(
-                    table, data, mode="append", schema_mode="merge", commit_properties=properties
-                )
+        def write(table: DeltaTable, properties: CommitProperties) -> None:
+            write_deltalake(
+                table, data, mode="append", schema_mode="merge", commit_properties=properties
+            )
 
-        self._commit(write)
-        self._compact()
+        self._compact(self._commit(write))
 
     def change(
         self, key: tuple[str, ...], decide: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
@@ -89,7 +90,7 @@ class StoreTable:
         """
         condition = " AND ".join(f"t.{name} = s.{name}" for name in key)
 
-        def write(table: DeltaTable) -> None:
+        def write(table: DeltaTable, properties: CommitProperties) -> None:
             rows = decide(self._rows(table))
             if rows:
                 (
@@ -99,6 +100,7 @@ class StoreTable:
                         source_alias="s",
                         target_alias="t",
                         merge_schema=True,
+                        commit_properties=properties,
                     )
                     .when_matched_update_all()
                     .when_not_matched_insert_all()
@@ -116,7 +118,10 @@ class StoreTable:
         """
         if values and self.rows():
             listed = ", ".join(f"'{value}'" for value in values)
-            self._commit(lambda table: table.delete(f"{column} IN ({listed})"))
+            condition = f"{column} IN ({listed})"
+            self._commit(
+                lambda table, properties: table.delete(condition, commit_properties=properties)
+            )
 
     def make_anew(self, rows: list[dict[str, Any]], aside: Location) -> None:
         """Put the table aside, whatever is left of it, and make one with these rows.
@@ -131,18 +136,35 @@ class StoreTable:
         if rows:
             self.append(rows)
 
-    def _commit(self, write: Callable[[DeltaTable], object]) -> None:
-        """Write to the newest version, again and again while others are faster."""
-        from deltalake.exceptions import CommitFailedError
+    def _commit(self, write: Callable[[DeltaTable, CommitProperties], object]) -> DeltaTable:
+        """Write to the newest version, again and again while others are faster.
 
-        for attempt in range(COMMIT_RETRIES):
+        The commit has a transaction id of its own: when the answer to it is lost, the next attempt
+        finds it in the table and does not write twice.
+        """
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        commit_id = str(uuid.uuid4())
+        properties = CommitProperties(app_transactions=[Transaction(commit_id, 1)])
+
+        def attempt() -> DeltaTable:
             try:
-                write(self._open() or self._make())
+                table = self._open() or self._make()
+                if table.transaction_version(commit_id) is None:
+                    write(table, properties)
+            except CommitFailedError:
+                raise
+            except (DeltaError, OSError) as error:
+                raise self._unwritten(error) from None
+            return table
+
+        for nth in range(COMMIT_RETRIES):
+            try:
+                return persistently(attempt)
             except CommitFailedError:
                 # The others are done sooner or later.
-                _LOG.debug("%s: lost the race for a version, attempt %d", self.location, attempt)
-                continue
-            return
+                _LOG.debug("%s: lost the race for a version, attempt %d", self.location, nth)
         raise SavepointsError(
             f"{self.location}: others committed {COMMIT_RETRIES} times while this tried to",
             hint="run the command again",
@@ -160,15 +182,13 @@ class StoreTable:
             storage_options=storage_options(self.location.uri),
         )
 
-    def _compact(self) -> None:
+    def _compact(self, table: DeltaTable) -> None:
         """Write many small files as one, so that reading stays fast; without it nothing is lost."""
         from deltalake.exceptions import DeltaError
 
-        table = self._open()
-        if table is None or len(table.file_uris()) < COMPACT_FILES:
-            return
         try:
-            table.optimize.compact()
+            if len(table.file_uris()) >= COMPACT_FILES:
+                table.optimize.compact()
         except (DeltaError, OSError) as error:
             _LOG.debug("%s: not compacted this time: %s", self.location, error)
 
@@ -221,17 +241,19 @@ class StoreTable:
 
     def _damaged(self, why: object) -> SavepointsError:
         """Return the error for a table that cannot be read: damaged, or out of reach for now."""
-        text = str(why)[:500]
-        if any(sign in text for sign in _OUT_OF_REACH):
-            return SavepointsError(
-                f"{self.location}: {text}",
-                hint="check AWS_ENDPOINT_URL and the network, then run the command again",
-                table=str(self.location),
-            )
-        return VerificationError(
-            f"the table {self.location} is damaged: {text}",
+        return unavailable(self.location.uri, str(why)) or VerificationError(
+            f"the table {self.location} is damaged: {plain(str(why))}",
             hint="see what is: savepoints check; the catalog can be made anew: "
             "savepoints check --rebuild-catalog",
+            table=str(self.location),
+        )
+
+    def _unwritten(self, why: object) -> SavepointsError:
+        """Return the error for a table that cannot be written."""
+        return unavailable(self.location.uri, str(why)) or SavepointsError(
+            f"the table {self.location} cannot be written: {plain(str(why))}",
+            hint="see whether it is whole: savepoints check; on a local disk, look at its space "
+            "and permissions",
             table=str(self.location),
         )
 

@@ -7,12 +7,16 @@ looks for readers then. So at least one of the two sees the other.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
 from savepoints.model import new_id, utc_now
 from savepoints.store import lease
+
+_LOG = logging.getLogger(__name__)
 
 _DIRECTORY = "uses"
 
@@ -33,7 +37,11 @@ def using(root: Location, savepoint_id: str, query: str, verb: str) -> Iterator[
         yield
     finally:
         mark.release()
-        root.delete([path])
+        try:
+            root.delete([path])
+        except SavepointsError as error:
+            # It was released, or ends by itself.
+            _LOG.warning("could not delete %s: %s", path, error)
 
 
 def holders(root: Location) -> dict[str, tuple[str, ...]]:

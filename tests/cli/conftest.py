@@ -41,6 +41,7 @@ def call(
 ) -> Call:
     """Give a function that calls the command line, in an empty working directory."""
     monkeypatch.chdir(str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("SAVEPOINTS_STORE", "SAVEPOINTS_CONFIG", "SAVEPOINTS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
 

@@ -12,8 +12,10 @@ import random
 import re
 import socket
 import struct
+import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -143,6 +145,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, proxy: S3Proxy) -> None:
         self.proxy = proxy
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients hang up as they like; anything else is an error of the proxy."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            traceback.print_exc()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -14,7 +14,8 @@ from savepoints.errors import SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations import restore
-from savepoints.operations.verify import Finding, Report, verify
+from savepoints.operations.findings import Finding
+from savepoints.operations.verify import Report, verify
 from savepoints.store import manifest
 from savepoints.store.root import Store
 from tests.samples import contents, query_id, take, unpack

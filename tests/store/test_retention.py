@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from savepoints.config import parse_duration
+from savepoints.duration import parse_duration
 from savepoints.model import Savepoint, parse_rfc3339, rfc3339
 from savepoints.store.retention import ALL, Decision, Policy, decide
 from tests.samples import BEGINNING, savepoint
@@ -43,7 +43,7 @@ def policy_of(flags: dict[str, Any]) -> Policy:
 def decided(
     savepoints: Iterable[Savepoint],
     policy: Policy,
-    needed: dict[str, tuple[str, ...]] | None = None,
+    needed: Mapping[str, Sequence[str]] | None = None,
     now: datetime = LATER,
 ) -> dict[str, Decision]:
     found = decide(list(savepoints), policy, needed or {}, now=now)

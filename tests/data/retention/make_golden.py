@@ -2,8 +2,7 @@
 
 Makes a repository in a temporary directory, with one host for each scenario and one tiny snapshot
 for each of its times, and writes what `restic forget --dry-run` says for many combinations of flags
-into `restic.json` beside this file. Times are UTC. Needs restic 0.16 or newer, some two minutes, and
-no network.
+into `restic.json` beside this file. Times are UTC. Needs restic 0.16 or newer and two minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ FORMAT = "%Y-%m-%d %H:%M:%S"
 TAGGED = {3, 8}
 
 COUNTS = ("last", "hourly", "daily", "weekly", "monthly")
-COMBINATIONS = (
+COMBINATIONS: tuple[dict[str, str | int], ...] = (
     {"last": 1, "daily": 1},
     {"last": 2, "hourly": 3, "daily": 2},
     {"hourly": 4, "daily": 3, "weekly": 2, "monthly": 2},

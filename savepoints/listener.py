@@ -1,0 +1,71 @@
+"""A listener of Spark's, for queries that this library did not start.
+
+Spark calls listeners in a thread of their own, one after another, so nothing long is done there and
+nothing is ever raised into Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from savepoints.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None]) -> None:
+    """Call a function once when the query ends, however it ends.
+
+    Args:
+        spark: The session in which the query runs.
+        query: The query.
+        call: What to do; must be quick.
+    """
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryListener,
+    )
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+            del event
+
+        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+            del event
+
+        def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+            del event
+
+        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+            if str(event.runId) == run_id:
+                call()
+
+    run_id = str(query.runId)
+    spark.streams.addListener(Listener())
+    if not query.isActive:  # It ended before anybody listened.
+        call()
+
+
+def checkpoint_of(query: StreamingQuery) -> str:
+    """Return the checkpoint directory of a running query.
+
+    Spark shows it nowhere, so this asks `StreamExecution.resolvedCheckpointRoot`, a public member
+    of a class that is not.
+
+    Raises:
+        UsageError: If this Spark has no such member.
+    """
+    try:
+        execution = query._jsq.streamingQuery()
+        return str(execution.resolvedCheckpointRoot())
+    except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
+        raise UsageError(
+            f"the checkpoint of the query {query.name or query.id} cannot be found out: {error}",
+            hint="say where it is: savepoints.attach(spark, query, every=…, checkpoint='s3a://…')",
+        ) from None

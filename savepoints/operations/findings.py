@@ -1,0 +1,33 @@
+"""What `verify` and `check` find, with grades that scripts can rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Grade = Literal["ok", "warning", "broken"]
+
+_BY_WEIGHT: tuple[Grade, ...] = ("broken", "warning", "ok")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        grade: `broken` when the savepoint cannot be restored exactly; `warning` when only something
+            around it suffers.
+        what: The file, operator or output.
+        problem: What is wrong with it.
+    """
+
+    grade: Grade
+    what: str
+    problem: str
+
+
+def worst(grades: Iterable[Grade]) -> Grade:
+    """Return the worst of some grades, `ok` of none."""
+    there = set(grades)
+    return next((grade for grade in _BY_WEIGHT if grade in there), "ok")

@@ -1,0 +1,73 @@
+"""Which share of the files `verify` reads, in restic's words: `10%` or `2/7`."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from savepoints.errors import UsageError
+
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)%", re.ASCII)
+_PART = re.compile(r"(\d{1,6})/(\d{1,6})", re.ASCII)
+_HUNDRED = 100
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of files: all of it, a random sample, or one of several fixed parts.
+
+    Attributes:
+        text: As it was asked for.
+        percent: Size of a random sample, None for a fixed part.
+        part: Number of the fixed part, from 1.
+        parts: How many there are; together they are all files.
+    """
+
+    text: str
+    percent: float | None = None
+    part: int = 1
+    parts: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """Read `10%` or `2/7`.
+
+        Raises:
+            UsageError: If it is neither, or beyond its bounds.
+        """
+        if match := _PERCENT.fullmatch(text):
+            percent = float(match[1])
+            if 0 < percent <= _HUNDRED:
+                return cls(text, percent)
+        elif match := _PART.fullmatch(text):
+            part, parts = int(match[1]), int(match[2])
+            if 1 <= part <= parts:
+                return cls(text, None, part, parts)
+        raise UsageError(
+            f"{text!r} is no share of the files",
+            hint="write 10% for a random sample, or 2/7 for the second of seven fixed parts",
+        )
+
+    @property
+    def is_all(self) -> bool:
+        """Say whether it is all files."""
+        return self.percent == _HUNDRED or (self.percent is None and self.parts == 1)
+
+    def of(self, paths: Collection[str]) -> frozenset[str]:
+        """Choose from paths; at least one of a random sample, if there are any."""
+        if self.percent is not None:
+            count = math.ceil(len(paths) * self.percent / _HUNDRED)
+            return frozenset(random.sample(sorted(paths), count))
+        return frozenset(path for path in paths if _number(path) % self.parts == self.part - 1)
+
+
+ALL = Share("100%", 100.0)
+
+
+def _number(path: str) -> int:
+    """Number a path, for ever the same and whatever else is in the store."""
+    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big")

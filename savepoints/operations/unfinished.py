@@ -1,0 +1,93 @@
+"""`operations`: what verbs with several steps have done, and finishing or undoing one."""
+
+from __future__ import annotations
+
+from savepoints.config import Settings
+from savepoints.errors import IncompatibleError, NotFoundError, UsageError
+from savepoints.operations import rollback
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.rollback import RollbackPlan, RolledBack
+from savepoints.store import journal
+from savepoints.store.journal import Operation
+from savepoints.store.root import Store
+
+
+def find(store: Store, operation_id: str) -> Operation:
+    """Return the operation with this id, or with an id that begins so.
+
+    Raises:
+        NotFoundError: If there is none, or more than one.
+    """
+    known = journal.all_operations(store.root)
+    fitting = [one for one in known if one.id.startswith(operation_id)]
+    if len(fitting) == 1:
+        return fitting[0]
+    raise NotFoundError(
+        f"{len(fitting)} of {len(known)} operations are called {operation_id!r}",
+        hint="see them with: savepoints operations list",
+        operation=operation_id,
+        candidates=[one.id for one in fitting],
+    )
+
+
+def plan(store: Store, operation_id: str) -> RollbackPlan:
+    """Return the plan of an operation that was interrupted; see `resume`."""
+    return _plan(find(store, operation_id))
+
+
+def undo_plan(store: Store, operation_id: str) -> Plan:
+    """Say what taking an operation back would do; nothing is written."""
+    begun = plan(store, operation_id)
+    outputs = [
+        Step(f"output_{one.output.name}", f"bring {one.output.uri} back to version {one.newest}")
+        for one in begun.outputs
+    ]
+    removed = Step("checkpoint", f"remove {begun.checkpoint} if the operation wrote it")
+    return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint stays",))
+
+
+def resume(
+    store: Store,
+    operation_id: str,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> RolledBack:
+    """Finish an operation that was interrupted, following the plan that it began with.
+
+    Raises:
+        NotFoundError: If there is no such operation.
+        UsageError: If it is finished.
+        LockedError: If it is still being done.
+    """
+    return rollback.execute(plan(store, operation_id), store, settings=settings, progress=progress)
+
+
+def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Operation:
+    """Take back what an interrupted operation has done so far.
+
+    Raises:
+        NotFoundError: If there is no such operation.
+        UsageError: If it is finished, or so nearly that it can only be finished.
+        LockedError: If it is still being done.
+    """
+    operation = find(store, operation_id)
+    rollback.undo(_plan(operation), store, progress=progress)
+    return find(store, operation.id)
+
+
+def _plan(operation: Operation) -> RollbackPlan:
+    if operation.finished_at is not None:
+        what = "undone" if operation.undone else "finished"
+        raise UsageError(
+            f"{operation.verb} {operation.id} was {what} at {operation.finished_at}",
+            hint="savepoints list shows what there is to go back to",
+            operation=operation.id,
+        )
+    if operation.verb != "rollback":
+        raise IncompatibleError(
+            f"this version cannot finish a {operation.verb}",
+            hint=f"use the version that began it: {operation.command}",
+            operation=operation.id,
+        )
+    return RollbackPlan.from_json(dict(operation.plan))

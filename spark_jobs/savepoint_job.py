@@ -1,0 +1,57 @@
+r"""A job that takes one savepoint: for cron, Airflow or Kubernetes.
+
+    spark-submit --packages … savepoint_job.py --store s3://bucket/savepoints \
+        --checkpoint s3a://bucket/checkpoints/clicks --name clicks --table clicks=s3://bucket/clicks
+
+The query runs elsewhere and is not touched. When another process takes a savepoint of it at this
+moment the job says so, skips, and ends with 0; a failure ends with the exit code of the error, so
+that the scheduler sees it. With `--format native` it needs no Spark: any Python will do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from savepoints import config
+from savepoints.model import FORMS, Form
+from savepoints.operations import periodic
+from savepoints.store.root import Store
+
+
+def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
+    """Take a savepoint and return the exit code."""
+    given = _parser().parse_args(arguments)
+    logging.basicConfig(level="INFO", stream=sys.stderr)
+    settings = config.load(file=given.config, flags={"store": given.store})
+    forms: tuple[Form, ...] = FORMS if given.format == "both" else (given.format,)
+    attempt = periodic.take(
+        Store.open(settings.store),
+        query=given.name,
+        checkpoint=given.checkpoint,
+        settings=settings,
+        forms=forms,
+        outputs=dict(pair.split("=", 1) for pair in given.table),
+        progress=lambda line: print(line, file=out),  # noqa: T201  (what the scheduler keeps)
+    )
+    if attempt.error is not None:
+        print(f"{attempt.result}: {attempt.error}", file=out)  # noqa: T201
+    return attempt.error.exit_code if attempt.error and attempt.result == "failed" else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Take one savepoint of a query.")
+    parser.add_argument("--store", help="root of the store; else the one in the settings")
+    parser.add_argument("--checkpoint", help="checkpoint of a query that savepoints did not start")
+    parser.add_argument("--name", help="name of the query")
+    parser.add_argument("--table", action="append", default=[], metavar="NAME=URI")
+    parser.add_argument("--format", choices=["both", *FORMS], default="both")
+    parser.add_argument("--config", type=Path, help="settings file")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""A rollback that is killed anywhere can be undone, also when the undoing is killed; no JVM."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from deltalake import DeltaTable
+
+from savepoints.errors import NotAlignedError, UsageError
+from savepoints.io import Location
+from savepoints.operations import rollback, unfinished
+from savepoints.operations.verify import verify
+from savepoints.store import journal
+from savepoints.store.root import Store
+from tests import samples
+from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output
+from tests.processes import killed_at
+
+# As long as the new generation has not begun, everything can be taken back.
+POINTS = (
+    "rollback.begun",
+    "create.pinned",
+    "create.catalog",
+    "restore.claimed",
+    "restore.metadata",
+    "rollback.checkpoint_restored",
+    "rollback.output_totals_rewound",
+)
+UNDO_POINTS = ("rollback.undo_outputs", "rollback.undo_checkpoint", "rollback.finished")
+
+
+class Killed:
+    """A rollback that was killed at a point."""
+
+    def __init__(self, store: Store, place: Location, point: str) -> None:
+        self.store, self.live, self.target = store, place / "live", place / "next"
+        samples.unpack("rocksdb", self.live)
+        self.before = samples.contents(self.live)
+        self.table = str(place / "totals")
+        self.query_id = samples.query_id("rocksdb")
+        write_output(self.table, self.query_id)
+        self.saved = samples.take(
+            store, self.live, batch_id=BACK_TO, outputs={"totals": self.table}
+        )
+        words = ("rollback", self.saved.id, "--to", str(self.target), "--yes")
+        assert killed_at(point, *words, "--store", str(store.root)) == -signal.SIGKILL
+        begun = journal.unfinished(store.root, "totals")
+        assert begun is not None
+        self.id = begun.id
+
+    def undo(self, point: str = "") -> int:
+        words = ("operations", "undo", self.id, "--yes", "--store", str(self.store.root))
+        return killed_at(point, *words)
+
+    def require_as_before(self) -> None:
+        """The query, its output and its generation are as if nothing had been begun."""
+        assert journal.unfinished(self.store.root, "totals") is None
+        assert unfinished.find(self.store, self.id).state == "undone"
+        assert samples.contents(self.live) == self.before
+        assert samples.contents(self.target) == {}
+        output = DeltaTable(self.table)
+        assert sorted(output.to_pandas()["batch"]) == list(range(NEWEST + 1))
+        assert output.transaction_version(self.query_id) == NEWEST
+        assert self.store.generations.current("totals").generation == 1
+        for one in self.store.catalog.all():
+            assert verify(self.store, one.id, depth="checksums").grade == "ok"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_undone_it_is_as_if_it_had_not_been_begun(
+    local_store: Store, on_local: Location, point: str
+) -> None:
+    killed = Killed(local_store, on_local, point)
+
+    assert killed.undo() == 0
+
+    killed.require_as_before()
+    # The way is free, and the rollback can be done after all.
+    again = rollback.plan(local_store, killed.saved.id, to=str(killed.target))
+    rollback.execute(again, local_store)
+    assert sorted(DeltaTable(killed.table).to_pandas()["batch"]) == list(range(BACK_TO + 1))
+
+
+@pytest.mark.parametrize("point", UNDO_POINTS)
+def test_an_undo_that_is_killed_goes_on(local_store: Store, on_local: Location, point: str) -> None:
+    killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
+
+    assert killed.undo(point) == -signal.SIGKILL
+    assert killed.undo() == (2 if point == "rollback.finished" else 0)
+
+    killed.require_as_before()
+
+
+def test_a_rollback_that_was_half_undone_can_be_resumed(
+    local_store: Store, on_local: Location
+) -> None:
+    """A changed mind: undo began, resume ends it, with one rewound version on top."""
+    killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
+    assert killed.undo("rollback.undo_outputs") == -signal.SIGKILL
+
+    unfinished.resume(local_store, killed.id)
+
+    output = DeltaTable(killed.table)
+    assert sorted(output.to_pandas()["batch"]) == list(range(BACK_TO + 1))
+    assert output.transaction_version(killed.query_id) == BACK_TO
+    assert local_store.generations.current("totals").generation == 2
+
+
+def test_once_the_generation_has_begun_it_can_only_be_finished(
+    local_store: Store, on_local: Location
+) -> None:
+    killed = Killed(local_store, on_local, "rollback.generation_begun")
+
+    with pytest.raises(UsageError, match="begun already") as refused:
+        unfinished.undo(local_store, killed.id)
+    assert f"operations resume {killed.id}" in refused.value.hint
+
+    unfinished.resume(local_store, killed.id)
+    with pytest.raises(UsageError, match="was finished"):
+        unfinished.resume(local_store, killed.id)
+
+
+def test_rows_of_others_since_the_rewind_are_not_undone_away(
+    local_store: Store, on_local: Location
+) -> None:
+    killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
+    write_output(killed.table, "somebody-else")
+
+    with pytest.raises(NotAlignedError, match="others have written"):
+        unfinished.undo(local_store, killed.id)
+
+    assert journal.unfinished(local_store.root, "totals") is not None

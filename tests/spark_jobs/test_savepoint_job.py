@@ -1,0 +1,43 @@
+"""The job for schedulers, in the native form, which needs no JVM."""
+
+from __future__ import annotations
+
+import io
+
+from savepoints.io import Location
+from savepoints.store import lease
+from savepoints.store.root import Store
+from spark_jobs import savepoint_job
+from tests.samples import query_id, unpack
+
+
+def run(store: Store, checkpoint: Location) -> tuple[int, str]:
+    out = io.StringIO()
+    words = ["--store", str(store.root), "--checkpoint", str(checkpoint), "--name", "clicks"]
+    return savepoint_job.main([*words, "--format", "native"], out), out.getvalue()
+
+
+def test_it_takes_a_savepoint_and_names_it(store: Store, place: Location) -> None:
+    code, out = run(store, unpack("rocksdb", place / "live"))
+
+    (taken,) = store.catalog.all()
+    assert code == 0
+    assert taken.id in out
+    assert taken.query == "clicks"
+
+
+def test_overlapping_runs_the_later_one_skips_with_exit_0(store: Store, place: Location) -> None:
+    live = unpack("rocksdb", place / "live")
+    with lease.hold_files(store.root, query_id("rocksdb"), "clicks", "create"):
+        code, out = run(store, live)
+
+    assert code == 0
+    assert "skipped" in out
+    assert store.catalog.all() == []
+
+
+def test_a_failure_has_the_exit_code_of_its_error(store: Store, place: Location) -> None:
+    code, out = run(store, place / "nowhere")
+
+    assert code == 10
+    assert "nowhere" in out
