@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 FAST := not slow and not spark and not kafka and not e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast matrix bench lint fix typecheck lock jars world clean
+.PHONY: help demo test test-fast matrix bench lint fix typecheck lock reference jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ typecheck: $(VENV)/.installed ## Types only
 lock: ## Make requirements.lock anew (needs uv)
 	uv pip compile pyproject.toml --extra demo --group dev --universal --generate-hashes \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
+
+reference: $(VENV)/.installed ## Write the pages of docs/reference that come from the code
+	$(BIN)/python -m tests.reference
 
 jars: java $(VENV)/.installed ## Download the jars of Spark, Kafka and S3, and say where they are
 	@$(BIN)/python -m savepoints.local jars

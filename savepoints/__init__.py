@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from savepoints.config import Settings
     from savepoints.errors import SavepointsError
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
+    from savepoints.operations.attach import attach
     from savepoints.operations.diff import diff
+    from savepoints.operations.drill import drill
     from savepoints.operations.run import run
     from savepoints.operations.state import read_state
     from savepoints.operations.verify import verify
@@ -40,8 +42,10 @@ _HOMES = {
     "SavepointsError": "savepoints.errors",
     "Settings": "savepoints.config",
     "Store": "savepoints.store.root",
+    "attach": "savepoints.operations.attach",
     "create": "savepoints.api",
     "diff": "savepoints.operations.diff",
+    "drill": "savepoints.operations.drill",
     "export": "savepoints.api",
     "read_state": "savepoints.operations.state",
     "restore": "savepoints.api",
@@ -61,8 +65,10 @@ __all__ = [
     "SavepointsError",
     "Settings",
     "Store",
+    "attach",
     "create",
     "diff",
+    "drill",
     "export",
     "read_state",
     "restore",

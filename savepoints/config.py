@@ -18,7 +18,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    NonNegativeInt,
+    Field,
     ValidationError,
 )
 from pydantic_settings import (
@@ -56,6 +56,7 @@ def _schedule(text: str) -> str:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
+Count = Annotated[int, Field(ge=-1)]
 Options = Annotated[dict[str, str], AfterValidator(masking.Options)]
 
 
@@ -89,24 +90,24 @@ class SparkSettings(_Section):
 
 
 class RetentionSettings(_Section):
-    """Which savepoints `expire` keeps; what no rule keeps is removed.
+    """Which savepoints `expire` keeps; what no rule keeps is removed. A count of -1 means all.
 
     Attributes:
-        keep_last: So many of the newest.
-        keep_hourly: The newest of each of so many hours that have one.
-        keep_daily: The newest of each of so many days that have one.
-        keep_weekly: The newest of each of so many ISO weeks that have one.
-        keep_monthly: The newest of each of so many months that have one.
-        keep_within: All that are not older than this, counted from the newest.
-        keep_tags: Those with one of these tags; any tag keeps when not given.
-        after_savepoint: Whether each periodic savepoint is followed by an expire.
+        keep_last: The newest so many.
+        keep_hourly: The newest of each of so many hours.
+        keep_daily: The newest of each of so many days.
+        keep_weekly: The newest of each of so many ISO weeks.
+        keep_monthly: The newest of each of so many months.
+        keep_within: All that are at most so much older than the newest.
+        keep_tags: Only these tags protect a savepoint; every tag does when not given.
+        after_savepoint: Whether each periodic savepoint is followed by an `expire`.
     """
 
-    keep_last: NonNegativeInt = 0
-    keep_hourly: NonNegativeInt = 0
-    keep_daily: NonNegativeInt = 0
-    keep_weekly: NonNegativeInt = 0
-    keep_monthly: NonNegativeInt = 0
+    keep_last: Count = 0
+    keep_hourly: Count = 0
+    keep_daily: Count = 0
+    keep_weekly: Count = 0
+    keep_monthly: Count = 0
     keep_within: Duration | None = None
     keep_tags: tuple[str, ...] | None = None
     after_savepoint: bool = False
@@ -142,10 +143,10 @@ class Settings(BaseSettings):
 
     Attributes:
         store: URI of the store.
-        jars: Directory with the jars of Delta, Kafka and S3A for Spark; None when the cluster has
-            them or `spark.jars.packages` names them.
-        metrics_file: Where metrics are written after each verb, for node_exporter's textfile
-            collector.
+        jars: Directory with the jars of Delta, Kafka and S3A for Spark; not given when the cluster
+            has them or `spark.jars.packages` names them.
+        metrics_file: Where metrics are written after each periodic savepoint, for the textfile
+            collector of Prometheus' node exporter.
         kafka: Where Kafka is.
         spark: How a session is made.
         retention: Which savepoints are kept.

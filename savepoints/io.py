@@ -55,10 +55,10 @@ _ATTEMPTS = 3
 
 # In the words of object_store, which obstore and deltalake share.
 _REFUSED = re.compile(
-    r"status code: 40[13]\b|necessary privileges|valid authentication|"
+    r"status code:? 40[13]\b|necessary privileges|valid authentication|"
     r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden"
 )
-_NO_ANSWER = re.compile(r"HTTP error|error sending request|status code: (?:408|429|5\d\d)\b")
+_NO_ANSWER = re.compile(r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -460,7 +460,7 @@ def _translated(uri: Uri) -> Iterator[None]:
         raise (
             unavailable(uri, text)
             or SavepointsError(
-                f"{uri}: {plain(text)}",
+                f"{uri}: {plain(text)[:500]}",
                 hint="check the URI and, on a local disk, its space and permissions",
                 uri=str(uri),
             )
@@ -477,15 +477,16 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     Returns:
         None when it was something else, such as an object that is damaged.
     """
-    if _REFUSED.search(text):
+    said = plain(text)
+    if _REFUSED.search(said):
         return CredentialsError(
-            f"the object store refuses access to {uri}: {plain(text)}",
+            f"the object store refuses access to {uri}: {said[:500]}",
             hint="check AWS_PROFILE, the keys, and the permissions of the role",
             uri=str(uri),
         )
-    if _NO_ANSWER.search(text):
+    if _NO_ANSWER.search(said):
         return UnreachableError(
-            f"the object store does not answer for {uri}: {plain(text)}",
+            f"the object store does not answer for {uri}: {said[:500]}",
             hint="check AWS_ENDPOINT_URL and the network, then run the command again",
             uri=str(uri),
         )
@@ -494,4 +495,4 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
 
 def plain(text: str) -> str:
     """Return what obstore or deltalake said in one line, without colours."""
-    return " ".join(_COLOURS.sub("", text).replace("↳", "").split())[:500]
+    return " ".join(_COLOURS.sub("", text).replace("↳", "").split())

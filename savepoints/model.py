@@ -231,7 +231,30 @@ class Labels:
 
 @dataclass(frozen=True)
 class Savepoint:
-    """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it."""
+    """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it.
+
+    Attributes:
+        id: `sp-…`, sorts by time.
+        query: Name of the query.
+        query_id: Spark's id of it.
+        generation: Number of the generation that it was taken of.
+        cut: The batch and what belongs to it.
+        created_at: When it was taken.
+        forms: In which forms it has the state.
+        operators: The stateful operators, from the sink.
+        outputs: The Delta tables that belong to the cut.
+        cost: What it took to make it.
+        parent: The newest savepoint of the query when this was taken, None for the first.
+        spark_version: Of the Spark that wrote the canonical rows, None without them.
+        application: `package.module:attribute`, if known.
+        code_version: From `SAVEPOINTS_CODE_VERSION`, if it was set.
+        settings: Spark's settings that the batch ran with.
+        tags: Names that people gave it.
+        description: For people.
+        pinned: Retention leaves it alone.
+        state: `broken` when `verify` found it damaged, `expired` while it is being removed.
+        state_reason: Why it is not `complete`.
+    """
 
     id: str
     query: str

@@ -43,6 +43,11 @@ class Ticker:
         self.end()
         self._thread.join()
 
+    @property
+    def active(self) -> bool:
+        """Whether the thread still runs."""
+        return self._thread.is_alive()
+
     def end(self) -> None:
         """Begin no other call; does not wait for one that is under way."""
         self._ended.set()

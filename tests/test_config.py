@@ -315,7 +315,7 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
     ("content", "says"),
     [
         ("store = ", "is not TOML"),
-        ("[retention]\nkeep_last = -1", r"setting retention\.keep_last"),
+        ("[retention]\nkeep_last = -2", r"setting retention\.keep_last"),
         ("[retention]\nkeep_within = 7", r"setting retention\.keep_within: '7' is not a duration"),
         ("profiles = 1", "profiles in savepoints.toml are no tables"),
         ("profiles.x = 1", "profiles in savepoints.toml are no tables"),
@@ -332,7 +332,7 @@ def test_a_wrong_value_is_refused_and_named(content: str, says: str, tmp_path: P
 
 
 def test_a_wrong_value_says_where_it_stands(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_text(FILE + "[profiles.prod.retention]\nkeep_last = -1")
+    file.write_text(FILE + "[profiles.prod.retention]\nkeep_last = -2")
     with pytest.raises(UsageError) as refused:
         config.load(profile="prod")
     assert refused.value.hint == "correct it in savepoints.toml [profiles.prod]"

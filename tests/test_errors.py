@@ -65,4 +65,5 @@ def test_only_what_may_pass_by_itself_can_be_tried_again() -> None:
     assert {name for name, one in CLASSES.items() if one.retryable} == {
         "LockedError",
         "QueryRunningError",
+        "UnreachableError",
     }

@@ -35,7 +35,8 @@ def test_calls_never_overlap_and_missed_ones_do_not_pile_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One call takes ten intervals; after it one follows, not nine at once."""
-    slow, running, most, begun = threading.Event(), [0], [0], []
+    slow, running, most = threading.Event(), [0], [0]
+    begun: list[int] = []
 
     def call() -> None:
         running[0] += 1

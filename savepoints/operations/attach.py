@@ -35,6 +35,11 @@ class Attached:
         """What came of each savepoint so far."""
         return tuple(self._attempts)
 
+    @property
+    def active(self) -> bool:
+        """Whether more savepoints will be taken."""
+        return self._ticker.active
+
     def detach(self) -> None:
         """Take no more savepoints; waits for one that is under way. The query goes on."""
         self._ticker.__exit__(None, None, None)

@@ -66,7 +66,8 @@ class CreatePlan(Plan):
         newest_batch: The newest committed batch at planning time.
         forms: In which forms the state is kept.
         outputs: Table URIs by output name.
-        files: Files and bytes of the cut at planning time.
+        files: Files of the cut at planning time.
+        files_bytes: Their bytes.
         tags: Names to give it.
         description: For people.
         parent: The savepoint before it, None for the first.

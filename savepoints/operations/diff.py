@@ -32,7 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Change(Generic[T]):
-    """A value in the first and in the second savepoint."""
+    """A value in the first and in the second savepoint.
+
+    Attributes:
+        before: In the first.
+        after: In the second.
+    """
 
     before: T
     after: T
@@ -65,7 +70,12 @@ class OffsetChange:
 
 @dataclass(frozen=True)
 class OperatorChange:
-    """An operator that only one of the savepoints has."""
+    """An operator that only one of the savepoints has.
+
+    Attributes:
+        operator_id: Spark's number of it.
+        operator_name: Spark's name of it.
+    """
 
     operator_id: int
     operator_name: str

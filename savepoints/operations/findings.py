@@ -27,6 +27,23 @@ class Finding:
     problem: str
 
 
+@dataclass(frozen=True)
+class Seen:
+    """One thing that `check` looked at.
+
+    Attributes:
+        name: What was looked at, such as `conditional PUT` or the path of an object.
+        grade: `broken` when verbs fail or facts are lost because of it.
+        seen: What was seen.
+        advice: What to do about it, empty when all is well.
+    """
+
+    name: str
+    grade: Grade
+    seen: str
+    advice: str = ""
+
+
 def worst(grades: Iterable[Grade]) -> Grade:
     """Return the worst of some grades, `ok` of none."""
     there = set(grades)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast
 
+from savepoints import openlineage
 from savepoints.errors import LockedError
 from savepoints.masking import masked
 from savepoints.model import Savepoint, new_id, utc_now
@@ -31,9 +32,15 @@ _NOT_PARAMETERS = {"verb", "query", "steps", "warnings", "savepoint_id", "operat
 
 @dataclass
 class Recording:
-    """An event that is not written yet; the verb notes on it what it finds out."""
+    """An event that is not written yet; the verb notes on it what it finds out.
+
+    Attributes:
+        event: What is known so far.
+        made: The savepoint that the verb made, None for others.
+    """
 
     event: Event
+    made: Savepoint | None = None
     _begun: float = field(default_factory=time.monotonic)
 
     def note(self, **facts: object) -> None:
@@ -49,6 +56,13 @@ class Recording:
             store.events.append(event)
         except Exception as error:  # noqa: BLE001  (whatever it is, the verb is more important)
             _LOG.warning("%s of %s is not in the events: %s", event.verb, event.query, error)
+        if openlineage.is_configured():
+            try:
+                openlineage.emit(event, self.made)
+            except Exception as error:  # noqa: BLE001  (likewise)
+                _LOG.warning(
+                    "%s of %s was not told to OpenLineage: %s", event.verb, event.query, error
+                )
 
 
 @contextmanager
@@ -113,6 +127,7 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
         ) as noted:
             result = execute(*args, **kwargs)
             noted.note(**_facts(result))
+            noted.made = result if isinstance(result, Savepoint) else None
         return result
 
     return wrapped

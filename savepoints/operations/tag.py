@@ -18,8 +18,11 @@ class TagPlan(Plan):
     """What `tag` is going to do.
 
     Attributes:
-        savepoint_id: Of the savepoint.
-        labels: As they are going to be.
+        savepoint_id: Id of the savepoint.
+        add: Tags to give it.
+        remove: Tags to take away.
+        description: A new one, None to leave it.
+        pinned: Whether retention is to leave it alone, None to leave that as it is.
         taken_from: Savepoints that lose a tag, by tag.
     """
 

@@ -7,6 +7,7 @@ clamped.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from savepoints.model import kafka_offsets
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+
+_LOG = logging.getLogger(__name__)
 
 # How long a broker may take to answer before the check gives up.
 TIMEOUT_SECONDS = 15.0
@@ -105,7 +108,9 @@ def _consumer(settings: KafkaSettings) -> Consumer:
             "group.id": "savepoints-offset-check",
             "enable.auto.commit": False,
             **settings.options,
-        }
+        },
+        # Otherwise it writes to stderr by itself, with the servers and whatever stands in them.
+        logger=_LOG,
     )
 
 

@@ -47,7 +47,12 @@ class RowChange:
 
 @dataclass(frozen=True)
 class Layout:
-    """The types of a variable's columns, where they differ."""
+    """The types of a variable's columns, where they differ.
+
+    Attributes:
+        before: In the first savepoint.
+        after: In the second one.
+    """
 
     before: str
     after: str

@@ -55,6 +55,17 @@ class Catalog:
         if all(known.id != savepoint.id for known in self.all()):
             self._table.append([_to_row(savepoint)])
 
+    def put(self, savepoints: Sequence[Savepoint]) -> None:
+        """Make the rows of savepoints say what they say, and add those that are missing."""
+        wanted = [_to_row(one) for one in savepoints]
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            known = {row["id"]: _from_row(row).to_json() for row in rows}
+            return [row for row in wanted if known.get(row["id"]) != _from_row(row).to_json()]
+
+        if wanted:
+            self._table.change(("id",), decide)
+
     def relabel(self, ids: Sequence[str], change: Callable[[Labels], Labels]) -> list[Savepoint]:
         """Change what may change about savepoints, in their own files first and then here.
 

@@ -33,6 +33,7 @@ class Operation:
         query: Name of the query it mutates.
         plan: What was decided before the first step; a resumed operation follows it.
         command: How to finish it, as a command line.
+        begun_at: When its first step began.
         done: Names of the finished steps with what they found out.
         finished_at: When it was finished or undone, None while it is under way.
         undone: Its steps were taken back.
@@ -116,8 +117,8 @@ class Journal:
 
 def all_operations(root: Location) -> list[Operation]:
     """Return all operations, those under way and those that are finished, the newest first."""
-    # The file of an operation that was just finished may still lie beside the finished one.
-    found = {one.id: one for one in (*all_unfinished(root), *_in(root, _FINISHED))}
+    # Killed in its last moment, an operation has both files, and is to be finished once more.
+    found = {one.id: one for one in (*_in(root, _FINISHED), *all_unfinished(root))}
     return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
 
 

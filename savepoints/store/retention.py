@@ -36,7 +36,10 @@ class Policy:
 
     Attributes:
         keep_last: The newest so many.
-        keep_hourly: The newest of each of so many hours; and so on.
+        keep_hourly: The newest of each of so many hours.
+        keep_daily: The newest of each of so many days.
+        keep_weekly: The newest of each of so many ISO weeks.
+        keep_monthly: The newest of each of so many months.
         keep_within: All that are at most so much older than the newest.
         keep_tags: Only these tags protect a savepoint; None when every tag does.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +12,26 @@ import pytest
 
 from savepoints.cli.main import _run
 from savepoints.cli.output import Output
+from tests.reference.documents import DOCUMENTS
 
 
 @dataclass(frozen=True)
 class Called:
     """What a call of the command line did."""
 
+    arguments: tuple[str, ...]
     code: int
     out: str
     err: str
 
     @property
     def document(self) -> Any:
-        """The one JSON document on stdout."""
-        return json.loads(self.out)
+        """The one JSON document on stdout, of one of the forms in docs/reference/json.md."""
+        document = json.loads(self.out)
+        words = " ".join(self.arguments[:2])
+        forms = DOCUMENTS.get(words) or DOCUMENTS[self.arguments[0]]
+        assert document.keys() in [{"schema_version", *form.fields} for form in forms]
+        return document
 
     @property
     def error(self) -> Any:
@@ -33,6 +40,16 @@ class Called:
 
 
 Call = Callable[..., Called]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Leave the root logger as it was: commands write their log to this test's stderr."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture
@@ -49,6 +66,6 @@ def call(
         capsys.readouterr()
         code = _run(Output(), list(arguments))
         captured = capsys.readouterr()
-        return Called(code, captured.out, captured.err)
+        return Called(arguments, code, captured.out, captured.err)
 
     return call

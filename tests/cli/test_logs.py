@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +19,8 @@ _LOG = logging.getLogger("savepoints.test")
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave the root logger as it was."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masking, "_known", {"planted-secret"})
-    yield
-    root.setLevel(level)
-    root.handlers[:] = handlers
 
 
 def test_a_record_carries_what_is_worked_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,12 @@ from typing import Literal
 
 import pytest
 
+from savepoints import masking
+from savepoints.cli.main import _run
 from savepoints.cli.output import Output
 from savepoints.config import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError
 from savepoints.io import Location
-from savepoints.local import s3
 from savepoints.sources import kafka
 from savepoints.store.root import Store
 from tests.samples import KAFKA, contents, unpack
@@ -52,40 +53,39 @@ checkpoints = "s3://me:{IN_URI}@bucket/checkpoints"
 totals = "s3://me:{IN_URI}@bucket/table?X-Amz-Signature={SIGNATURE}"
 """
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+# Words, and the exit code to be.
+LookAt = Callable[..., None]
 
 
 @pytest.fixture
-def run(tmp_path: Path, s3_endpoint: str) -> Run:
-    """Give a function that calls the command line in a process with planted secrets."""
+def look_at(
+    tmp_path: Path,
+    s3_environment: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> LookAt:
+    """Give a function that calls the command line with planted secrets, and searches for them."""
     directory = tmp_path / "work"
     directory.mkdir()
     (directory / "savepoints.toml").write_text(FILE)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "HOME": str(directory),
-        "AWS_ENDPOINT_URL": s3_endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": s3.ACCESS_KEY_ID,
-        "AWS_SECRET_ACCESS_KEY": AWS_SECRET,
-        "AWS_SESSION_TOKEN": AWS_TOKEN,
-        "AWS_REGION": s3.REGION,
-        "AWS_DEFAULT_REGION": s3.REGION,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(directory))
+    # Another key than that of other tests, for which clients are kept.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", AWS_SECRET)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", AWS_TOKEN)
+    monkeypatch.setattr(masking, "_known", set())
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "from savepoints.cli.main import main; main()", *words],
-            env=environment,
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def look_at(*words: str, code: int) -> None:
+        capfd.readouterr()
+        ended = _run(Output(), list(words))
+        shown = capfd.readouterr()
+        what = " ".join(words)
+        assert ended == code, f"{what}: {shown.err}"
+        search(shown.out, f"stdout of {what}")
+        search(shown.err, f"stderr of {what}")
 
-    return run
+    return look_at
 
 
 def search(text: str, where: str) -> None:
@@ -97,7 +97,7 @@ PLAIN: tuple[str, ...] = ()
 LOUD = ("-o", "json", "--log-level", "DEBUG", "--log-format", "json")
 
 
-def test_planted_secrets_are_nowhere(run: Run, place: Location, store: Store) -> None:
+def test_planted_secrets_are_nowhere(look_at: LookAt, place: Location, store: Store) -> None:
     checkpoint = str(unpack("rocksdb", place / "checkpoint"))
     outside = str(unpack("session", place / "session"))
     create = ("create", "--format", "native", "--checkpoint")
@@ -119,13 +119,13 @@ def test_planted_secrets_are_nowhere(run: Run, place: Location, store: Store) ->
         (("restore", "first", "--to", f"s3://me:{IN_URI}@bucket/x", "--yes"), both, 2),
         (("restore", "first", "--to", f"https://h/x?sig={SIGNATURE}", "--yes"), both, 16),
         (("show", f"--passwrd={JAAS_PASSWORD}"), both, 2),
-        (("show", f"@https://u:{IN_URI}@h"), both, 2),
+        (("show", "--query", "counts", f"@https://u:{IN_URI}@h"), both, 2),
         (("show", f"none-{S3A_SECRET}-{AWS_TOKEN}"), both, 10),
         (("init", f"/none/{AWS_SECRET}"), both, 10),
     ]
     for words, ways, code in cases:
         for way in ways:
-            look_at(run(*words, *way, "--store", str(store.root)), code)
+            look_at(*words, *way, "--store", str(store.root), code=code)
 
     kept = contents(store.root)
     assert len(kept) > 20
@@ -145,9 +145,9 @@ def test_planted_secrets_are_nowhere(run: Run, place: Location, store: Store) ->
     ],
 )
 def test_a_store_that_cannot_be_opened_does_not_show_them(
-    uri: str, code: int, way: tuple[str, ...], run: Run
+    uri: str, code: int, way: tuple[str, ...], look_at: LookAt
 ) -> None:
-    look_at(run("list", "--store", uri, *way), code)
+    look_at("list", "--store", uri, *way, code=code)
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
@@ -176,11 +176,32 @@ def test_a_broker_that_cannot_be_reached_does_not_show_them(
     search(shown, "the error")
 
 
-def look_at(done: subprocess.CompletedProcess[str], code: int) -> None:
-    what = " ".join(done.args[3:])
-    assert done.returncode == code, f"{what}: {done.stderr}"
-    search(done.stdout, f"stdout of {what}")
-    search(done.stderr, f"stderr of {what}")
+def test_an_unexpected_error_of_a_process_does_not_show_them(tmp_path: Path) -> None:
+    (tmp_path / "savepoints.toml").write_text(FILE)
+    code = f"""
+import sys, types, click
+from savepoints.cli import main
+from savepoints.cli.command import common
+@click.command()
+@common
+def command(call):
+    call.settings
+    raise RuntimeError("no way with {JAAS_PASSWORD} to https://me:{IN_URI}@host")
+sys.modules["savepoints.cli.list_"] = types.SimpleNamespace(command=command)
+main.main()
+"""
+    for way in (PLAIN, LOUD):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "list", *way],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "RuntimeError" in done.stderr
+        search(done.stdout + done.stderr, "an unexpected error")
 
 
 def test_a_secret_that_is_shown_would_be_seen() -> None:

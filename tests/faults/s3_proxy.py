@@ -96,7 +96,7 @@ class S3Proxy:
         self._mutex = threading.Lock()
         self._schedule: Schedule | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
-        self.met: list[tuple[Fault, Request]] = []
+        self._met: list[tuple[Fault, Request]] = []
         self._server = _Server(self)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -111,13 +111,16 @@ class S3Proxy:
     @contextmanager
     def faults(self, schedule: Schedule) -> Iterator[list[tuple[Fault, Request]]]:
         """Let requests meet faults meanwhile; gives the list of those that did."""
-        with self._mutex:
-            self._schedule, self._seen, self.met = schedule, Counter(), []
+        met = self._begin(schedule)
         try:
-            yield self.met
+            yield met
         finally:
-            with self._mutex:
-                self._schedule = None
+            self._begin(None)
+
+    def _begin(self, schedule: Schedule | None) -> list[tuple[Fault, Request]]:
+        with self._mutex:
+            self._schedule, self._seen, self._met = schedule, Counter(), []
+            return self._met
 
     def fault(self, method: str, path: str, *, conditional: bool) -> Fault | None:
         """Decide what happens to a request."""
@@ -129,7 +132,7 @@ class S3Proxy:
             self._seen[alike] += 1
             fault = self._schedule(request)
             if fault is not None:
-                self.met.append((fault, request))
+                self._met.append((fault, request))
             return fault
 
     def upstream(self) -> HTTPConnection:
@@ -183,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._forward(body, fault)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - so the base finds them
 
     def _forward(self, body: bytes, fault: Fault | None) -> None:
         headers = [item for item in self.headers.items() if item[0].lower() not in _HOP]

@@ -47,14 +47,14 @@ def names(savepoints: list[Savepoint]) -> set[str]:
 
 
 def test_what_goes_is_planned_with_its_bytes_and_nothing_is_done(
-    place: Location, store: Store
+    on_local: Location, local_store: Store
 ) -> None:
-    taken = four(store, place)
-    before = {info.path: info.size for info in store.root.list()}
+    taken = four(local_store, on_local)
+    before = {info.path: info.size for info in local_store.root.list()}
 
-    plan = expire.plan(store, Policy(keep_last=2))
+    plan = expire.plan(local_store, Policy(keep_last=2))
 
-    assert {info.path: info.size for info in store.root.list()} == before
+    assert {info.path: info.size for info in local_store.root.list()} == before
     assert {one.savepoint_id for one in plan.removed} == names(taken[:2])
     reasons = {one.savepoint_id: one.reasons for one in plan.savepoints}
     assert reasons == {
@@ -128,49 +128,53 @@ def test_two_that_share_files_expiring_one_leaves_the_other_whole(
     assert left_over(store) == set()
 
 
-def test_files_that_a_savepoint_of_another_query_shares_stay(place: Location, store: Store) -> None:
+def test_files_that_a_savepoint_of_another_query_shares_stay(
+    on_local: Location, local_store: Store
+) -> None:
     # A fork's checkpoint is a restored one: it has the same id of Spark's.
-    mine = four(store, place)
-    fork = take(store, unpack("rocksdb", place / "fork"), batch_id=1, query="fork")
+    mine = four(local_store, on_local)
+    fork = take(local_store, unpack("rocksdb", on_local / "fork"), batch_id=1, query="fork")
 
-    done = expired(store, query="totals")
+    done = expired(local_store, query="totals")
 
     assert set(done.removed) == names(mine[:3])
-    assert set(all_are_whole(store)) == {mine[3].id, fork.id}
-    assert left_over(store) == set()
+    assert set(all_are_whole(local_store)) == {mine[3].id, fork.id}
+    assert left_over(local_store) == set()
 
 
-def test_a_savepoint_without_a_row_yet_keeps_its_files(place: Location, store: Store) -> None:
+def test_a_savepoint_without_a_row_yet_keeps_its_files(
+    on_local: Location, local_store: Store
+) -> None:
     # Its `create` was killed before its last step and will go on.
-    taken = four(store, place)
-    store.catalog.remove([taken[1].id])
+    taken = four(local_store, on_local)
+    local_store.catalog.remove([taken[1].id])
 
-    expired(store)
+    expired(local_store)
 
-    store.catalog.add(taken[1])
-    assert set(all_are_whole(store)) == {taken[1].id, taken[3].id}
+    local_store.catalog.add(taken[1])
+    assert set(all_are_whole(local_store)) == {taken[1].id, taken[3].id}
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped"])
 def test_when_a_manifest_cannot_be_read_no_shared_file_is_deleted(
-    damage: str, place: Location, store: Store
+    damage: str, on_local: Location, local_store: Store
 ) -> None:
-    taken = four(store, place)
-    store.catalog.relabel([taken[2].id], lambda label: replace(label, pinned=True))
+    taken = four(local_store, on_local)
+    local_store.catalog.relabel([taken[2].id], lambda label: replace(label, pinned=True))
     path = manifest_path(taken[2].id)
-    whole = store.root.get(path)
-    store.root.delete([path])
+    whole = local_store.root.get(path)
+    local_store.root.delete([path])
     if damage == "flipped":
-        store.root.put(path, whole.replace(b'"native": [', b'"native":  ['[:-1] + b"{},"))
-    plan = expire.plan(store, ONE)
+        local_store.root.put(path, whole.replace(b"totals", b"totalz"))
+    plan = expire.plan(local_store, ONE)
 
-    done = expire.execute(plan, store)
+    done = expire.execute(plan, local_store)
 
     assert set(done.removed) == names(taken[:2])
     assert len(done.findings) == len(plan.warnings) == 1
     assert taken[2].id in done.findings[0]
-    store.root.put(path, whole)
-    assert set(all_are_whole(store)) == names(taken[2:])
+    local_store.root.put(path, whole)
+    assert set(all_are_whole(local_store)) == names(taken[2:])
 
 
 def pin(store: Store, one: Savepoint) -> None:
@@ -211,30 +215,30 @@ NEEDS: dict[str, tuple[Callable[[Store, Savepoint], None], str]] = {
 
 @pytest.mark.parametrize("need", NEEDS)
 def test_what_comes_to_be_needed_after_the_plan_stays(
-    need: str, place: Location, store: Store
+    need: str, on_local: Location, local_store: Store
 ) -> None:
-    taken = four(store, place)
-    plan = expire.plan(store, ONE)
+    taken = four(local_store, on_local)
+    plan = expire.plan(local_store, ONE)
     happens, reason = NEEDS[need]
-    happens(store, taken[1])
+    happens(local_store, taken[1])
 
-    done = expire.execute(plan, store)
+    done = expire.execute(plan, local_store)
 
     assert set(done.removed) == {taken[0].id, taken[2].id}
     assert set(done.kept) == {taken[1].id}
     assert any(one.startswith(reason) for one in done.kept[taken[1].id])
-    assert set(all_are_whole(store)) == {taken[1].id, taken[3].id}
-    again = {one.savepoint_id: one for one in expire.plan(store, ONE).savepoints}
+    assert set(all_are_whole(local_store)) == {taken[1].id, taken[3].id}
+    again = {one.savepoint_id: one for one in expire.plan(local_store, ONE).savepoints}
     assert again[taken[1].id].kept
 
 
 @pytest.mark.parametrize("need", ["begun from", "operation", "read"])
 def test_what_comes_to_be_needed_while_it_is_marked_gets_its_state_back(
-    need: str, place: Location, store: Store, monkeypatch: pytest.MonkeyPatch
+    need: str, on_local: Location, local_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = four(store, place)
+    taken = four(local_store, on_local)
     why = "somebody looked"
-    store.catalog.relabel(
+    local_store.catalog.relabel(
         [taken[0].id], lambda label: replace(label, state="broken", state_reason=why)
     )
     happens, reason = NEEDS[need]
@@ -242,25 +246,26 @@ def test_what_comes_to_be_needed_while_it_is_marked_gets_its_state_back(
 
     def happen(point: str) -> None:
         if point == "expire.marked":
-            seen.extend(one.id for one in store.catalog.all() if one.state == "expired")
-            happens(store, taken[0])
-            happens(store, replace(taken[1], id=taken[1].id)) if need == "read" else None
+            seen.extend(one.id for one in local_store.catalog.all() if one.state == "expired")
+            happens(local_store, taken[0])
+            if need == "read":
+                happens(local_store, taken[1])
 
     monkeypatch.setattr("savepoints.faults.reach", happen)
 
-    done = expired(store)
+    done = expired(local_store)
 
     assert set(seen) == names(taken[:3])
     spared = {taken[0].id, taken[1].id} if need == "read" else {taken[0].id}
     assert set(done.kept) == spared
     assert any(one.startswith(reason) for one in done.kept[taken[0].id])
     assert set(done.removed) == names(taken[:3]) - spared
-    found = {one.id: one.labels for one in store.catalog.all()}
+    found = {one.id: one.labels for one in local_store.catalog.all()}
     assert found[taken[0].id] == Labels(state="broken", state_reason=why)
-    assert labels.read(store.root, taken[0].id) == found[taken[0].id]
+    assert labels.read(local_store.root, taken[0].id) == found[taken[0].id]
     if need == "read":
         assert found[taken[1].id] == Labels()
-    assert all_are_whole_but_marked_broken(store)
+    assert all_are_whole_but_marked_broken(local_store)
 
 
 def all_are_whole_but_marked_broken(store: Store) -> bool:
@@ -273,17 +278,17 @@ def all_are_whole_but_marked_broken(store: Store) -> bool:
     )
 
 
-def test_a_tag_given_at_the_very_moment_protects(place: Location, store: Store) -> None:
+def test_a_tag_given_at_the_very_moment_protects(on_local: Location, local_store: Store) -> None:
     # Another process has written the labels and not the row yet.
-    taken = four(store, place)
-    plan = expire.plan(store, ONE)
-    labels.change(store.root, taken[0], lambda label: replace(label, tags=("release",)))
+    taken = four(local_store, on_local)
+    plan = expire.plan(local_store, ONE)
+    labels.change(local_store.root, taken[0], lambda label: replace(label, tags=("release",)))
 
-    done = expire.execute(plan, store)
+    done = expire.execute(plan, local_store)
 
     assert set(done.removed) == names(taken[1:3])
     assert done.kept == {taken[0].id: ("tagged release",)}
-    assert set(all_are_whole(store)) == {taken[0].id, taken[3].id}
+    assert set(all_are_whole(local_store)) == {taken[0].id, taken[3].id}
 
 
 def test_a_reader_either_keeps_the_savepoint_or_is_told_that_it_goes(
@@ -309,67 +314,70 @@ def test_a_reader_either_keeps_the_savepoint_or_is_told_that_it_goes(
     assert set(done.removed) == {taken[0].id, taken[2].id}
 
 
-def test_never_more_goes_than_was_planned(place: Location, store: Store) -> None:
-    checkpoint = unpack("rocksdb", place / "live")
-    first, second = (take(store, checkpoint, batch_id=batch) for batch in (0, 1))
-    plan = expire.plan(store, ONE)
-    third = take(store, checkpoint, batch_id=2)
+def test_never_more_goes_than_was_planned(on_local: Location, local_store: Store) -> None:
+    checkpoint = unpack("rocksdb", on_local / "live")
+    first, second = (take(local_store, checkpoint, batch_id=batch) for batch in (0, 1))
+    plan = expire.plan(local_store, ONE)
+    third = take(local_store, checkpoint, batch_id=2)
 
-    done = expire.execute(plan, store)
+    done = expire.execute(plan, local_store)
 
     assert done.removed == (first.id,)
-    assert set(all_are_whole(store)) == {second.id, third.id}
+    assert set(all_are_whole(local_store)) == {second.id, third.id}
 
 
-def test_what_is_gone_by_then_is_no_error(place: Location, store: Store) -> None:
-    taken = four(store, place)
-    plan = expire.plan(store, ONE)
-    expire.execute(plan, store)
+def test_what_is_gone_by_then_is_no_error(on_local: Location, local_store: Store) -> None:
+    taken = four(local_store, on_local)
+    plan = expire.plan(local_store, ONE)
+    expire.execute(plan, local_store)
 
-    done = expire.execute(plan, store)
+    done = expire.execute(plan, local_store)
 
     assert (done.removed, done.files, done.bytes) == ((), 0, 0)
-    assert all_are_whole(store) == [taken[3].id]
+    assert all_are_whole(local_store) == [taken[3].id]
 
 
-def test_it_waits_for_nobody(place: Location, store: Store) -> None:
-    taken = four(store, place)
-    plan = expire.plan(store, ONE)
+def test_it_waits_for_nobody(on_local: Location, local_store: Store) -> None:
+    taken = four(local_store, on_local)
+    plan = expire.plan(local_store, ONE)
 
     with (
-        lease.hold_files(store.root, taken[0].query_id, "totals", "create"),
+        lease.hold_files(local_store.root, taken[0].query_id, "totals", "create"),
         pytest.raises(LockedError, match="create of totals is under way"),
     ):
-        expire.execute(plan, store)
+        expire.execute(plan, local_store)
 
-    assert set(all_are_whole(store)) == names(taken)
-    assert store.events.all()[0].result == "skipped"
+    assert set(all_are_whole(local_store)) == names(taken)
+    event = next(one for one in local_store.events.all() if one.verb == "expire")
+    assert event.result == "skipped"
 
 
 def test_a_query_that_is_locked_does_not_keep_others_from_being_expired(
-    place: Location, store: Store
+    on_local: Location, local_store: Store
 ) -> None:
-    taken = four(store, place)
-    checkpoint = unpack("watermark", place / "other")
-    others = [take(store, checkpoint, batch_id=batch, query="other") for batch in (1, 2)]
+    taken = four(local_store, on_local)
+    checkpoint = unpack("watermark", on_local / "other")
+    others = [take(local_store, checkpoint, batch_id=batch, query="other") for batch in (1, 2)]
 
-    with lease.hold_files(store.root, taken[0].query_id, "totals", "create"):
-        done = expired(store)
+    with lease.hold_files(local_store.root, taken[0].query_id, "totals", "create"):
+        done = expired(local_store)
 
     assert done.removed == (others[0].id,)
     assert set(done.locked) == {"totals"}
-    assert set(all_are_whole(store)) == {*names(taken), others[1].id}
+    assert set(all_are_whole(local_store)) == {*names(taken), others[1].id}
 
 
-def test_the_next_savepoint_does_not_need_its_parent(place: Location, store: Store) -> None:
-    checkpoint = unpack("rocksdb", place / "live")
-    first, second = (take(store, checkpoint, batch_id=batch) for batch in (0, 1))
-    expired(store)
+def test_the_next_savepoint_does_not_need_its_parent(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "live")
+    first, second = (take(local_store, checkpoint, batch_id=batch) for batch in (0, 1))
+    expired(local_store)
 
-    third = take(store, checkpoint, batch_id=2)
+    third = take(local_store, checkpoint, batch_id=2)
 
     assert (second.parent, third.parent) == (first.id, second.id)
-    assert set(all_are_whole(store)) == {second.id, third.id}
+    assert set(all_are_whole(local_store)) == {second.id, third.id}
 
 
 def test_an_interrupted_removal_is_finished_unless_somebody_reads(
@@ -378,7 +386,6 @@ def test_an_interrupted_removal_is_finished_unless_somebody_reads(
     taken = four(store, place)
     gone = (taken[0], taken[1])
     store.catalog.relabel([one.id for one in gone], lambda label: replace(label, state="expired"))
-    sst = store.manifest(taken[1].id).files[-1].stored_at
     mark = lease.mark(store.root, f"uses/{taken[0].id}/op-20261120-100000-aaaaaa.json", "q", "copy")
 
     plan = expire.plan(store, Policy(keep_last=10))
@@ -392,33 +399,34 @@ def test_an_interrupted_removal_is_finished_unless_somebody_reads(
     assert set(done.kept) == {taken[0].id}
     assert set(all_are_whole(store)) == {taken[0].id, taken[2].id, taken[3].id}
     mark.release()
-    assert sst
 
 
 def test_one_of_which_files_are_deleted_never_gets_its_name_back(
-    place: Location, store: Store
+    on_local: Location, local_store: Store
 ) -> None:
-    taken = four(store, place)
-    store.catalog.relabel([taken[0].id], lambda label: replace(label, state="expired"))
+    taken = four(local_store, on_local)
+    local_store.catalog.relabel([taken[0].id], lambda label: replace(label, state="expired"))
     own = f"savepoints/{taken[0].id}/checkpoint/metadata"
-    store.root.delete([own])
-    mark = lease.mark(store.root, f"uses/{taken[0].id}/op-20261120-100000-aaaaaa.json", "q", "copy")
+    local_store.root.delete([own])
+    mark = lease.mark(
+        local_store.root, f"uses/{taken[0].id}/op-20261120-100000-aaaaaa.json", "q", "copy"
+    )
 
-    done = expired(store, Policy(keep_last=10))
+    done = expired(local_store, Policy(keep_last=10))
 
     assert (done.removed, set(done.kept)) == ((), {taken[0].id})
-    assert set(all_are_whole(store)) == names(taken[1:])
+    assert set(all_are_whole(local_store)) == names(taken[1:])
     mark.release()
-    assert expired(store, Policy(keep_last=10)).removed == (taken[0].id,)
-    assert left_over(store) == {info.path for info in store.root.list("uses")}
+    assert expired(local_store, Policy(keep_last=10)).removed == (taken[0].id,)
+    assert left_over(local_store) == {info.path for info in local_store.root.list("uses")}
 
 
-def test_it_is_recorded(place: Location, store: Store) -> None:
-    taken = four(store, place)
+def test_it_is_recorded(on_local: Location, local_store: Store) -> None:
+    taken = four(local_store, on_local)
 
-    done = expired(store, Policy(keep_last=3))
+    done = expired(local_store, Policy(keep_last=3))
 
-    event = store.events.all()[0]
+    event = local_store.events.all()[0]
     assert (event.verb, event.query, event.result) == ("expire", "totals", "done")
     assert (event.message, event.bytes) == (f"removed {taken[0].id}", done.bytes)
     assert event.parameters == {"totals": "3 last"}
@@ -479,31 +487,37 @@ def test_the_settings_section_becomes_a_policy() -> None:
     assert Policy.of(section) == Policy(1, 2, 3, 4, 5, timedelta(hours=36), ("release",))
 
 
-def test_after_a_savepoint_only_if_the_settings_say_so(place: Location, store: Store) -> None:
-    taken = four(store, place)
+def test_after_a_savepoint_only_if_the_settings_say_so(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = four(local_store, on_local)
 
-    assert expire.after_savepoint(store, "totals", settings(keep_last=3)) is None
+    assert expire.after_savepoint(local_store, "totals", settings(keep_last=3)) is None
     wanted = settings(keep_last=3, after_savepoint=True)
-    with lease.hold_files(store.root, taken[0].query_id, "totals", "create"):
-        assert expire.after_savepoint(store, "totals", wanted) is None
-    assert set(all_are_whole(store)) == names(taken)
+    with lease.hold_files(local_store.root, taken[0].query_id, "totals", "create"):
+        assert expire.after_savepoint(local_store, "totals", wanted) is None
+    assert set(all_are_whole(local_store)) == names(taken)
 
-    done = expire.after_savepoint(store, "totals", wanted)
+    done = expire.after_savepoint(local_store, "totals", wanted)
 
     assert done
     assert done.removed == (taken[0].id,)
     # Nothing to do, so no event either.
-    events = len(store.events.all())
-    assert expire.after_savepoint(store, "totals", wanted) is None
-    assert len(store.events.all()) == events
+    events = len(local_store.events.all())
+    assert expire.after_savepoint(local_store, "totals", wanted) is None
+    assert len(local_store.events.all()) == events
 
 
-def test_what_is_needed_by_something_that_is_over_may_go(place: Location, store: Store) -> None:
-    taken = four(store, place)
-    begin_from(store, taken[0])
-    store.generations.begin("fork", 2, store.root / "y", by="restore", begun_from=taken[3].id)
-    with store.using(taken[1].id, "restore"):
+def test_what_is_needed_by_something_that_is_over_may_go(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = four(local_store, on_local)
+    begin_from(local_store, taken[0])
+    local_store.generations.begin(
+        "fork", 2, local_store.root / "y", by="restore", begun_from=taken[3].id
+    )
+    with local_store.using(taken[1].id, "restore"):
         pass
 
-    assert set(removal.needed(store)) == {taken[3].id}
-    assert set(expired(store).removed) == names(taken[:3])
+    assert set(removal.needed(local_store)) == {taken[3].id}
+    assert set(expired(local_store).removed) == names(taken[:3])

@@ -1,0 +1,1 @@
+"""What `check` looks at, one module a subject; each returns what it saw, graded."""

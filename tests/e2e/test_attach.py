@@ -1,0 +1,116 @@
+"""`attach`: savepoints of a query that the user starts, in two lines of the user's job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import savepoints
+from savepoints.io import Location
+from savepoints.operations.attach import Attached
+from savepoints.operations.verify import verify
+from savepoints.store import lease
+from savepoints.store.root import Store
+from tests.spark_session import wait_until
+
+pytestmark = [pytest.mark.spark]
+
+
+class Job:
+    """A user's own job on files: an aggregate, with checkpoint and output where the user likes."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark, self.directory = spark, directory
+        (directory / "in").mkdir()
+        (directory / "store").mkdir()
+        self.store = Store.open(str(directory / "store"))
+        self.checkpoint = directory / "checkpoint"
+        self.add(0)
+        self.query: Any = (
+            spark.readStream.schema("k long").json(str(directory / "in"))
+            .groupBy("k").agg(F.count("*").alias("n"))
+            .writeStream.queryName("clicks").outputMode("complete")
+            .option("checkpointLocation", str(self.checkpoint))
+            .format("memory").start()
+        )  # fmt: skip
+
+    def add(self, number: int) -> None:
+        path = self.directory / "in" / f"{number}.json"
+        path.with_suffix(".tmp").write_text(json.dumps({"k": number % 3}))
+        path.with_suffix(".tmp").rename(path)
+
+    def attach(self, every: str = "200ms") -> Attached:
+        attached = savepoints.attach(
+            self.spark, self.query, every=every, store=str(self.store.root), forms=("native",)
+        )
+        assert isinstance(attached, Attached)
+        return attached
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Any:
+    made = Job(spark, tmp_path)
+    yield made
+    made.query.stop()
+
+
+def test_savepoints_are_taken_while_the_query_runs_and_end_with_it(job: Job) -> None:
+    attached = job.attach()
+    wait_until(lambda: len(job.store.catalog.all()) >= 2, "two savepoints")
+    job.add(1)
+    wait_until(
+        lambda: job.store.catalog.all()[0].cut.batch_id >= 1, "a savepoint of the next batch"
+    )
+
+    assert job.query.isActive
+    job.query.stop()
+    attached.detach()
+    taken = job.store.catalog.all()
+
+    assert {one.query for one in taken} == {"clicks"}
+    assert {one.query_id for one in taken} == {str(job.query.id)}
+    assert verify(job.store, taken[0].id, depth="checksums").grade == "ok"
+    assert [one.result for one in attached.attempts].count("done") == len(taken)
+
+
+def test_when_the_query_ends_no_more_are_taken(job: Job) -> None:
+    attached = job.attach()
+    wait_until(lambda: bool(job.store.catalog.all()), "a savepoint")
+    job.query.stop()
+
+    wait_until(lambda: not attached.active, "the thread has ended by itself")
+
+
+def test_a_failing_savepoint_never_stops_the_query(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store disappears under it; batches go on, the log has it."""
+    attached = job.attach()
+    wait_until(lambda: bool(job.store.catalog.all()), "a savepoint")
+    Path(str(job.store.root)).rename(job.directory / "gone")
+    Path(str(job.store.root)).write_text("a file in its place")
+    done = len(attached.attempts)
+
+    wait_until(
+        lambda: "failed" in [one.result for one in attached.attempts[done:]], "a failed attempt"
+    )
+    job.add(2)
+    wait_until(lambda: Location.of(str(job.checkpoint)).exists("commits/1"), "the query goes on")
+
+    assert job.query.isActive
+    assert "the query goes on" in caplog.text
+    attached.detach()
+
+
+def test_a_savepoint_that_another_process_takes_is_skipped(job: Job) -> None:
+    with lease.hold_files(job.store.root, str(job.query.id), "clicks", "create"):
+        attached = job.attach()
+        wait_until(lambda: bool(attached.attempts), "an attempt")
+        assert attached.attempts[0].result == "skipped"
+    wait_until(lambda: bool(job.store.catalog.all()), "it goes on when the other is done")
+    attached.detach()

@@ -1,0 +1,56 @@
+"""`drill` on real parts: the restored query, replayed, is what live is; and when it is not."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from savepoints.model import FORMS
+from savepoints.operations.drill import drill
+from tests.e2e.shop import BUGGY, Shop
+from tests.samples import contents
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
+
+BEGIN = date(1997, 1, 1)
+DAY = timedelta(days=1)
+
+
+def test_a_drill_restores_replays_to_live_and_compares(spark: SparkSession, shop: Shop) -> None:
+    """Nothing of live is touched; a live query that ran another program is told apart."""
+    shop.sell(BEGIN, BEGIN + 3 * DAY)
+    shop.run(forms=FORMS)
+    saved = shop.store.catalog.find("latest")
+
+    alone = shop.settings.model_copy(update={"queries": {}})
+    for form in FORMS:
+        done = drill(shop.store, form=form, settings=alone)
+        assert (done.verdict, done.live_batch, done.form) == ("restored", None, form)
+
+    for day in (4, 5):
+        shop.sell(BEGIN + (day - 1) * DAY, BEGIN + day * DAY)
+        shop.run(save=False)
+    root = shop.store.root.of(f"s3://{shop.bucket}")
+    before = {name: contents(root / name) for name in ("checkpoints", "totals")}
+
+    done = drill(shop.store, saved.id, settings=shop.settings)
+
+    assert (done.verdict, done.differences) == ("same", ())
+    assert done.live_batch == done.batch_id + 2
+    assert 0 < done.restore_seconds < done.seconds
+    assert before == {name: contents(root / name) for name in ("checkpoints", "totals")}
+    assert shop.store.root.list("scratch") == []
+    event = shop.store.events.all()[0]
+    assert (event.verb, event.result, event.savepoint) == ("drill", "done", saved.id)
+    assert "same" in event.message
+
+    shop.sell(BEGIN + 5 * DAY, BEGIN + 8 * DAY)
+    shop.run(BUGGY, save=False)
+
+    done = drill(shop.store, saved.id, settings=shop.settings)
+
+    assert done.verdict == "different"
+    assert {one.what for one in done.differences} >= {"output totals"}
+    assert shop.store.events.all()[0].result == "failed"

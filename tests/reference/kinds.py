@@ -1,0 +1,111 @@
+"""Types and docstrings of the code as tables of Markdown."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+Fields = Mapping[str, tuple[Any, str]]
+
+_NAMES: dict[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    datetime: "time",
+    timedelta: "duration",
+    Path: "path",
+    type(None): "null",
+}
+
+
+def fields_of(kind: type) -> dict[str, tuple[Any, str]]:
+    """Return type and meaning of each field of a dataclass."""
+    hints, said = get_type_hints(kind), meanings(kind)
+    names = [field.name for field in dataclasses.fields(kind)]
+    return {name: (hints[name], said.get(name, "")) for name in names}
+
+
+def collect(hint: Any, kinds: dict[type, None]) -> None:
+    """Find the dataclasses in a type, and in the types of their fields."""
+    for one in get_args(hint):
+        collect(one, kinds)
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in kinds:
+        kinds[kind] = None
+        for inner, _ in fields_of(kind).values():
+            collect(inner, kinds)
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Return what docstrings say under `Attributes:`, of a class and of those above it."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        text = inspect.cleandoc(one.__dict__.get("__doc__") or "")
+        block = text.partition("Attributes:\n")[2].partition("\n\n")[0]
+        for name, said in re.findall(r"^    (\w+): (.+(?:\n {5,}.+)*)", block, re.MULTILINE):
+            found[name] = " ".join(said.split())
+    return found
+
+
+def summary(kind: type) -> str:
+    """Return the first paragraph of what a class says of itself."""
+    return escaped((kind.__doc__ or "").strip().partition("\n\n")[0])
+
+
+def title(kind: type) -> str:
+    """Name a kind of value; those whose names mean something else elsewhere with their verb."""
+    verb = kind.__module__.rpartition(".")[2]
+    return f"{kind.__name__} ({verb})" if kind.__name__ in {"Change", "Found"} else kind.__name__
+
+
+def type_name(hint: Any) -> str:
+    """Write a type in the words of JSON."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    kind = origin or hint
+    if origin in {Union, types.UnionType}:
+        name = " or ".join(type_name(one) for one in arguments)
+    elif origin is Literal:
+        name = ", ".join(f'`"{one}"`' for one in arguments)
+    elif origin is typing.Annotated:
+        name = type_name(arguments[0])
+    elif kind in {tuple, list, frozenset}:
+        name = f"list of {type_name(arguments[0])}" if arguments else "list"
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        inner = type_name(arguments[1]) if arguments else "any"
+        name = "object" if inner == "any" else f"object of {inner}"
+    elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        anchor = re.sub(r"[^\w -]", "", title(kind)).lower().replace(" ", "-")
+        name = f"[{title(kind)}](json.md#{anchor})"
+    else:
+        name = _NAMES.get(kind, "any")
+    return name
+
+
+def fields_table(fields: Fields) -> str:
+    """Write a table of fields."""
+    rows = [(f"`{name}`", type_name(hint), escaped(said)) for name, (hint, said) in fields.items()]
+    return table(("field", "type", ""), rows)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table."""
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
+    lines = [
+        f"| {' | '.join(columns)} |",
+        f"|{' --- |' * len(columns)}",
+        *(f"| {' | '.join(row)} |" for row in cells),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Write a text of the code in one line of Markdown."""
+    return " ".join(text.split()).replace("<", "&lt;")
