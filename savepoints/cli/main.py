@@ -23,7 +23,18 @@ _LOG = logging.getLogger(__name__)
 # Modules are imported only when their command is called, so that --help answers at once.
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "Take and look": (
-        *("run", "create", "export", "list", "show", "lineage", "state", "diff", "verify"),
+        *(
+            "run",
+            "create",
+            "export",
+            "list",
+            "show",
+            "lineage",
+            "state",
+            "diff",
+            "verify",
+            "events",
+        ),
     ),
     "Go back": ("restore", "rollback", "operations"),
     "Keep healthy": ("tag", "expire", "gc", "copy", "check", "drill"),
@@ -39,6 +50,7 @@ _SHORT = {
     "state": "Read the state in a savepoint as typed rows.",
     "diff": "Compare two savepoints row by row.",
     "verify": "Check that a savepoint is whole.",
+    "events": "Show what was done, by whom and with what result.",
     "restore": "Write a new checkpoint from a savepoint.",
     "rollback": "Take state, offsets and outputs back to a savepoint.",
     "operations": "Show, resume or undo what was interrupted.",

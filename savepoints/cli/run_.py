@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.command import Invocation, common
-from savepoints.duration import parse_duration
 from savepoints.errors import UsageError
 from savepoints.model import FORMS, Form
 

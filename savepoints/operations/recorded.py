@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast
 
-from savepoints import openlineage
+from savepoints import logs, openlineage
 from savepoints.errors import LockedError
 from savepoints.masking import masked
 from savepoints.model import Savepoint, new_id, utc_now
@@ -94,18 +94,19 @@ def recording(
     operation_id = operation or new_id("op", now)
     event = Event(operation_id, now, verb, _who(), "done", query, savepoint, given)
     recorded = Recording(event)
-    try:
-        yield recorded
-    except Exception as error:
-        recorded.note(
-            # Nothing was done because another process does it.
-            result="skipped" if isinstance(error, LockedError) else "failed",
-            error=type(error).__name__,
-            message=str(error),
-        )
-        raise
-    finally:
-        recorded.write(store)
+    with logs.about(query=query, savepoint=savepoint, operation=operation_id):
+        try:
+            yield recorded
+        except Exception as error:
+            recorded.note(
+                # Nothing was done because another process does it.
+                result="skipped" if isinstance(error, LockedError) else "failed",
+                error=type(error).__name__,
+                message=str(error),
+            )
+            raise
+        finally:
+            recorded.write(store)
 
 
 def recorded(execute: Callable[P, R]) -> Callable[P, R]:

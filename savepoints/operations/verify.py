@@ -35,7 +35,7 @@ from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import Recording, recording
 from savepoints.operations.share import ALL, Share
 from savepoints.outputs.lifetime import Lifetime
-from savepoints.store import catalog, manifest
+from savepoints.store import catalog
 from savepoints.store.manifest import Manifest
 from savepoints.store.root import Store
 
@@ -239,7 +239,8 @@ class _Verification:
         try:
             return self.store.manifest(savepoint.id)
         except VerificationError as error:
-            return Finding("broken", manifest.manifest_path(savepoint.id), error.message)
+            path = f"savepoints/{savepoint.id}/manifest.json"
+            return Finding("broken", path, error.message)
 
     def _look(self, savepoint: Savepoint, stored: Manifest | Finding, looked: Looked) -> Report:
         begun = time.monotonic()

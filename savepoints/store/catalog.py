@@ -75,15 +75,19 @@ class Catalog:
             The savepoints as they are now; those that do not exist (any more) are left out.
         """
         wanted = frozenset(ids)
-        changed = {
-            one.id: one.with_labels(labels.change(self.root, one, change))
-            for one in self.all()
-            if one.id in wanted
-        }
+        changed: dict[str, Savepoint] = {}
+        for one in self.all():
+            if one.id in wanted:
+                labels.change(self.root, one, change)
 
         def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            known = [_from_row(row) for row in rows if row["id"] in changed]
-            renewed = [(one, one.with_labels(changed[one.id].labels)) for one in known]
+            # The files are read again each time: somebody else's change may be there by now.
+            known = [_from_row(row) for row in rows if row["id"] in wanted]
+            renewed = [
+                (one, one.with_labels(labels.read(self.root, one.id) or one.labels))
+                for one in known
+            ]
+            changed.update((new.id, new) for _, new in renewed)
             return [_to_row(new) for old, new in renewed if new != old]
 
         self._table.change(("id",), decide)

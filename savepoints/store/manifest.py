@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from savepoints.errors import UsageError, VerificationError
-from savepoints.model import Savepoint, to_json
+from savepoints.errors import SavepointsError, VerificationError
+from savepoints.model import Savepoint, is_id, to_json
 
 SCHEMA_VERSION = 1
 
@@ -85,7 +85,7 @@ class Manifest:
                 tuple(_stored_file(one, homes) for one in content["native"]),
                 tuple(_stored_file(one, homes) for one in content["canonical"]),
             )
-        except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, SavepointsError) as error:
             raise VerificationError(
                 f"{path} is damaged or of a newer version: {error!r}",
                 hint="restore another savepoint: savepoints list",
@@ -115,7 +115,17 @@ def _checksum(data: dict[str, Any]) -> str:
 
 
 def directory(savepoint_id: str) -> str:
-    """Return where a savepoint's own files lie in the store."""
+    """Return where a savepoint's own files lie in the store.
+
+    Raises:
+        VerificationError: If it is no id, but for example a path that leads elsewhere.
+    """
+    if not is_id(savepoint_id):
+        raise VerificationError(
+            f"the store names a savepoint {savepoint_id!r}, which is no id",
+            hint="somebody wrote that by hand; see what is wrong: savepoints check",
+            savepoint=savepoint_id,
+        )
     return f"savepoints/{savepoint_id}"
 
 

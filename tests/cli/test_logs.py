@@ -11,6 +11,7 @@ import pytest
 from savepoints import logs, masking
 from savepoints.cli.logs import to_stderr
 from savepoints.model import parse_rfc3339, utc_now
+from savepoints.operations.recorded import recording
 from savepoints.store.root import Store
 
 # From conftest.py: the function that calls the command line.
@@ -45,6 +46,19 @@ def test_a_record_carries_what_is_worked_on(capsys: pytest.CaptureFixture[str]) 
     assert (lines[1]["savepoint"], lines[1]["query"]) == ("sp-1", "orders")
     assert lines[2].keys() == {"at", "level", "logger", "message"}
     assert len(lines) == 3
+
+
+def test_what_a_recorded_verb_logs_has_the_ids_of_its_event(
+    local_store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to_stderr("INFO", "json")
+
+    with recording(local_store, "restore", query="orders", savepoint="sp-1"):
+        _LOG.info("within")
+
+    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (line["query"], line["savepoint"]) == ("orders", "sp-1")
+    assert line["operation"] == local_store.events.all()[0].id
 
 
 def test_text_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:

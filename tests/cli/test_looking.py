@@ -193,6 +193,21 @@ def test_a_tag_is_a_name(call: Call, at: tuple[str, ...]) -> None:
     assert call("show", "golden", *at, "-o", "json").document["savepoint"] == document
 
 
+def test_what_was_done_is_in_the_events(call: Call, at: tuple[str, ...]) -> None:
+    assert "no such events" in call("events", *at).out
+    call("tag", ONE.id, "golden", *at)
+    call("tag", THREE.id, "best", *at)
+
+    text, json = call("events", *at), call("events", *at, "-o", "json")
+    one = call("events", "--query", "clicks", "--verb", "tag", "--limit", "1", *at, "-o", "json")
+
+    assert [event["savepoint"] for event in json.document["events"]] == [THREE.id, ONE.id]
+    assert {event["result"] for event in json.document["events"]} == {"done"}
+    assert text.out.index(THREE.id) < text.out.index(ONE.id)
+    assert [event["savepoint"] for event in one.document["events"]] == [THREE.id]
+    assert call("events", "--result", "failed", *at, "-o", "json").document["events"] == []
+
+
 def test_a_dry_run_of_tag_changes_nothing(call: Call, at: tuple[str, ...]) -> None:
     text = call("tag", ONE.id, "golden", "--unpin", "--dry-run", *at)
     json = call("tag", ONE.id, "golden", "--dry-run", *at, "-o", "json")

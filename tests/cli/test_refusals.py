@@ -386,7 +386,7 @@ def test_verify_of_a_damaged_savepoint_is_exit_code_13(
     local_store.root.delete([path])
     if damage == "flipped":
         local_store.root.put(path, b"x" * file.size)
-    command = ("verify", "latest", "--checksums", "--store", str(local_store.root))
+    command = ("verify", taken.id, "--checksums", "--store", str(local_store.root))
 
     text, json = call(*command), call(*command, "-o", "json")
 

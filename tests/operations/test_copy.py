@@ -75,7 +75,7 @@ def test_a_copy_is_complete_and_independent(place: Location, store: Store) -> No
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_between_s3_and_a_local_disk(back: bool, on_s3: Location, on_local: Location) -> None:  # noqa: FBT001
+def test_between_s3_and_a_local_disk(back: bool, on_s3: Location, on_local: Location) -> None:
     source, place = (on_local, on_s3) if back else (on_s3, on_local)
     store, target = other_store(source, "store"), other_store(place)
     taken = take(store, unpack("changelog", source / "checkpoint"))

@@ -242,7 +242,7 @@ def test_what_comes_to_be_needed_while_it_is_marked_gets_its_state_back(
         [taken[0].id], lambda label: replace(label, state="broken", state_reason=why)
     )
     happens, reason = NEEDS[need]
-    seen = []
+    seen: list[str] = []
 
     def happen(point: str) -> None:
         if point == "expire.marked":
@@ -454,7 +454,7 @@ def test_a_query_without_savepoints_is_an_error_that_names_those_there_are(
 
 def settings(**retention: Any) -> Settings:
     own = {"app": "a:b", "checkpoints": "s3://b/c", "retention": {"keep_last": 2}}
-    return Settings(queries={"mine": own}, retention=retention)
+    return Settings.model_validate({"queries": {"mine": own}, "retention": retention})
 
 
 def planned(store: Store, settings: Settings) -> set[str]:

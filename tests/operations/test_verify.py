@@ -10,15 +10,24 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from savepoints.errors import SavepointNotFoundError
+from savepoints.errors import (
+    CredentialsError,
+    SavepointNotFoundError,
+    SavepointsError,
+    UsageError,
+)
 from savepoints.io import Location
-from savepoints.model import Savepoint
+from savepoints.model import Labels, Savepoint
 from savepoints.operations import restore
 from savepoints.operations.findings import Finding
-from savepoints.operations.verify import Report, verify
-from savepoints.store import manifest
+from savepoints.operations.share import Share
+from savepoints.operations.verify import Report, verify, verify_all
+from savepoints.outputs import lifetime
+from savepoints.store import labels, manifest
 from savepoints.store.root import Store
-from tests.samples import contents, query_id, take, unpack
+from tests.denied import denied
+from tests.faults.s3_proxy import Fault, proxy_of
+from tests.samples import lasting, query_id, savepoint, take, unpack
 
 # One file of every kind that a savepoint has.
 KINDS = {
@@ -271,13 +280,13 @@ def test_a_query_without_state_is_restored_and_looked_at_without_spark(
     place: Location, store: Store
 ) -> None:
     taken = take(store, unpack("two_sources", place / "checkpoint"))
-    before, lines = contents(store.root), list[str]()
+    before, lines = lasting(store), list[str]()
 
     report = verify(store, taken.id, depth="deep", progress=lines.append)
 
     assert (report.grade, report.findings, report.operators) == ("ok", (), 0)
     assert "restoring the native form into a scratch directory" in lines
-    assert contents(store.root) == before
+    assert lasting(store) == before
 
 
 def test_trap_a_savepoint_that_cannot_be_restored_is_found_by_restoring_it(
@@ -290,7 +299,6 @@ def test_trap_a_savepoint_that_cannot_be_restored_is_found_by_restoring_it(
     more = dataclasses.replace(file, path="sources/0/7")
     edited = dataclasses.replace(stored, native=(*stored.native, more))
     local_store.root.put(manifest.manifest_path(taken.id), edited.to_bytes())
-    before = contents(local_store.root)
     assert checked(local_store, taken).grade == "ok"
 
     report = verify(local_store, taken.id, depth="deep")
@@ -299,7 +307,13 @@ def test_trap_a_savepoint_that_cannot_be_restored_is_found_by_restoring_it(
     (finding,) = report.findings
     assert (finding.grade, finding.what) == ("broken", "the restored native form")
     assert "sources/0/7 lies behind the offsets" in finding.problem
-    assert contents(local_store.root) == before
+    assert local_store.root.list("scratch") == []
+    assert local_store.root.list("uses") == []
+    assert local_store.root.get(manifest.manifest_path(taken.id)) == edited.to_bytes()
+
+    again = verify(local_store, taken.id, depth="checksums")
+
+    assert (again.grade, again.state) == ("ok", "broken"), "checksums would not have found it"
 
 
 def test_what_is_damaged_is_not_restored_too(on_local: Location, local_store: Store) -> None:
@@ -328,3 +342,271 @@ def test_a_savepoint_of_any_state_is_verified_without_spark(
 def test_an_unknown_savepoint_is_an_error(local_store: Store) -> None:
     with pytest.raises(SavepointNotFoundError):
         verify(local_store, "latest", depth="structure")
+
+
+def state(store: Store, taken: Savepoint) -> tuple[str, str | None]:
+    (row,) = [one for one in store.catalog.all() if one.id == taken.id]
+    assert row.labels == labels.read(store.root, taken.id)
+    return row.state, row.state_reason
+
+
+def test_a_broken_savepoint_is_called_so_until_it_is_whole_again(
+    place: Location, store: Store
+) -> None:
+    checkpoint = unpack("changelog", place / "checkpoint")
+    older, newer = (take(store, checkpoint, batch_id=batch) for batch in (2, 3))
+    path = stored_at(store, newer, "commit")
+    whole = store.root.get(path)
+    store.root.delete([path])
+
+    assert verify(store, "latest", depth="structure").state == "broken"
+
+    reason = f"verify (structure): {path} is missing"
+    assert state(store, newer) == ("broken", reason)
+    assert store.catalog.find("latest").id == older.id
+    store.root.put(path, whole)
+    assert verify(store, newer.id, depth="structure").state == "broken", "nothing was read"
+    assert verify(store, newer.id, depth="checksums", share="1/2").state == "broken"
+    report = verify(store, newer.id, depth="checksums")
+    assert (report.grade, report.state) == ("ok", "complete")
+    assert state(store, newer) == ("complete", None)
+    assert store.catalog.find("latest").id == newer.id
+
+
+def test_the_reason_is_renewed_and_the_same_one_is_not_written_again(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = saved(on_local, local_store)
+    first, second = (stored_at(local_store, taken, kind) for kind in ("commit", "sst"))
+    local_store.root.delete([first])
+    checked(local_store, taken)
+    before = lasting(local_store)
+
+    checked(local_store, taken)
+    assert lasting(local_store) == before
+    local_store.root.delete([second])
+    checked(local_store, taken)
+
+    found = state(local_store, taken)[1] or ""
+    assert found.startswith("verify (checksums): ")
+    assert found.endswith(" is missing, and 1 more")
+
+
+def test_all_savepoints_are_graded_and_shared_files_are_read_once(
+    place: Location, store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", place / "checkpoint")
+    taken = [take(store, checkpoint, batch_id=batch) for batch in range(4)]
+    other = take(store, unpack("changelog", place / "other"), query="other")
+    lost = store.manifest(taken[0].id).native[0].stored_at
+    store.root.delete([lost])
+
+    reports = verify_all(store)
+
+    assert reports.grade == "broken"
+    assert {one.savepoint_id: one.grade for one in reports.reports} == {
+        taken[0].id: "broken",
+        **{one.id: "ok" for one in (*taken[1:], other)},
+    }
+    files = {file.stored_at: file.size for one in taken for file in store.manifest(one.id).files}
+    del files[lost]
+    mine = verify_all(store, query="totals")
+    assert mine.bytes_read == sum(files.values())
+    assert len(mine.reports) == len(taken)
+    event = store.events.all()[0]
+    assert (event.verb, event.query, event.result) == ("verify", "totals", "failed")
+    assert event.message.startswith("broken, 4 looked at, 1 broken")
+    assert lost in event.message
+
+
+def test_a_share_is_read_and_the_structure_of_all_is_looked_at(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = saved(on_local, local_store)
+    path = stored_at(local_store, taken, "sst")
+    flip(local_store.root, path, 20)
+    parts = [verify(local_store, taken.id, depth="checksums", share=f"{n}/3") for n in (1, 2, 3)]
+
+    assert sorted(one.grade for one in parts) == ["broken", "ok", "ok"]
+    assert sum(one.bytes_read for one in parts) == checked(local_store, taken).bytes_read
+    assert [one.share for one in parts] == ["1/3", "2/3", "3/3"]
+    local_store.root.delete([path])
+    for share in ("1/3", "2/3", "3/3", "1%"):
+        report = verify(local_store, taken.id, depth="checksums", share=share)
+        assert [one.what for one in report.findings] == [path]
+
+
+def test_a_random_share_is_as_large_as_asked_for() -> None:
+    paths = {f"files/{number}" for number in range(200)}
+
+    assert len(Share.parse("10%").of(paths)) == 20
+    assert len(Share.parse("0.1%").of(paths)) == 1
+    assert Share.parse("100%").of(paths) == paths
+    assert Share.parse("10%").of(paths) != Share.parse("10%").of(paths)
+    parts = [Share.parse(f"{number}/7").of(paths) for number in range(1, 8)]
+    assert frozenset().union(*parts) == paths
+    assert sum(map(len, parts)) == len(paths)
+    assert parts == [Share.parse(f"{number}/7").of(paths) for number in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "0%", "101%", "0/3", "4/3", "1/0", "-1%", "1/2/3", "x%"]
+)
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no share"):
+        Share.parse(text)
+
+
+@pytest.mark.parametrize("depth", ["structure", "contents", "deep"])
+def test_a_share_goes_with_checksums_only(depth: str, local_store: Store) -> None:
+    with pytest.raises(UsageError, match=depth):
+        verify_all(local_store, depth=depth, share="10%")  # type: ignore[arg-type]
+
+
+def test_labels_that_are_damaged_lost_or_other_than_the_row_are_a_warning(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = saved(on_local, local_store)
+    path = labels.labels_path(taken.id)
+    local_store.catalog.relabel([taken.id], lambda old: dataclasses.replace(old, tags=("one",)))
+    assert checked(local_store, taken).findings == ()
+
+    whole = local_store.root.get(path)
+    for damage in (whole[:-3], whole.replace(b"one", b"two"), labels.to_bytes(Labels(("two",)))):
+        local_store.root.put(path, damage)
+        report = checked(local_store, taken)
+        assert [(one.grade, one.what) for one in report.findings] == [("warning", path)]
+    local_store.root.delete([path])
+    (finding,) = checked(local_store, taken).findings
+    assert (finding.grade, finding.what) == ("warning", path)
+    assert "differ in tags" in finding.problem
+
+
+def test_a_row_that_says_something_else_is_found(on_local: Location, local_store: Store) -> None:
+    taken = saved(on_local, local_store)
+    local_store.catalog.put([dataclasses.replace(taken, generation=9, parent="sp-x")])
+
+    (finding,) = checked(local_store, taken).findings
+
+    assert (finding.grade, finding.what) == ("broken", manifest.manifest_path(taken.id))
+    assert "they differ in generation, parent" in finding.problem
+
+
+def test_what_is_being_removed_meanwhile_is_left_out(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("changelog", on_local / "checkpoint")
+    kept, going = (take(local_store, checkpoint, batch_id=batch) for batch in (2, 3))
+
+    def expire(line: str) -> None:
+        if line.startswith("looking at"):
+            local_store.catalog.relabel(
+                [going.id], lambda old: dataclasses.replace(old, state="expired")
+            )
+            local_store.root.delete([stored_at(local_store, going, "commit")])
+
+    reports = verify_all(local_store, progress=expire)
+
+    assert [one.savepoint_id for one in reports.reports] == [kept.id]
+    (row,) = [one for one in local_store.catalog.all() if one.id == going.id]
+    assert row.state == "expired"
+
+
+def test_a_store_that_does_not_answer_never_makes_a_savepoint_broken(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(str(on_s3 / "store"))
+    taken = saved(on_s3, store)
+    path = stored_at(store, taken, "sst")
+
+    with proxy_of(s3_endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        with (
+            proxy.faults(lambda one: Fault.SLOW_DOWN if one.path.endswith(path) else None),
+            pytest.raises(SavepointsError, match=path) as raised,
+        ):
+            checked(store, taken)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+
+    assert raised.value.exit_code == 1
+    assert store.catalog.all() == [taken]
+
+
+def test_refused_credentials_never_make_a_savepoint_broken(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(str(on_s3 / "store"))
+    taken = saved(on_s3, store)
+
+    with denied(s3_endpoint, lambda _, path, __: path.endswith(".sst")) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(CredentialsError):
+            checked(store, taken)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+
+    assert store.catalog.all() == [taken]
+
+
+def test_a_store_that_may_only_be_read_is_verified_too(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(str(on_s3 / "store"))
+    taken = saved(on_s3, store)
+    path = stored_at(store, taken, "sst")
+    store.root.delete([path])
+
+    with denied(s3_endpoint, lambda method, *_: method in {"PUT", "POST", "DELETE"}) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        report = checked(store, taken)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+
+    assert (report.grade, report.state) == ("broken", "complete")
+    assert [(one.grade, one.what) for one in report.findings] == [
+        ("broken", path),
+        ("warning", "the catalog"),
+    ]
+    assert store.catalog.all() == [taken]
+
+
+def test_a_pinned_version_that_is_about_to_expire_is_a_warning_with_the_date(
+    on_local: Location, local_store: Store
+) -> None:
+    taken, uri = with_output(on_local, local_store)
+    assert checked(local_store, taken).outputs[0].until is None
+    table = DeltaTable(uri)
+    table.alter.set_table_properties({lifetime.FILES_PROPERTY: "interval 2 hours"})
+
+    report = checked(local_store, taken)
+
+    (known,) = report.outputs
+    (finding,) = report.findings
+    assert (report.grade, report.state) == ("warning", "complete")
+    assert known.until is not None
+    assert known.until.isoformat()[:19] in finding.problem
+    assert lifetime.FILES_PROPERTY in finding.problem
+
+
+def test_nothing_to_verify_is_ok(local_store: Store) -> None:
+    reports = verify_all(local_store)
+
+    assert (reports.grade, reports.reports, reports.bytes_read) == ("ok", (), 0)
+
+
+@pytest.mark.parametrize("hostile", ["../../outside", "/etc", "%2e%2e/outside", "a\\..\\b"])
+def test_a_row_with_a_hostile_id_leads_nowhere(
+    hostile: str, on_local: Location, local_store: Store
+) -> None:
+    outside = on_local / "outside"
+    outside.put("manifest.json", b"secret")
+    local_store.catalog.add(savepoint(1, id=hostile))
+
+    try:
+        reports = verify_all(local_store)
+    except SavepointsError as error:
+        assert repr(hostile)[1:-1] in error.message or hostile in error.message  # noqa: PT017
+    else:
+        (report,) = reports.reports
+        assert report.grade == "broken"
+        assert hostile in report.findings[0].what
+    assert outside.get("manifest.json") == b"secret"
+    assert [info.path for info in outside.list()] == ["manifest.json"]

@@ -24,6 +24,7 @@ from savepoints.operations.verify import Report, Reports
 from savepoints.origins import Effective
 from savepoints.runner import Ran
 from savepoints.state.typed import Variable
+from savepoints.store.events import Event
 from savepoints.store.journal import Operation
 from tests.reference.kinds import Fields, fields_of
 
@@ -91,6 +92,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"report": (Report, "What was found.")}),
         Document(fields_of(Reports), "With `--all`"),
     ),
+    "events": (Document({"events": (list[Event], "The newest first.")}),),
     "restore": (
         Document({"restored": (Restored, "What was written.")}),
         planned(RestorePlan),

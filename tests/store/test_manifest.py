@@ -56,7 +56,9 @@ def test_what_is_no_manifest_is_refused_and_named(data: bytes) -> None:
 
 
 def test_a_missing_manifest_names_savepoint_and_path(store: Store) -> None:
-    with pytest.raises(VerificationError) as refused:
-        store.manifest("sp-1")
+    missing = savepoint(1).id
 
-    assert refused.value.details == {"savepoint": "sp-1", "files": [manifest_path("sp-1")]}
+    with pytest.raises(VerificationError) as refused:
+        store.manifest(missing)
+
+    assert refused.value.details == {"savepoint": missing, "files": [manifest_path(missing)]}

@@ -1,0 +1,32 @@
+"""An S3 server that refuses some requests, as one does whose role lacks a permission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
+
+from tests.faults.s3_proxy import _Handler, proxy_of
+
+# Of the method and the path of a request, and whether it is a copy within the server.
+Refuses = Callable[[str, str, bool], bool]
+
+
+@contextmanager
+def denied(endpoint: str, refuses: Refuses) -> Iterator[str]:
+    """Give the endpoint of a server that answers 403 to what is refused."""
+
+    class Denying(_Handler):
+        def _handle(self) -> None:
+            path = unquote(urlsplit(self.path).path).lstrip("/")
+            if refuses(self.command, path, "x-amz-copy-source" in self.headers):
+                self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                self._refuse(403, "AccessDenied")
+            else:
+                super()._handle()
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - as in the base
+
+    with proxy_of(endpoint) as proxy:
+        proxy._server.RequestHandlerClass = Denying
+        yield proxy.endpoint

@@ -1,0 +1,95 @@
+"""A store that has one object of every kind, without a JVM; to be damaged."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from savepoints.io import Location
+from savepoints.model import FORMS, new_id, rfc3339, to_json, utc_now
+from savepoints.operations import rollback
+from savepoints.operations.checks import contents
+from savepoints.operations.verify import verify_all
+from savepoints.store import canonical, journal, lease, manifest
+from savepoints.store.journal import Journal, Operation
+from savepoints.store.root import Store
+from tests.samples import take, unpack
+
+ROWS = 7
+
+
+def make(place: Location) -> Store:
+    """Make the store: three native savepoints, one with rows too, and all that lies around them."""
+    Path(str(place / "store")).mkdir(parents=True)
+    store = Store.open(str(place / "store"))
+    rocksdb = unpack("rocksdb", place / "rocksdb")
+    for batch in (1, 2):
+        take(store, rocksdb, batch_id=batch, query="sst")
+    take(store, unpack("changelog", place / "changelog"), query="changelog")
+    with_rows(store, place)
+    first, second = (one.id for one in store.catalog.all()[:2])
+    for name, tag in ((first, "one"), (second, "two")):
+        store.catalog.relabel([name], lambda old, tag=tag: dataclasses.replace(old, tags=(tag,)))  # type: ignore[misc]
+    target = place / "rolled-back"
+    oldest = store.catalog.all()[-1]
+    plan = rollback.plan(store, oldest.id, to=str(target), check_source=False)
+    rollback.execute(plan, store)
+    for verb in ("rollback", "merge"):
+        begun = Operation(new_id("op", utc_now()), verb, verb, {}, "x", rfc3339(utc_now()))
+        Journal.begin(store.root, begun)
+    for name in (first, second):
+        lease.mark(store.root, f"uses/{name}/{new_id('op', utc_now())}.json", "sst", "restore")._stop.set()
+    for table in ("catalog", "generations", "events"):
+        DeltaTable(str(store.root / table)).create_checkpoint()
+    # What came after a checkpoint is read from JSON, and the checkpoint is read too.
+    take(store, rocksdb, batch_id=3, query="sst")
+    return store
+
+
+def with_rows(store: Store, place: Location) -> None:
+    """Take a savepoint and give it canonical rows as Spark would lay them out."""
+    taken = take(store, unpack("hdfs", place / "hdfs"), query="rows")
+    table = canonical.table(store.root, taken.id)
+    write_deltalake(
+        str(table),
+        pa.table(
+            {
+                "operator_id": pa.array([0] * ROWS, pa.int32()),
+                "key_bytes": [b"key %d" % number for number in range(ROWS)],
+            }
+        ),
+        partition_by=["operator_id"],
+    )
+    stored = store.manifest(taken.id)
+    operators = tuple(
+        dataclasses.replace(one, rows=ROWS, state_bytes=70, content_hash="0" * 32)
+        for one in taken.operators
+    )
+    exported = dataclasses.replace(taken, forms=FORMS, operators=operators, spark_version="4.2.0")
+    rows = canonical.stored_files(store.root, taken.id)
+    path = manifest.manifest_path(taken.id)
+    whole = dataclasses.replace(stored, savepoint=exported, canonical=rows)
+    store.root.put(path, whole.to_bytes())
+    store.catalog.exported(exported)
+
+
+def copy_of(store: Store, target: Path) -> Store:
+    """Copy a store, in which everything is then damaged on its own."""
+    shutil.copytree(str(store.root), target)
+    return Store.open(str(target))
+
+
+def found(store: Store) -> list[tuple[str, str]]:
+    """Return what `verify --all` and `check` say of a store, all that is not ok."""
+    said: list[tuple[str, str]] = []
+    try:
+        for report in verify_all(store).reports:
+            said += [(one.what, one.problem) for one in report.findings]
+    except Exception as error:
+        said.append(("verify", str(error)))
+    said += [(one.name, one.seen) for one in contents.look(store) if one.grade != "ok"]
+    return said
