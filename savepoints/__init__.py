@@ -18,17 +18,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from savepoints.api import create, export, restore, rollback
+    from savepoints.api import (
+        copy,
+        create,
+        expire,
+        export,
+        gc,
+        rebuild_catalog,
+        restore,
+        rollback,
+        tag,
+    )
     from savepoints.app import App, Input, Output
     from savepoints.config import Settings
     from savepoints.errors import SavepointsError
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
     from savepoints.operations.attach import attach
+    from savepoints.operations.check import check
     from savepoints.operations.diff import diff
     from savepoints.operations.drill import drill
+    from savepoints.operations.lineage import lineage
     from savepoints.operations.run import run
     from savepoints.operations.state import read_state
-    from savepoints.operations.verify import verify
+    from savepoints.operations.verify import verify, verify_all
+    from savepoints.store.retention import Policy
     from savepoints.store.root import Store
 
 _HOMES = {
@@ -38,20 +51,29 @@ _HOMES = {
     "Input": "savepoints.app",
     "Output": "savepoints.app",
     "OutputVersion": "savepoints.model",
+    "Policy": "savepoints.store.retention",
     "Savepoint": "savepoints.model",
     "SavepointsError": "savepoints.errors",
     "Settings": "savepoints.config",
     "Store": "savepoints.store.root",
     "attach": "savepoints.operations.attach",
+    "check": "savepoints.operations.check",
+    "copy": "savepoints.api",
     "create": "savepoints.api",
     "diff": "savepoints.operations.diff",
     "drill": "savepoints.operations.drill",
+    "expire": "savepoints.api",
     "export": "savepoints.api",
+    "gc": "savepoints.api",
+    "lineage": "savepoints.operations.lineage",
     "read_state": "savepoints.operations.state",
+    "rebuild_catalog": "savepoints.api",
     "restore": "savepoints.api",
     "rollback": "savepoints.api",
     "run": "savepoints.operations.run",
+    "tag": "savepoints.api",
     "verify": "savepoints.operations.verify",
+    "verify_all": "savepoints.operations.verify",
 }
 
 __all__ = [
@@ -61,20 +83,29 @@ __all__ = [
     "Input",
     "Output",
     "OutputVersion",
+    "Policy",
     "Savepoint",
     "SavepointsError",
     "Settings",
     "Store",
     "attach",
+    "check",
+    "copy",
     "create",
     "diff",
     "drill",
+    "expire",
     "export",
+    "gc",
+    "lineage",
     "read_state",
+    "rebuild_catalog",
     "restore",
     "rollback",
     "run",
+    "tag",
     "verify",
+    "verify_all",
 ]
 
 

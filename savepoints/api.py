@@ -7,16 +7,27 @@ Each takes the arguments of the `plan` in its module under `savepoints.operation
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from savepoints.config import Settings
 from savepoints.model import FORMS, Form, Provider, Savepoint
+from savepoints.operations import copy as _copy
 from savepoints.operations import create as _create
+from savepoints.operations import expire as _expire
 from savepoints.operations import export as _export
+from savepoints.operations import gc as _gc
+from savepoints.operations import rebuild as _rebuild
 from savepoints.operations import restore as _restore
 from savepoints.operations import rollback as _rollback
+from savepoints.operations import tag as _tag
+from savepoints.operations.copy import Copied
+from savepoints.operations.expire import Expired
+from savepoints.operations.gc import GRACE, Collected
 from savepoints.operations.plan import Progress, silent
+from savepoints.operations.rebuild import Rebuilt
 from savepoints.operations.restore import Restored
 from savepoints.operations.rollback import RolledBack
+from savepoints.store.retention import Policy
 from savepoints.store.root import Store
 
 
@@ -104,3 +115,64 @@ def rollback(
         check_source=check_source,
     )
     return _rollback.execute(plan, store, settings=settings, progress=progress)
+
+
+def tag(
+    store: Store,
+    name: str,
+    *,
+    query: str | None = None,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    description: str | None = None,
+    pinned: bool | None = None,
+    move: bool = False,
+) -> Savepoint:
+    """Name, describe or pin a savepoint. See `savepoints.operations.tag`."""
+    plan = _tag.plan(
+        store,
+        name,
+        query=query,
+        add=add,
+        remove=remove,
+        description=description,
+        pinned=pinned,
+        move=move,
+    )
+    return _tag.execute(plan, store)
+
+
+def expire(
+    store: Store,
+    policy: Policy | None = None,
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Expired:
+    """Remove the savepoints that no rule keeps. See `savepoints.operations.expire`."""
+    plan = _expire.plan(store, policy, query=query, settings=settings)
+    return _expire.execute(plan, store, progress=progress)
+
+
+def gc(store: Store, *, grace: timedelta = GRACE, progress: Progress = silent) -> Collected:
+    """Remove what no savepoint needs. See `savepoints.operations.gc`."""
+    return _gc.execute(_gc.plan(store, grace=grace), store, progress=progress)
+
+
+def copy(
+    store: Store,
+    name: str,
+    destination: str,
+    *,
+    query: str | None = None,
+    progress: Progress = silent,
+) -> Copied:
+    """Copy a savepoint into another store. See `savepoints.operations.copy`."""
+    plan = _copy.plan(store, name, destination, query=query)
+    return _copy.execute(plan, store, progress=progress)
+
+
+def rebuild_catalog(store: Store, *, progress: Progress = silent) -> Rebuilt:
+    """Make the catalog say what the savepoints say. See `savepoints.operations.rebuild`."""
+    return _rebuild.execute(_rebuild.plan(store), store, progress=progress)

@@ -184,11 +184,12 @@ class StoreTable:
 
     def _compact(self, table: DeltaTable) -> None:
         """Write many small files as one, so that reading stays fast; without it nothing is lost."""
+        from deltalake import CommitProperties
         from deltalake.exceptions import DeltaError
 
         try:
             if len(table.file_uris()) >= COMPACT_FILES:
-                table.optimize.compact()
+                table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
         except (DeltaError, OSError) as error:
             _LOG.debug("%s: not compacted this time: %s", self.location, error)
 
@@ -204,17 +205,19 @@ class StoreTable:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        try:
-            return DeltaTable(
-                str(self.location), storage_options=storage_options(self.location.uri)
-            )
-        except TableNotFoundError:
-            # Without its first commit a table is not found either, and must not be made anew.
-            if self.location.list("_delta_log"):
-                raise self._damaged("its log has no beginning") from None
-            return None
-        except (DeltaError, OSError) as error:
-            raise self._damaged(error) from None
+        # Without its first commit a table is not found either, and must not be made anew; but
+        # another process may have made it since it was not found.
+        for _ in range(2):
+            try:
+                return DeltaTable(
+                    str(self.location), storage_options=storage_options(self.location.uri)
+                )
+            except TableNotFoundError:
+                if not self.location.list("_delta_log"):
+                    return None
+            except (DeltaError, OSError) as error:
+                raise self._damaged(error) from None
+        raise self._damaged("its log has no beginning")
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
         """Read all rows with deltalake's own engine.

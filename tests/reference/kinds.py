@@ -20,7 +20,7 @@ _NAMES: dict[Any, str] = {
     float: "number",
     bool: "true or false",
     datetime: "time",
-    timedelta: "duration",
+    timedelta: "seconds",
     Path: "path",
     type(None): "null",
 }

@@ -113,7 +113,8 @@ def settings_page() -> str:
             (
                 f"`{name}`",
                 f"`{layers.variable([*path, name])}`",
-                type_name(info.annotation),
+                # What is written in JSON as a number of seconds is given as text in settings.
+                type_name(info.annotation).replace("seconds", "duration"),
                 "required" if info.is_required() else _default(info.default),
                 said.get(name, ""),
             )

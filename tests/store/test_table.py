@@ -13,7 +13,9 @@ from savepoints.io import Location, storage_options
 from savepoints.store import table as tables
 from savepoints.store.table import StoreTable
 
-SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("x", pa.float64())])
+SCHEMA = pa.schema(
+    [pa.field("id", pa.string()), pa.field("n", pa.int64()), pa.field("x", pa.float64())]
+)
 
 
 @pytest.fixture
