@@ -15,7 +15,7 @@ from savepoints.io import in_parallel
 from savepoints.model import Labels, Savepoint, is_id, new_id, utc_now
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recorded
-from savepoints.store import inventory, labels
+from savepoints.store import inventory, labels, sums
 from savepoints.store.inventory import Directory
 from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
@@ -76,9 +76,19 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the savepoints say, and what is wrong with those that do not."""
+    """What the savepoints say, and what is wrong with those that do not.
+
+    Attributes:
+        rows: Those of the catalog, None when they cannot be read.
+        anew: The table is damaged, even if its rows can be read.
+        savepoints: As manifests and labels describe them, and as the row does where the manifest
+            is damaged.
+        damaged: What is wrong with manifests.
+        notes: What is wrong with labels.
+    """
 
     rows: list[Savepoint] | None
+    anew: bool
     savepoints: dict[str, Savepoint]
     damaged: dict[str, str]
     notes: list[str]
@@ -98,9 +108,9 @@ def plan(store: Store) -> RebuildPlan:
         for one in found.savepoints.values()
         if one.id in rows and one.to_json() != rows[one.id].to_json()
     ]
-    removed = [one for one in rows if one not in found.savepoints and one not in found.damaged]
+    removed = [one for one in rows if one not in found.savepoints]
     operation = new_id("op", utc_now())
-    aside = f"catalog-damaged-{operation}" if found.rows is None else None
+    aside = f"catalog-damaged-{operation}" if found.anew else None
     steps = [
         *([Step("aside", f"put the damaged table aside in {aside}/")] if aside else ()),
         *(Step("added", f"add {one}") for one in added),
@@ -137,7 +147,7 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
     """
     begun = time.monotonic()
     found = _look(store)
-    if plan.aside is not None and found.rows is None:
+    if plan.aside is not None and found.anew:
         progress(f"putting the damaged table aside in {plan.aside}/")
         store.catalog.rebuild(list(found.savepoints.values()), store.root / plan.aside)
         faults.reach("rebuild-catalog.anew")
@@ -146,8 +156,7 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
         progress(f"correcting {len(wanted)} rows, removing {len(plan.removed)}")
         store.catalog.put([one for name, one in found.savepoints.items() if name in wanted])
         faults.reach("rebuild-catalog.rows")
-        there = {*found.savepoints, *found.damaged}
-        store.catalog.remove([name for name in plan.removed if name not in there])
+        store.catalog.remove([name for name in plan.removed if name not in found.savepoints])
     return Rebuilt(
         len(store.catalog.all()),
         plan.added,
@@ -182,6 +191,8 @@ def _look(store: Store) -> _Found:
         rows = None
     if rows is not None and not all(is_id(one.id) for one in rows):
         rows = None  # Somebody else wrote into it: nothing in it is to be trusted.
+    wrong = sums.problems(store.root / "catalog").values()
+    anew = rows is None or not all(problem.startswith(sums.UNKNOWN) for problem in wrong)
     directories = inventory.of(store.root, rows or ()).directories
     by_id = {one.id: one for one in rows or ()}
     whole = [one for one in directories.values() if one.manifest is not None]
@@ -199,4 +210,5 @@ def _look(store: Store) -> _Found:
         if one.manifest is None
         and any(info.path == manifest_path(one.savepoint_id) for info in one.files)
     }
-    return _Found(rows, savepoints, damaged, notes)
+    savepoints |= {name: row for name, row in by_id.items() if name in damaged}
+    return _Found(rows, anew, savepoints, damaged, notes)

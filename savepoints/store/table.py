@@ -26,6 +26,7 @@ from savepoints.io import (
     unavailable,
 )
 from savepoints.model import rfc3339
+from savepoints.store import sums
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,10 +162,13 @@ class StoreTable:
 
         for nth in range(COMMIT_RETRIES):
             try:
-                return persistently(attempt)
+                table = persistently(attempt)
             except CommitFailedError:
                 # The others are done sooner or later.
                 _LOG.debug("%s: lost the race for a version, attempt %d", self.location, nth)
+                continue
+            sums.record(self.location, int(table.version()))
+            return table
         raise SavepointsError(
             f"{self.location}: others committed {COMMIT_RETRIES} times while this tried to",
             hint="run the command again",
@@ -183,14 +187,19 @@ class StoreTable:
         )
 
     def _compact(self, table: DeltaTable) -> None:
-        """Write many small files as one, so that reading stays fast; without it nothing is lost."""
-        from deltalake import CommitProperties
+        """Write many small files as one, so that reading stays fast; without it nothing is lost.
+
+        Not by OPTIMIZE: its files count as unchanged data, and deltalake lets others commit who read
+        those before it, so that rows would be there twice.
+        """
+        from deltalake import write_deltalake
         from deltalake.exceptions import DeltaError
 
         try:
             if len(table.file_uris()) >= COMPACT_FILES:
-                table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
-        except (DeltaError, OSError) as error:
+                write_deltalake(table, self._read(table), mode="overwrite")
+                sums.record(self.location, int(table.version()))
+        except (DeltaError, OSError, SavepointsError) as error:
             _LOG.debug("%s: not compacted this time: %s", self.location, error)
 
     def _arrow(self, rows: list[dict[str, Any]]) -> pa.Table:
@@ -198,8 +207,8 @@ class StoreTable:
         import pyarrow as pa
 
         plain = pa.Table.from_pylist(rows, schema=self.schema)
-        sums = [_checksum(row) for row in plain.to_pylist()]
-        return plain.append_column(_CHECKSUM, pa.array(sums, pa.string()))
+        hashes = [_checksum(row) for row in plain.to_pylist()]
+        return plain.append_column(_CHECKSUM, pa.array(hashes, pa.string()))
 
     def _open(self) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -220,6 +229,15 @@ class StoreTable:
         raise self._damaged("its log has no beginning")
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._read(table).to_pylist()
+        for row in rows:
+            # Rows of version 0.1 have no checksum.
+            recorded = row.pop(_CHECKSUM, None)
+            if recorded not in {None, _checksum(row)}:
+                raise self._damaged(f"the row {next(iter(row.values()))} has another checksum")
+        return rows
+
+    def _read(self, table: DeltaTable) -> pa.Table:
         """Read all rows with deltalake's own engine.
 
         PyArrow's would read through Python file objects in threads of its own, and when the process
@@ -231,16 +249,9 @@ class StoreTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            found = QueryBuilder().register("rows", table).execute("select * from rows")
-            rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+            return pa.table(QueryBuilder().register("rows", table).execute("select * from rows"))
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise self._damaged(error) from None
-        for row in rows:
-            # Rows of version 0.1 have no checksum.
-            recorded = row.pop(_CHECKSUM, None)
-            if recorded not in {None, _checksum(row)}:
-                raise self._damaged(f"the row {next(iter(row.values()))} has another checksum")
-        return rows
 
     def _damaged(self, why: object) -> SavepointsError:
         """Return the error for a table that cannot be read: damaged, or out of reach for now."""

@@ -55,7 +55,7 @@ def _file(path: str, stored_at: str) -> StoredFile:
     return StoredFile(path, stored_at, len(path), hashlib.sha256(path.encode()).hexdigest())
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(manifests(), POLICIES, st.data())
 def test_what_stays_is_whole_and_nothing_else_is_left(
     described: list[Manifest], policy: Policy, data: st.DataObject

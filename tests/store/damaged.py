@@ -9,12 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from savepoints.errors import VerificationError
 from savepoints.io import Location
-from savepoints.model import FORMS, new_id, rfc3339, to_json, utc_now
+from savepoints.model import FORMS, new_id, rfc3339, utc_now
 from savepoints.operations import rollback
 from savepoints.operations.checks import contents
 from savepoints.operations.verify import verify_all
-from savepoints.store import canonical, journal, lease, manifest
+from savepoints.store import canonical, lease, manifest, sums
 from savepoints.store.journal import Journal, Operation
 from savepoints.store.root import Store
 from tests.samples import take, unpack
@@ -42,9 +43,15 @@ def make(place: Location) -> Store:
         begun = Operation(new_id("op", utc_now()), verb, verb, {}, "x", rfc3339(utc_now()))
         Journal.begin(store.root, begun)
     for name in (first, second):
-        lease.mark(store.root, f"uses/{name}/{new_id('op', utc_now())}.json", "sst", "restore")._stop.set()
+        path = f"uses/{name}/{new_id('op', utc_now())}.json"
+        lease.mark(store.root, path, "sst", "restore")._stop.set()  # As one that was killed.
     for table in ("catalog", "generations", "events"):
-        DeltaTable(str(store.root / table)).create_checkpoint()
+        opened = DeltaTable(str(store.root / table))
+        opened.create_checkpoint()
+        # As in a store whose checkpoint is made within the commit, every so many commits.
+        version = int(opened.version())
+        (store.root / table).delete([f"_sums/{version:020}.json"])
+        sums.record(store.root / table, version)
     # What came after a checkpoint is read from JSON, and the checkpoint is read too.
     take(store, rocksdb, batch_id=3, query="sst")
     return store
@@ -89,7 +96,6 @@ def found(store: Store) -> list[tuple[str, str]]:
     try:
         for report in verify_all(store).reports:
             said += [(one.what, one.problem) for one in report.findings]
-    except Exception as error:
-        said.append(("verify", str(error)))
-    said += [(one.name, one.seen) for one in contents.look(store) if one.grade != "ok"]
-    return said
+    except VerificationError as error:
+        said.append(("verify", error.message))
+    return said + [(one.name, one.seen) for one in contents.look(store) if one.grade != "ok"]

@@ -11,13 +11,19 @@ from savepoints.io import Location, in_parallel
 from savepoints.model import Generation, Savepoint, is_id
 from savepoints.operations import examine, gc
 from savepoints.operations.findings import Finding, Seen
-from savepoints.store import inventory, lease
+from savepoints.store import inventory, lease, sums
 from savepoints.store.inventory import Directory
 from savepoints.store.journal import Operation
 from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
 
 _REBUILD = "savepoints check --rebuild-catalog"
+_TABLES = {
+    "catalog": f"make it anew: {_REBUILD}",
+    "generations": "compare savepoints lineage with what you know; to accept it as it is now, "
+    "delete generations/_sums/, which the next commit makes anew",
+    "events": "to accept it as it is now, delete events/_sums/, which the next commit makes anew",
+}
 
 
 def look(store: Store) -> list[Seen]:
@@ -26,6 +32,7 @@ def look(store: Store) -> list[Seen]:
     seen = [rows] if isinstance(rows, Seen) else _catalog(store, rows)
     seen += _generations(store)
     seen.append(_events(store))
+    seen += _table_files(store.root)
     seen += _operations(store.root)
     seen += _leases(store.root)
     if not isinstance(rows, Seen):
@@ -148,6 +155,21 @@ def _events(store: Store) -> Seen:
     except VerificationError as error:
         advice = "verbs work without; to begin a new table, move the directory events/ away"
         return Seen("events", "broken", error.message, advice)
+
+
+def _table_files(root: Location) -> list[Seen]:
+    """Compare the files of the tables with their checksums: flipped bits need not show in rows."""
+    seen = [
+        Seen(
+            f"{table}/{path}",
+            "warning" if problem.startswith(sums.UNKNOWN) else "broken",
+            problem,
+            "" if problem.startswith(sums.UNKNOWN) else advice,
+        )
+        for table, advice in _TABLES.items()
+        for path, problem in sums.problems(root / table).items()
+    ]
+    return seen or [Seen("table files", "ok", "each as it was written")]
 
 
 def _operations(root: Location) -> list[Seen]:

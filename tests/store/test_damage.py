@@ -1,0 +1,204 @@
+"""Damage of every kind of object in a store is found, and the object is named.
+
+Bits are flipped, files cut, deleted, and swapped with others of their kind. The rest of the store
+stays usable.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from savepoints.io import Location
+from savepoints.operations import rebuild, restore
+from savepoints.operations.verify import verify_all
+from savepoints.store.root import Store
+from tests.store import damaged
+
+# Every kind of object, by its path.
+KINDS = {
+    "manifest": r"savepoints/[^/]+/manifest\.json",
+    "labels": r"savepoints/[^/]+/labels\.json",
+    "metadata": r"savepoints/.*/checkpoint/metadata",
+    "offsets": r"savepoints/.*/checkpoint/offsets/\d+",
+    "commit": r"savepoints/.*/checkpoint/commits/\d+",
+    "source log": r"savepoints/.*/checkpoint/sources/.*",
+    "operator metadata": r"savepoints/.*/_metadata/metadata",
+    "state schema": r"savepoints/.*/_metadata/schema",
+    "snapshot": r"savepoints/.*\.zip",
+    "changelog": r"savepoints/.*\.changelog",
+    "delta": r"savepoints/.*\.delta",
+    "shared file": r"files/.*\.sst",
+    "rows": r"savepoints/.*/state/.*\.parquet",
+    "log of the rows": r"savepoints/.*/state/_delta_log/.*\.json",
+    **{
+        f"{what} of the {table}": rf"{table}/{pattern}"
+        for table in ("catalog", "generations", "events")
+        for what, pattern in {
+            "rows": r"part-.*\.parquet",
+            "log": r"_delta_log/\d+\.json",
+            "checkpoint": r"_delta_log/\d+\.checkpoint\.parquet",
+            "checksums": r"_sums/\d+\.json",
+        }.items()
+    },
+}
+# These have no checksum of their own: a value in them can change into another that makes sense.
+# What breaks their form is found; a lease that is gone is free, an operation that is gone is over.
+WITHOUT_CHECKSUM = {
+    "lease": r"leases/.*\.json",
+    "reader": r"uses/.*\.json",
+    "operation": r"operations/op-.*\.json",
+    "finished operation": r"operations/finished/.*\.json",
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Make one store for all tests, which damage copies of it."""
+    yield damaged.make(Location.of(str(tmp_path_factory.mktemp("damage") / "place")))
+
+
+@pytest.fixture(scope="module")
+def usual(whole: Store, tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
+    """Return what is said of the store while it is whole: two operations are unfinished."""
+    said = damaged.found(damaged.copy_of(whole, tmp_path_factory.mktemp("usual") / "store"))
+    assert {name.split("/")[0] for name, _ in said} == {"operations"}
+    return set(said)
+
+
+def paths(store: Store, pattern: str) -> list[str]:
+    return [info.path for info in store.root.list() if re.fullmatch(pattern, info.path)]
+
+
+def put(store: Store, path: str, data: bytes) -> None:
+    store.root.delete([path])
+    store.root.put(path, data)
+
+
+def damages(store: Store, path: str, seed: str) -> list[tuple[str, bytes | None]]:
+    """Return what the file is to be instead: some bits flipped, cut, gone."""
+    data, rng = store.root.get(path), random.Random(seed)
+    flipped = []
+    for _ in range(3):
+        at, bit = rng.randrange(len(data)), rng.randrange(8)
+        changed = bytearray(data)
+        changed[at] ^= 1 << bit
+        flipped.append((f"bit {bit} of byte {at} flipped", bytes(changed)))
+    cut = rng.randrange(1, len(data))
+    return [
+        *flipped,
+        (f"cut to {cut}", data[:cut]),
+        ("one byte cut off", data[:-1]),
+        ("gone", None),
+    ]
+
+
+def is_named(path: str, said: set[tuple[str, str]]) -> bool:
+    """Say whether an object is named, with its path in the store or within its table."""
+    within = path.partition("/")[2]
+    return any(path in name or path in seen or within in seen for name, seen in said)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_flipped_cut_or_gone_is_found_and_named(
+    kind: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    candidates = paths(whole, KINDS[kind])
+    path = random.Random(kind).choice(candidates)
+
+    for number, (how, data) in enumerate(damages(whole, path, kind)):
+        store = damaged.copy_of(whole, tmp_path / str(number))
+        if data is None:
+            store.root.delete([path])
+        else:
+            put(store, path, data)
+        said = set(damaged.found(store)) - usual
+        assert is_named(path, said), f"{path}: {how}: {said}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_that_are_swapped_are_found_and_named(
+    kind: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    store = damaged.copy_of(whole, tmp_path / "store")
+    candidates = paths(store, KINDS[kind])
+    one = random.Random(kind).choice(candidates)
+    data = store.root.get(one)
+    others = [path for path in candidates if store.root.get(path) != data]
+    if not others:  # One of its kind: another one of its table's.
+        others = [path for path in paths(store, r".*\.(json|parquet)") if path != one]
+    other = random.Random(kind).choice(others)
+    content = store.root.get(other)
+    put(store, other, data)
+    put(store, one, content)
+
+    said = set(damaged.found(store)) - usual
+
+    assert is_named(one, said), f"{one} and {other}: {said}"
+    assert is_named(other, said), f"{one} and {other}: {said}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rest_of_the_store_stays_usable(kind: str, whole: Store, tmp_path: Path) -> None:
+    store = damaged.copy_of(whole, tmp_path / "store")
+    path = random.Random(f"{kind} again").choice(paths(store, KINDS[kind]))
+    put(store, path, store.root.get(path)[:-7])
+    affected = {
+        one.id
+        for one in whole.catalog.all()
+        if path in {file.stored_at for file in whole.manifest(one.id).files}
+        or path == f"savepoints/{one.id}/manifest.json"
+    }
+
+    rebuild.execute(rebuild.plan(store), store)
+
+    expected = [one.id for one in whole.catalog.all()]
+    assert [one.id for one in store.catalog.all()] == expected
+    grades = {one.savepoint_id: one.grade for one in verify_all(store).reports}
+    assert {name for name, grade in grades.items() if grade == "broken"} == affected
+    spared = next(name for name in expected if name not in affected)
+    target = str(tmp_path / "restored")
+    restore.execute(restore.plan(store, spared, target, form="native"), store)
+    assert (tmp_path / "restored" / "metadata").exists()
+
+
+@pytest.mark.parametrize("kind", WITHOUT_CHECKSUM)
+def test_a_small_file_whose_form_is_broken_is_found_and_named(
+    kind: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    path = random.Random(kind).choice(paths(whole, WITHOUT_CHECKSUM[kind]))
+    data = whole.root.get(path)
+    content = json.loads(data)
+    first = next(iter(content))
+    broken = (
+        data[: len(data) // 2],
+        data[:-1],
+        data.replace(b'"', b"#", 1),
+        data.replace(first.encode(), first.upper().encode(), 1),
+        b"[]",
+        b"\xff\xfe",
+    )
+
+    for number, damage in enumerate(broken):
+        store = damaged.copy_of(whole, tmp_path / str(number))
+        put(store, path, damage)
+        said = set(damaged.found(store)) - usual
+        assert is_named(path, said), f"{path}: {damage[:80]!r}: {said}"
+
+
+def test_an_older_store_without_checksums_of_its_tables_is_none_the_worse(
+    whole: Store, usual: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    store = damaged.copy_of(whole, tmp_path / "store")
+    for table in ("catalog", "generations", "events"):
+        location = store.root / table
+        location.delete([info.path for info in location.list("_sums")])
+
+    said = [one for one in damaged.found(store) if one not in usual]
+
+    assert said == []
