@@ -26,6 +26,8 @@ _LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# An event is a line in a log: of what is longer, its beginning.
+_LONGEST = 2000
 # What an event has columns for, and what only repeats the verb in words.
 _NOT_PARAMETERS = {"verb", "query", "steps", "warnings", "savepoint_id", "operation_id"}
 
@@ -50,7 +52,7 @@ class Recording:
     def write(self, store: Store) -> None:
         """Write the event. An error to is logged: what was done is done."""
         seconds = self.event.seconds or time.monotonic() - self._begun
-        message = masked(self.event.message)[:2000]
+        message = masked(self.event.message)[:_LONGEST]
         event = replace(self.event, at=utc_now(), seconds=seconds, message=message)
         try:
             store.events.append(event)
@@ -86,8 +88,8 @@ def recording(
         parameters: What was asked for.
     """
     given = {
-        key: masked(str(value))
-        for key, value in (parameters or {}).items()
+        key: str(value)[:_LONGEST]
+        for key, value in masked(dict(parameters or {})).items()
         if value not in (None, (), [], {}, "")
     }
     now = utc_now()

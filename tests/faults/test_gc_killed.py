@@ -23,6 +23,8 @@ POINTS = (
     "gc.manifest",
     "gc.labels",
 )
+# Processes against an S3 server take a while, and the steps are the same there.
+PLACES = [*(("local", point) for point in POINTS), ("s3", "gc.adopted")]
 
 
 def gc(store: Store, crash_at: str = "", grace: str = "1ms") -> int:
@@ -46,7 +48,7 @@ def ids(store: Store) -> set[str]:
     return {info.path.split("/")[1] for info in store.root.list("savepoints")}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("place", "point"), PLACES, indirect=["place"])
 def test_killed_and_run_again_nothing_is_orphaned_and_nothing_is_lost(
     store: Store, place: Location, point: str
 ) -> None:

@@ -332,7 +332,7 @@ def test_the_counts_are_never_exceeded(moments: list[datetime], days: int, weeks
         (Policy(keep_within=timedelta(hours=36), keep_tags=("a",)), "within 36h, tagged a"),
         (Policy(keep_within=timedelta(days=2)), "within 2d"),
         (Policy(keep_within=timedelta(minutes=90)), "within 90m"),
-        (Policy(keep_within=timedelta(seconds=1.5)), "within 1.5s"),
+        (Policy(keep_within=timedelta(seconds=1.5)), "within 1500ms"),
         (Policy(), "nothing said"),
     ],
 )

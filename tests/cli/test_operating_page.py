@@ -1,0 +1,62 @@
+"""The commands of docs/operating.md, as they stand there, on a store with savepoints; no JVM."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from savepoints.io import Location
+from savepoints.operations import rollback
+from savepoints.store.journal import Journal, Operation
+from savepoints.store.root import Store
+from tests.cli.conftest import Call
+from tests.samples import take, unpack
+
+PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
+COMMANDS = re.findall(r"^\$ savepoints (.+)$", PAGE.read_text(), re.MULTILINE)
+# These need Spark, or answer until they are stopped; tests/e2e and test_metrics.py run them.
+ELSEWHERE = ("run ", "drill", "metrics --serve")
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in COMMANDS if not one.startswith(ELSEWHERE)], ids=lambda one: one[:40]
+)
+def test_the_command_does_what_the_page_says(
+    command: str, call: Call, local_store: Store, on_local: Location, tmp_path: Path
+) -> None:
+    live = unpack("rocksdb", on_local / "live")
+    for batch in (1, 2, 3):
+        taken = take(
+            local_store, live, batch_id=batch, query="order_totals",
+            tags=("before-release",) if batch == 1 else (),
+        )  # fmt: skip
+    other = tmp_path / "other"
+    other.mkdir()
+    operation = "op-20261121-101530-k3f9ab"
+    if operation in command:
+        plan = rollback.plan(local_store, taken.id, to=str(on_local / "next"))
+        begun = Operation(
+            operation, "rollback", plan.query, {**plan.to_json(), "operation_id": operation},
+            "savepoints rollback", "2026-11-21T10:15:30.000Z",
+        )  # fmt: skip
+        Journal.begin(local_store.root, begun)
+        command += " --yes"
+    if command.startswith(("copy", "rollback")):
+        command += " --yes" if "--dry-run" not in command else f" --to {on_local / 'next'}"
+    for there, here in {
+        "s3://other-bucket/savepoints": str(other),
+        "/var/lib/node_exporter": str(tmp_path),
+        "@2026-11-20T10:00:00Z": "latest",
+    }.items():
+        command = command.replace(there, here)
+
+    called = call(*shlex.split(command), "--store", str(local_store.root))
+
+    assert called.code == 0, called.err
+
+
+def test_all_commands_of_the_page_are_found() -> None:
+    assert len(COMMANDS) >= 18
