@@ -13,7 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-from benchmarks import export, incremental, pin, restore_canonical, restore_native, result, state
+from benchmarks import (
+    export,
+    incremental,
+    list_,
+    pin,
+    restore_canonical,
+    restore_native,
+    result,
+    state,
+)
 from benchmarks.result import Result
 from savepoints.errors import SavepointsError
 
@@ -25,6 +34,7 @@ MEASURES: dict[str, Measure] = {
     "restore-canonical": restore_canonical.measure,
     "restore-native": restore_native.measure,
     "incremental": incremental.measure,
+    "list": list_.measure,
 }
 _TERMINATED = 143
 

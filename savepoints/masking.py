@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -121,13 +122,16 @@ def _without_values(text: str, shortest: int) -> str:
     return text
 
 
-def _forms(value: str) -> set[str]:
+@lru_cache(maxsize=64)
+def _forms(value: str) -> frozenset[str]:
     """Return a value as it may stand in a text: as it is, in JSON, in Python, in a URI."""
-    return {
-        value,
-        json.dumps(value)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        repr(value)[1:-1],
-        quote(value, safe=""),
-        quote(value),
-    }
+    return frozenset(
+        {
+            value,
+            json.dumps(value)[1:-1],
+            json.dumps(value, ensure_ascii=False)[1:-1],
+            repr(value)[1:-1],
+            quote(value, safe=""),
+            quote(value),
+        }
+    )

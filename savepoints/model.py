@@ -361,17 +361,17 @@ class Generation:
 
 def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
     """Turn the frozen values of this module into JSON values."""
+    if value is None or value.__class__ in {str, int, bool}:
+        return value  # Nearly all, so first.
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {name: to_json(item) for name, item in vars(value).items()}
     if isinstance(value, datetime):
         return rfc3339(value)
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    if isinstance(value, float):
-        return round(value, 3)
-    return value
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def kafka_offsets(position: str | None) -> dict[str, dict[int, int]] | None:

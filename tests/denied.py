@@ -1,4 +1,4 @@
-"""An S3 server that refuses some requests, as one does whose role lacks a permission."""
+"""S3 servers that refuse some requests, or do not know conditional ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from tests.faults.s3_proxy import _Handler, proxy_of
 
 # Of the method and the path of a request, and whether it is a copy within the server.
 Refuses = Callable[[str, str, bool], bool]
+
+
+@contextmanager
+def unconditional(endpoint: str) -> Iterator[str]:
+    """Give the endpoint of a server that takes no notice of conditions."""
+
+    class Ignoring(_Handler):
+        def _handle(self) -> None:
+            del self.headers["If-None-Match"]
+            del self.headers["If-Match"]
+            super()._handle()
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - as in the base
+
+    with proxy_of(endpoint) as proxy:
+        proxy._server.RequestHandlerClass = Ignoring
+        yield proxy.endpoint
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def command(
         limit=limit,
     )
     if call.output.format == "json":
-        call.output.document(savepoints=[one.to_json() for one in found])
+        call.output.document(savepoints=found)
         return
     if not found:
         narrowed = any((query, tag, since, until, state))

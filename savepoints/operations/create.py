@@ -20,6 +20,7 @@ from savepoints.config import Settings
 from savepoints.errors import (
     NativeOnlyError,
     NoCommittedBatchError,
+    SavepointNotFoundError,
     UsageError,
     VerificationError,
 )
@@ -225,6 +226,12 @@ def execute(
     """
     with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
         done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
+        if done and done[0].state == "expired":
+            raise SavepointNotFoundError(
+                f"savepoint {plan.savepoint_id} was taken, and is being removed by now",
+                hint=f"take another: savepoints create {plan.query}",
+                savepoint=plan.savepoint_id,
+            )
         if done:
             return done[0]
         path = manifest.manifest_path(plan.savepoint_id)

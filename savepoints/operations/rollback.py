@@ -218,7 +218,11 @@ def execute(
         UnfinishedOperationError: If another operation was begun since the plan.
     """
     begun = time.monotonic()
-    with lease.hold(store.root, plan.query, "rollback") as held:
+    with (
+        lease.hold(store.root, plan.query, "rollback") as held,
+        # From before the journal says that it is needed until the generation does.
+        store.using(plan.savepoint_id, "rollback"),
+    ):
         log = _open_journal(plan, store)
 
         if plan.safety_id is not None and not log.is_done("safety_savepoint"):

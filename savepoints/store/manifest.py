@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from savepoints.errors import SavepointsError, VerificationError
-from savepoints.model import Savepoint, is_id, to_json
+from savepoints.errors import SavepointsError, UsageError, VerificationError
+from savepoints.model import Savepoint, checked_name, to_json
 
 SCHEMA_VERSION = 1
 
@@ -120,12 +120,14 @@ def directory(savepoint_id: str) -> str:
     Raises:
         VerificationError: If it is no id, but for example a path that leads elsewhere.
     """
-    if not is_id(savepoint_id):
+    try:
+        checked_name(savepoint_id, "savepoint id")
+    except UsageError:
         raise VerificationError(
             f"the store names a savepoint {savepoint_id!r}, which is no id",
             hint="somebody wrote that by hand; see what is wrong: savepoints check",
             savepoint=savepoint_id,
-        )
+        ) from None
     return f"savepoints/{savepoint_id}"
 
 

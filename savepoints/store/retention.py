@@ -92,9 +92,11 @@ class Policy:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the duration in seconds."""
-        within = None if self.keep_within is None else self.keep_within.total_seconds()
+        data = dict(vars(self))
+        within = data.pop("keep_within")
+        seconds = None if within is None else within.total_seconds()
         tags = None if self.keep_tags is None else list(self.keep_tags)
-        return {**vars(self), "keep_within": within, "keep_tags": tags}
+        return {**data, "keep_within_seconds": seconds, "keep_tags": tags}
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ def _read(table: Location, path: str) -> _Sums | None:
         content = json.loads(table.get(path))
         if content.pop("sha256") != _checksum(content):
             return None
-        return _Sums(parse_rfc3339(content["at"]), dict(content["files"]))
+        sums = _Sums(parse_rfc3339(content["at"]), dict(content["files"]))
+        own = path.replace(_DIRECTORY, "_delta_log")
+        return sums if own in sums.files else None
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SavepointsError):
         return None
 

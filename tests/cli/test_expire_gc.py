@@ -59,7 +59,7 @@ def test_expire_as_json(call: Call, local_store: Store, taken: list[Savepoint]) 
     done = call(*command, "--execute").document
 
     assert said["dry_run"] is True
-    assert said["plan"]["policies"]["totals"]["keep_within"] == 0.001
+    assert said["plan"]["policies"]["totals"]["keep_within_seconds"] == 0.001
     assert said["plan"]["policies"]["totals"]["keep_tags"] == ["x"]
     assert {one["savepoint_id"]: one["kept"] for one in said["plan"]["savepoints"]} == {
         taken[0].id: False, taken[1].id: False, taken[2].id: True,

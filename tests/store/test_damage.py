@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,9 +57,9 @@ WITHOUT_CHECKSUM = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Make one store for all tests, which damage copies of it."""
-    yield damaged.make(Location.of(str(tmp_path_factory.mktemp("damage") / "place")))
+    return damaged.make(Location.of(str(tmp_path_factory.mktemp("damage") / "place")))
 
 
 @pytest.fixture(scope="module")

@@ -264,9 +264,10 @@ def test_who_lost_the_lease_after_the_manifest_adds_no_row(
         if point == "create.manifest":
             robber.rob()
 
-    with monkeypatch.context() as patch, pytest.raises(LockedError, match="was lost"):
+    with monkeypatch.context() as patch:
         patch.setattr("savepoints.faults.reach", reach)
-        create.execute(planned, store)
+        with pytest.raises(LockedError, match="was lost"):
+            create.execute(planned, store)
     robber.require_holding()
     assert store.catalog.all() == []
 

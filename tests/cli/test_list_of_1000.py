@@ -1,0 +1,84 @@
+"""`list` of a thousand savepoints on S3 takes at most twice as long as deltalake's bare read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from savepoints.cli.main import _run
+from savepoints.cli.output import Output
+from savepoints.io import Location, storage_options
+from savepoints.store import catalog
+from savepoints.store.root import Store
+from tests import samples
+
+COUNT, SINGLE = 1000, 10
+ROUNDS = 7
+
+
+@pytest.fixture
+def thousand(on_s3: Location) -> Store:
+    """Make a catalog of large commits, as compaction leaves them, and some of one row."""
+    store = Store(on_s3)
+    rows = [catalog._to_row(samples.savepoint(number)) for number in range(COUNT)]
+    for first in range(0, COUNT - SINGLE, 200):
+        store.catalog._table.append(rows[first : min(first + 200, COUNT - SINGLE)])
+    for number in range(COUNT - SINGLE, COUNT):
+        store.catalog._table.append([rows[number]])
+    return store
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
+
+
+def bare_read(store: Store) -> int:
+    place = store.root / "catalog"
+    table = DeltaTable(str(place), storage_options=storage_options(place.uri))
+    rows = pa.table(QueryBuilder().register("rows", table).execute("select * from rows"))
+    return len(rows.to_pylist())
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_it_takes_at_most_twice_a_bare_read(
+    form: str, thousand: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["list", "--store", str(thousand.root), "-o", form]
+    ours, bare = [], []
+    for _ in range(ROUNDS + 1):
+        bare.append(seconds(lambda: bare_read(thousand)))
+        ours.append(seconds(lambda: _run(Output(), words)))
+        shown = capsys.readouterr().out
+
+    if form == "json":
+        assert len(json.loads(shown)["savepoints"]) == COUNT
+    else:
+        assert sum(line.startswith(" sp-") for line in shown.splitlines()) == COUNT
+    # The first turn loads code.
+    ratio = median(ours[1:]) / median(bare[1:])
+    assert ratio <= 2, f"{median(ours[1:]):.3f} s, {ratio:.2f} times {median(bare[1:]):.3f} s"
+
+
+def test_the_whole_command_shows_them_all(thousand: Store) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "savepoints", "list", "--store", str(thousand.root), "-o", "json"],
+        env=os.environ,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+    )
+
+    newest_first = [f"{COUNT - 1 - number:06d}" for number in range(COUNT)]
+    assert [one["id"][-6:] for one in json.loads(done.stdout)["savepoints"]] == newest_first

@@ -1,0 +1,119 @@
+"""Checksums of the tables' files: written after each commit, compared by `check`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from savepoints.io import Location
+from savepoints.store import sums
+from savepoints.store.catalog import Catalog
+from savepoints.store.table import StoreTable
+from tests.processes import at_once
+from tests.samples import savepoint
+
+SCHEMA = pa.schema({"id": pa.string(), "number": pa.int64()})
+
+
+def table(place: Location, commits: int) -> StoreTable:
+    made = StoreTable(place / "table", SCHEMA)
+    for number in range(commits):
+        made.append([{"id": str(number), "number": number}])
+    return made
+
+
+def test_every_commit_and_its_files_have_checksums(place: Location) -> None:
+    made = table(place, 3)
+    made.change(("id",), lambda _: [{"id": "1", "number": 9}])
+    made.remove("id", ["0"])
+
+    files = [info.path for info in made.location.list()]
+
+    commits = [path for path in files if path.startswith("_delta_log/")]
+    assert len([path for path in files if path.startswith("_sums/")]) == len(commits) == 6
+    assert sums.problems(made.location) == {}
+    assert sorted(row["number"] for row in made.rows()) == [2, 9]
+
+
+def test_a_checkpoint_that_a_commit_made_has_one_too(on_local: Location) -> None:
+    made = table(on_local, 1)
+    uri = str(made.location)
+    DeltaTable(uri).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    for number in range(4):
+        made.append([{"id": "x", "number": number}])
+    (path, *_) = [
+        info.path for info in made.location.list() if info.path.endswith(".checkpoint.parquet")
+    ]
+    assert sums.problems(made.location) == {}
+
+    data = made.location.get(path)
+    made.location.put(path, data[:-9] + b"x" + data[-8:])
+
+    assert sums.problems(made.location) == {path: "its SHA-256 is not the recorded one"}
+
+
+def test_a_writer_that_died_is_made_up_for_by_the_next(on_local: Location) -> None:
+    made = table(on_local, 4)
+    made.location.delete([f"_sums/{version:020}.json" for version in (3, 4)])
+    assert set(sums.problems(made.location)) == {
+        f"_delta_log/{version:020}.json" for version in (3, 4)
+    }
+
+    made.append([{"id": "next", "number": 1}])
+
+    assert sums.problems(made.location) == {}
+
+
+def test_a_table_that_has_none_is_given_them_by_the_next_commit(on_local: Location) -> None:
+    made = table(on_local, 3)
+    made.location.delete([info.path for info in made.location.list("_sums")])
+    assert sums.problems(made.location) == {}, "nothing is known of it"
+
+    made.append([{"id": "next", "number": 1}])
+
+    assert len(made.location.list("_sums")) == 5
+
+
+def test_what_delta_cleaned_up_itself_is_not_missed(
+    on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = table(on_local, 5)
+    DeltaTable(str(made.location)).create_checkpoint()
+    made.append([{"id": "next", "number": 1}])
+    gone = f"_delta_log/{2:020}.json"
+    made.location.delete([gone])
+    assert sums.problems(made.location) == {gone: "is missing"}
+
+    later = datetime.now(timezone.utc) + timedelta(days=31)
+    monkeypatch.setattr(sums, "utc_now", lambda: later)
+
+    assert sums.problems(made.location) == {}
+    made.location.delete([f"_delta_log/{6:020}.json"])
+    assert list(sums.problems(made.location)) == [f"_delta_log/{6:020}.json"]
+
+
+def test_compaction_has_checksums_too(on_local: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("savepoints.store.table.COMPACT_FILES", 4)
+    made = table(on_local, 6)
+
+    assert len(made.rows()) == 6
+    assert sums.problems(made.location) == {}
+    logs, known = (len(made.location.list(one)) for one in ("_delta_log", "_sums"))
+    assert logs == known
+
+
+def test_several_writers_at_once_leave_none_out(on_local: Location) -> None:
+    work = "Store(Location.of(uri)).catalog.add(savepoint(number, query=f'q{number}'))"
+    with at_once(work, str(on_local), 4) as processes:
+        assert processes.end() == (0, "")
+
+    location = on_local / "catalog"
+    found = sums.problems(location)
+
+    assert [path for path in found if "_sums" in path] == []
+    assert all(problem.startswith(sums.UNKNOWN) for problem in found.values())
+    Catalog(on_local).add(savepoint(9))
+    assert sums.problems(location) == {}
