@@ -374,11 +374,12 @@ def test_an_object_that_is_not_answered_for_is_named(
 ) -> None:
     on_s3.put("a", b"1")
 
-    for method, ask in {
+    asks: dict[str, Callable[[], object]] = {
         "GET": lambda: on_s3.get("a"),
         "PUT": lambda: on_s3.put("a", b"2"),
         "HEAD": lambda: on_s3.head("a"),
-    }.items():
+    }
+    for method, ask in asks.items():
         with (
             proxy.faults(always(fault, method, "/a")),
             pytest.raises(UnreachableError, match=f"{on_s3}/a"),

@@ -152,7 +152,9 @@ def test_another_unfinished_operation_is_refused(query: Query) -> None:
     with pytest.raises(UnfinishedOperationError) as refused:
         query.plan()
 
-    assert refused.value.hint == "finish it first: savepoints merge x"
+    assert refused.value.hint == (
+        "finish it first: savepoints merge x; or take it back: savepoints operations undo op-x"
+    )
 
 
 def test_rows_of_others_are_not_taken_back(query: Query) -> None:

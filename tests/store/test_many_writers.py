@@ -140,10 +140,10 @@ def test_eight_that_save_a_query_each_lose_nothing_while_the_catalog_is_compacte
     assert len([one for one in store.events.all() if one.verb == "create"]) == 2 * PROCESSES
 
 
-def test_eight_that_add_change_and_remove_rows_do_not_undo_each_other(place: Location) -> None:
-    store = Store(place)
+def test_eight_that_add_change_and_remove_rows_do_not_undo_each_other(on_local: Location) -> None:
+    store = Store(on_local)
 
-    with at_once(ROWS, str(place), PROCESSES) as processes:
+    with at_once(ROWS, str(on_local), PROCESSES) as processes:
         failed, errors = processes.end()
 
     assert failed == 0, errors

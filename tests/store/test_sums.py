@@ -15,7 +15,9 @@ from savepoints.store.table import StoreTable
 from tests.processes import at_once
 from tests.samples import savepoint
 
-SCHEMA = pa.schema({"id": pa.string(), "number": pa.int64()})
+TEXT: pa.DataType = pa.string()
+NUMBER: pa.DataType = pa.int64()
+SCHEMA = pa.schema([("id", TEXT), ("number", NUMBER)])
 
 
 def table(place: Location, commits: int) -> StoreTable:

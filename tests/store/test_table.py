@@ -13,9 +13,8 @@ from savepoints.io import Location, storage_options
 from savepoints.store import table as tables
 from savepoints.store.table import StoreTable
 
-SCHEMA = pa.schema(
-    [pa.field("id", pa.string()), pa.field("n", pa.int64()), pa.field("x", pa.float64())]
-)
+COLUMNS: dict[str, pa.DataType] = {"id": pa.string(), "n": pa.int64(), "x": pa.float64()}
+SCHEMA = pa.schema(COLUMNS)
 
 
 @pytest.fixture
