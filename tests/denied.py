@@ -13,13 +13,12 @@ Refuses = Callable[[str, str, bool], bool]
 
 
 @contextmanager
-def unconditional(endpoint: str) -> Iterator[str]:
-    """Give the endpoint of a server that takes no notice of conditions."""
+def unconditional(endpoint: str, header: str) -> Iterator[str]:
+    """Give the endpoint of a server that takes no notice of a condition, such as `If-Match`."""
 
     class Ignoring(_Handler):
         def _handle(self) -> None:
-            del self.headers["If-None-Match"]
-            del self.headers["If-Match"]
+            del self.headers[header]
             super()._handle()
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - as in the base

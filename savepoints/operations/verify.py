@@ -27,6 +27,7 @@ from savepoints.errors import (
     UsageError,
     VerificationError,
 )
+from savepoints.io import in_parallel
 from savepoints.model import Labels, Savepoint, SavepointState
 from savepoints.operations import examine, pinned_outputs
 from savepoints.operations.examine import Looked
@@ -217,17 +218,21 @@ class _Verification:
     def run(self, savepoints: Sequence[Savepoint]) -> Reports:
         """Look at savepoints; those that are removed meanwhile are left out."""
         begun = time.monotonic()
-        manifests = {one.id: self._manifest(one) for one in savepoints}
-        whole = [one for one in manifests.values() if isinstance(one, Manifest)]
+        manifests = in_parallel(self._manifest, savepoints)
+        whole = [one for one in manifests if isinstance(one, Manifest)]
         count = len({file.stored_at for one in whole for file in one.files})
         self.progress(f"looking at {count} files")
         looked = examine.look_at_files(self.store.root, whole, self.share)
-        reports = []
-        for one in savepoints:
-            report = self._look(one, manifests[one.id], looked)
-            if report.grade == "broken" and self._is_going(one):
-                continue
-            reports.append(self._mark(one, report))
+        pairs = list(zip(savepoints, manifests, strict=True))
+        if self.depth in {"structure", "checksums"}:
+            looks = in_parallel(lambda pair: self._look(*pair, looked), pairs)
+        else:  # Spark works on one after the other.
+            looks = [self._look(*pair, looked) for pair in pairs]
+        reports = [
+            self._mark(one, report)
+            for one, report in zip(savepoints, looks, strict=True)
+            if report.grade != "broken" or not self._is_going(one)
+        ]
         return Reports(
             worst(one.grade for one in reports),
             tuple(reports),

@@ -225,6 +225,29 @@ def test_a_whole_file_at_the_destination_survives_a_damaged_source(
     assert verify_all(target).grade == "ok", "it was there, and it was right"
 
 
+def test_what_is_damaged_there_is_not_replaced_by_what_is_damaged_here(
+    local_store: Store, on_local: Location
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    first, second = (take(local_store, checkpoint, batch_id=batch) for batch in (0, 1))
+    target = other_store(on_local)
+    copied(local_store, first.id, target)
+    shared = next(
+        file.stored_at
+        for file in local_store.manifest(second.id).files
+        if target.root.exists(file.stored_at)
+    )
+    flip(local_store.root, shared)
+    whole = target.root.get(shared)
+    target.root.delete([shared])
+    target.root.put(shared, whole[:-1])
+
+    with pytest.raises(VerificationError, match=shared):
+        copied(local_store, second.id, target)
+
+    assert target.root.get(shared) == whole[:-1], "somebody may still mend it"
+
+
 def test_the_same_id_with_another_content_is_refused(
     local_store: Store, on_local: Location
 ) -> None:

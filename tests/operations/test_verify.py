@@ -27,6 +27,7 @@ from savepoints.store import labels, manifest
 from savepoints.store.root import Store
 from tests.denied import denied
 from tests.faults.s3_proxy import Fault, proxy_of
+from tests.outputs import vectors
 from tests.samples import lasting, query_id, savepoint, take, unpack
 
 # One file of every kind that a savepoint has.
@@ -263,6 +264,22 @@ def test_an_output_version_that_was_vacuumed_is_a_warning(
     assert [finding.what for finding in report.findings] == ["output totals"]
     # The savepoint itself is whole: state and offsets can still be restored.
     restore.execute(restore.plan(local_store, taken.id, str(on_local / "target")), local_store)
+
+
+def test_a_deletion_vector_that_is_gone_is_a_warning(
+    on_local: Location, local_store: Store
+) -> None:
+    uri = str(on_local / "output")
+    write_deltalake(uri, pa.table({"k": ["a", "b", "c"]}))
+    vector = vectors.delete_row(Location.of(uri), 1, query_id("changelog"))
+    taken = take(local_store, unpack("changelog", on_local / "checkpoint"), outputs={"totals": uri})
+    assert checked(local_store, taken).findings == ()
+    Location.of(uri).delete([vector])
+
+    (finding,) = checked(local_store, taken).findings
+
+    assert (finding.grade, finding.what) == ("warning", "output totals")
+    assert vector in finding.problem
 
 
 def test_an_output_that_is_gone_is_a_warning(on_local: Location, local_store: Store) -> None:

@@ -345,5 +345,5 @@ def test_a_policy_as_json() -> None:
 
     assert policy.to_json() == {
         "keep_last": 2, "keep_hourly": 0, "keep_daily": 0, "keep_weekly": 0, "keep_monthly": 0,
-        "keep_within": 3600.0, "keep_tags": ["a"],
+        "keep_within_seconds": 3600.0, "keep_tags": ["a"],
     }  # fmt: skip
