@@ -106,7 +106,8 @@ class Output:
 
     def plan(self, plan: Plan) -> None:
         """Show what a verb is going to do, before it asks or acts."""
-        self.err.print(f"[bold]{plan.verb}[/bold] {_message(plan.query)}:")
+        of = f" {_message(plan.query)}" if plan.query else ""
+        self.err.print(f"[bold]{plan.verb}[/bold]{of}:")
         for number, step in enumerate(plan.steps, 1):
             self.err.print(f"  {number}. {_message(step.what)}", highlight=False, soft_wrap=True)
         for warning in plan.warnings:

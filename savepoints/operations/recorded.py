@@ -123,7 +123,7 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
         with recording(
             store,
             plan.verb,
-            query=plan.query,
+            query=plan.query or None,
             savepoint=data.get("savepoint_id"),
             operation=data.get("operation_id"),
             parameters={key: data[key] for key in data if key not in _NOT_PARAMETERS},

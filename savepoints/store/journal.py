@@ -8,6 +8,7 @@ and every other mutating verb refuse the query. A finished operation is moved to
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,6 +64,9 @@ class Operation:
         """
         try:
             content: dict[str, Any] = json.loads(data)
+            # Journals of version 0.1 have no checksum.
+            if content.pop("sha256", None) not in {None, _checksum(content)}:
+                raise ValueError("its SHA-256 is not the recorded one")
             if content.pop("schema_version") != SCHEMA_VERSION:
                 raise ValueError("another schema_version")
             return cls(**content)
@@ -167,7 +171,12 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
 
 
 def _encode(operation: Operation) -> bytes:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **to_json(operation)}, indent=1).encode()
+    data = {"schema_version": SCHEMA_VERSION, **to_json(operation)}
+    return json.dumps({**data, "sha256": _checksum(data)}, indent=1).encode()
+
+
+def _checksum(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _path(operation_id: str) -> str:

@@ -17,7 +17,7 @@ from savepoints.operations.verify import verify
 from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
 from tests.operations.exported import as_exported, in_manifest
-from tests.samples import contents, files_of, take, unpack
+from tests.samples import contents, files_of, lasting, take, unpack
 
 STEPS = ["exported", "manifest", "catalog"]
 
@@ -78,13 +78,13 @@ def test_what_has_its_rows_already_is_left_as_it_is(on_local: Location, local_st
     exported = as_exported(
         local_store, take(local_store, unpack("rocksdb", on_local / "checkpoint"))
     )
-    before = contents(on_local)
+    before = lasting(local_store)
 
     plan = export.plan(local_store, "latest")
 
     assert (plan.done, plan.steps) == (True, ())
     assert export.execute(plan, local_store) == exported
-    assert contents(on_local) == before
+    assert lasting(local_store) == before
 
 
 def test_an_export_that_died_before_the_catalog_is_finished_without_writing_rows_again(
@@ -106,14 +106,14 @@ def test_an_export_that_died_before_the_catalog_is_finished_without_writing_rows
 
 def test_a_query_without_state_is_exported_without_spark(place: Location, store: Store) -> None:
     taken = take(store, unpack("two_sources", place / "checkpoint"), tags=("before",))
-    before = contents(store.root)
+    before = lasting(store)
 
     found = export.execute(export.plan(store, "latest"), store)
 
     assert found == dataclasses.replace(taken, forms=FORMS)
     assert store.manifest(taken.id).savepoint == found
     assert store.catalog.all() == [found]
-    after = contents(store.root)
+    after = lasting(store)
     changed = {path for path, data in after.items() if before.get(path) != data}
     assert {path for path in changed if not path.startswith("catalog/")} == {
         manifest_path(taken.id)

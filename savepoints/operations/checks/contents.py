@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel
@@ -18,6 +18,8 @@ from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
 
 _REBUILD = "savepoints check --rebuild-catalog"
+# Files without which a table is not what it was; checksums and hints are beside it.
+_READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.parquet))")
 _TABLES = {
     "catalog": f"make it anew: {_REBUILD}",
     "generations": "compare savepoints lineage with what you know; to accept it as it is now, "
@@ -28,16 +30,31 @@ _TABLES = {
 
 def look(store: Store) -> list[Seen]:
     """Look at everything but the files of savepoints, which `verify` reads."""
-    rows = _catalog_rows(store)
+    # Files first: reading damaged Parquet can end the process (a length that became a huge one).
+    files = _table_files(store.root)
+    unfit = {
+        table: one.name
+        for one in files
+        if one.grade == "broken" and _READ.fullmatch(one.name)
+        for table in [one.name.partition("/")[0]]
+    }
+    rows = _unread("catalog", unfit) or _catalog_rows(store)
     seen = [rows] if isinstance(rows, Seen) else _catalog(store, rows)
-    seen += _generations(store)
-    seen.append(_events(store))
-    seen += _table_files(store.root)
+    seen += [one] if (one := _unread("generations", unfit)) else _generations(store)
+    seen.append(_unread("events", unfit) or _events(store))
+    seen += files
     seen += _operations(store.root)
     seen += _leases(store.root)
     if not isinstance(rows, Seen):
         seen += _leftovers(store, {one.name for one in seen})
     return seen
+
+
+def _unread(table: str, unfit: Mapping[str, str]) -> Seen | None:
+    """Say that a table is not read because a file of it is damaged, None when none is."""
+    if table not in unfit:
+        return None
+    return Seen(table, "broken", f"is not read, as {unfit[table]} is damaged", _TABLES[table])
 
 
 def _catalog_rows(store: Store) -> list[Savepoint] | Seen:
@@ -181,14 +198,12 @@ def _operations(root: Location) -> list[Seen]:
 
 def _operation(root: Location, path: str) -> Seen | None:
     try:
-        content = json.loads(root.get(path))
-        content.pop("schema_version")
-        operation = Operation(**content)
+        operation = Operation.parse(root.get(path), path)
     except FileNotFoundError:
         return None  # Finished at this moment.
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except VerificationError as error:
         advice = "make sure that nothing runs on the query, then delete the file"
-        return Seen(path, "broken", f"is damaged: {error!r}", advice)
+        return Seen(path, "broken", error.message, advice)
     if operation.finished_at is not None or path.count("/") > 1:
         return None
     after = ", ".join(operation.done) or "its beginning"
