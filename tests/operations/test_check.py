@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from savepoints.config import QuerySettings, Settings, SparkSettings
+from savepoints.config import QuerySettings, RetentionSettings, Settings, SparkSettings
 from savepoints.io import Location
 from savepoints.model import Cost, Savepoint, new_id, rfc3339, utc_now
 from savepoints.operations import rebuild
