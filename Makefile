@@ -18,7 +18,7 @@ help: ## Show what there is
 demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (about 2 minutes)
 	@$(BIN)/savepoints demo
 
-test: java $(VENV)/.installed ## All tests but the slow ones (about a quarter of an hour)
+test: java $(VENV)/.installed ## All tests but the slow ones (about half an hour)
 	$(PYTEST) -m "$(FAST)" -n 2
 	$(PYTEST) -m "not slow and (spark or kafka or e2e)" -n 2 --dist loadfile --durations=15
 

@@ -8,7 +8,6 @@ and every other mutating verb refuse the query. A finished operation is moved to
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from savepoints import faults
 from savepoints.errors import UnfinishedOperationError, VerificationError
 from savepoints.io import Location
 from savepoints.model import rfc3339, to_json, utc_now
+from savepoints.store import sealed
 
 SCHEMA_VERSION = 1
 _UNFINISHED = "operations"
@@ -63,10 +63,8 @@ class Operation:
             VerificationError: If it is damaged.
         """
         try:
-            content: dict[str, Any] = json.loads(data)
             # Journals of version 0.1 have no checksum.
-            if content.pop("sha256", None) not in {None, _checksum(content)}:
-                raise ValueError("its SHA-256 is not the recorded one")
+            content = sealed.unseal(data) if b'"sha256"' in data else json.loads(data)
             if content.pop("schema_version") != SCHEMA_VERSION:
                 raise ValueError("another schema_version")
             return cls(**content)
@@ -171,12 +169,7 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
 
 
 def _encode(operation: Operation) -> bytes:
-    data = {"schema_version": SCHEMA_VERSION, **to_json(operation)}
-    return json.dumps({**data, "sha256": _checksum(data)}, indent=1).encode()
-
-
-def _checksum(data: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(operation)})
 
 
 def _path(operation_id: str) -> str:

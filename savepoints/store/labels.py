@@ -7,15 +7,12 @@ or found broken has none: its manifest says what it was born with.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
-from typing import Any
 
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint, to_json
-from savepoints.store import manifest
+from savepoints.store import manifest, sealed
 
 SCHEMA_VERSION = 1
 # Two people who tag one savepoint at one moment; the later one looks again.
@@ -73,8 +70,7 @@ def change(root: Location, savepoint: Savepoint, how: Callable[[Labels], Labels]
 
 def to_bytes(labels: Labels) -> bytes:
     """Write labels as JSON with a checksum of themselves."""
-    data = {"schema_version": SCHEMA_VERSION, **to_json(labels)}
-    return json.dumps({**data, "sha256": _checksum(data)}, indent=1, sort_keys=True).encode()
+    return sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(labels)})
 
 
 def parse(data: bytes, path: str) -> Labels:
@@ -84,9 +80,7 @@ def parse(data: bytes, path: str) -> Labels:
         VerificationError: If it is not one, or of a newer version.
     """
     try:
-        content: dict[str, Any] = json.loads(data)
-        if content.pop("sha256") != _checksum(content):
-            raise ValueError("its SHA-256 is not the recorded one")
+        content = sealed.unseal(data)
         if (version := content.pop("schema_version")) != SCHEMA_VERSION:
             raise ValueError(f"schema_version {version!r}")
         return Labels(**{**content, "tags": tuple(content["tags"])})
@@ -109,7 +103,3 @@ def _current(root: Location, savepoint: Savepoint) -> tuple[str | None, Labels |
         return etag, parse(data, path)
     except VerificationError:
         return etag, None
-
-
-def _checksum(data: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

@@ -7,8 +7,6 @@ again without the catalog.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +14,7 @@ from urllib.parse import unquote
 
 from savepoints.errors import SavepointsError, UsageError, VerificationError
 from savepoints.model import Savepoint, checked_name, to_json
+from savepoints.store import sealed
 
 SCHEMA_VERSION = 1
 
@@ -58,9 +57,8 @@ class Manifest:
         return self.native + self.canonical
 
     def to_bytes(self) -> bytes:
-        """Write the manifest as JSON with a checksum of itself; equal manifests are equal bytes."""
-        data = {"schema_version": SCHEMA_VERSION, **to_json(self)}
-        return json.dumps({**data, "sha256": _checksum(data)}, indent=1, sort_keys=True).encode()
+        """Write the manifest as JSON with a checksum of itself."""
+        return sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(self)})
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Manifest:
@@ -70,10 +68,7 @@ class Manifest:
             VerificationError: If it is not one, or of a newer version.
         """
         try:
-            content = json.loads(data)
-            recorded = content.pop("sha256")
-            if recorded != _checksum(content):
-                raise ValueError("its SHA-256 is not the recorded one")
+            content = sealed.unseal(data)
             if content["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema_version {content['schema_version']!r}")
             savepoint = Savepoint.from_json(content["savepoint"])
@@ -108,10 +103,6 @@ def _checked(path: str) -> str:
     if any(part in {"", ".", ".."} for part in parts) or not path.isprintable():
         raise ValueError(f"{path!r} is not a path within the store")
     return path
-
-
-def _checksum(data: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def directory(savepoint_id: str) -> str:

@@ -15,12 +15,12 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from urllib.parse import unquote
 
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
 from savepoints.model import parse_rfc3339, rfc3339, utc_now
+from savepoints.store import sealed
 
 _LOG = logging.getLogger(__name__)
 
@@ -112,18 +112,12 @@ def _write(table: Location, version: int) -> None:
     files = {commit: hashlib.sha256(data).hexdigest(), **dict(zip(paths, hashes, strict=True))}
     content = {"at": rfc3339(utc_now()), "files": files}
     with suppress(FileExistsError):  # Another process made up for it at this moment.
-        table.create(_path(version), _encode(content))
-
-
-def _encode(content: dict[str, Any]) -> bytes:
-    return json.dumps({**content, "sha256": _checksum(content)}, indent=1, sort_keys=True).encode()
+        table.create(_path(version), sealed.seal(content))
 
 
 def _read(table: Location, path: str) -> _Sums | None:
     try:
-        content = json.loads(table.get(path))
-        if content.pop("sha256") != _checksum(content):
-            return None
+        content = sealed.unseal(table.get(path))
         sums = _Sums(parse_rfc3339(content["at"]), dict(content["files"]))
         own = path.replace(_DIRECTORY, "_delta_log")
         return sums if own in sums.files else None
@@ -143,10 +137,6 @@ def _hint_problem(table: Location, newest: int) -> str | None:
     except (ValueError, KeyError, TypeError):
         pass
     return f"does not name the newest checkpoint, which is {newest}"
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _path(version: int) -> str:

@@ -230,6 +230,18 @@ def add(store: Store, described: Savepoint, files: tuple[StoredFile, ...] = ()) 
     return described.id
 
 
+def again(store: Store, taken: Savepoint, new_id: str, **other: object) -> str:
+    """Add a savepoint with the files of another, under an id of its own."""
+    files = []
+    for file in store.manifest(taken.id).native:
+        stored_at = file.stored_at.replace(taken.id, new_id)
+        if stored_at != file.stored_at:
+            store.root.put(stored_at, store.root.get(file.stored_at))
+        files.append(dataclasses.replace(file, stored_at=stored_at))
+    described = dataclasses.replace(taken, id=new_id, **other)  # type: ignore[arg-type]
+    return add(store, described, tuple(files))
+
+
 def test_offsets_are_compared_by_topic_and_partition(local_store: Store) -> None:
     positions = (
         (None, '{"a":{"0":5,"1":7},"b":{"0":1}}', '{"logOffset":3}'),
@@ -295,13 +307,8 @@ def test_trap_lists_are_read_although_the_content_hashes_are_equal(
     taken = take(local_store, unpack("transform_with_state", on_local / "checkpoint"))
     (operator,) = taken.operators
     hashed = (dataclasses.replace(operator, content_hash="00" * 16),)
-    files = local_store.manifest(taken.id).native
     first, last = (
-        add(
-            local_store,
-            dataclasses.replace(taken, id=f"sp-20261120-10000{n}-aaaaaa", operators=hashed),
-            files,
-        )
+        again(local_store, taken, f"sp-20261120-10000{n}-aaaaaa", operators=hashed)
         for n in range(2)
     )
 
