@@ -35,10 +35,10 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
         settings=settings,
         forms=forms,
         outputs=dict(pair.split("=", 1) for pair in given.table),
-        progress=lambda line: print(line, file=out),  # noqa: T201  (what the scheduler keeps)
+        progress=lambda line: print(line, file=out),
     )
     if attempt.error is not None:
-        print(f"{attempt.result}: {attempt.error}", file=out)  # noqa: T201
+        print(f"{attempt.result}: {attempt.error}", file=out)
     return attempt.error.exit_code if attempt.error and attempt.result == "failed" else 0
 
 
