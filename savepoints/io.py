@@ -292,14 +292,14 @@ class Location:
         return sorted(found, key=lambda info: info.path)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; those that do not exist are no error."""
+        """Delete files, several at once and in no order; those that do not exist are no error."""
         store = _open(self.uri)
-        for path in paths:
-            with _translated(self.uri / path):
-                try:
-                    store.delete(self._key(path))
-                except FileNotFoundError:
-                    continue
+
+        def one(path: str) -> None:
+            with suppress(FileNotFoundError), _translated(self.uri / path):
+                store.delete(self._key(path))
+
+        in_parallel(one, list(paths))
 
     def copy_from(self, source: Location, source_path: str, path: str) -> None:
         """Copy one file here: by the server, or as a hard link, when both are in one store.

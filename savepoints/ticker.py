@@ -30,8 +30,17 @@ class Ticker:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def __enter__(self) -> Ticker:
+    def start(self) -> None:
+        """Begin, for those who cannot enter the context."""
         self._thread.start()
+
+    def join(self) -> None:
+        """End, and wait for a call that is under way."""
+        self.end()
+        self._thread.join()
+
+    def __enter__(self) -> Ticker:
+        self.start()
         return self
 
     def __exit__(
@@ -40,8 +49,7 @@ class Ticker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.end()
-        self._thread.join()
+        self.join()
 
     @property
     def active(self) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from savepoints import config, listener
 from savepoints.config import Settings
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-@final
 class Attached:
     """Periodic savepoints of one query, until it ends or `detach` is called."""
 
     def __init__(self, ticker: Ticker, attempts: list[Attempt]) -> None:
         """Begin."""
-        self._ticker = ticker.__enter__()
+        self._ticker = ticker
         self._attempts = attempts
+        ticker.start()
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -42,18 +41,7 @@ class Attached:
 
     def detach(self) -> None:
         """Take no more savepoints; waits for one that is under way. The query goes on."""
-        self._ticker.__exit__(None, None, None)
-
-    def __enter__(self) -> Attached:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.detach()
+        self._ticker.join()
 
 
 def attach(

@@ -185,7 +185,7 @@ class _Work:
         rest = files.keys() - manifests - said
         for step, group in (("files", rest), ("manifest", manifests), ("labels", said)):
             _check(held)
-            removal.delete(self.store.root, sorted(group))
+            self.store.root.delete(group)
             self.deleted |= {path: files[path] for path in group}
             faults.reach(f"gc.{step}")
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from savepoints import faults
-from savepoints.io import Location, in_parallel
 from savepoints.model import Labels, Savepoint, SavepointState
 from savepoints.operations.plan import Progress
 from savepoints.store import inventory, journal, uses
@@ -117,24 +116,19 @@ def remove(
         held.check()
         progress(f"removing {name}")
         found = there.directories[name]
-        delete(store.root, [info.path for info in found.own])
+        store.root.delete(info.path for info in found.own)
         deleted += [info.size for info in found.data]
     held.check()
-    delete(store.root, list(shared))
+    store.root.delete(shared)
     faults.reach("expire.files")
     held.check()
     store.catalog.remove(going)
     faults.reach("expire.row")
     held.check()
-    delete(store.root, [manifest_path(name) for name in going])
+    store.root.delete(manifest_path(name) for name in going)
     faults.reach("expire.manifest")
-    delete(store.root, [labels_path(name) for name in going])
+    store.root.delete(labels_path(name) for name in going)
     return Removed(tuple(going), kept, findings, len(deleted), sum(deleted))
-
-
-def delete(root: Location, paths: Sequence[str]) -> None:
-    """Delete files, several at once."""
-    in_parallel(lambda path: root.delete([path]), paths)
 
 
 def _spare(

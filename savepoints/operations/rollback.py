@@ -317,10 +317,8 @@ def undo(plan: RollbackPlan, store: Store, *, progress: Progress = silent) -> No
             rewind.undo(one, plan.operation_id)
         faults.reach("rollback.undo_outputs")
         held.check()
-        checkpoint = Location.of(plan.checkpoint)
-        if native.is_of_operation(checkpoint, plan.operation_id):
-            progress(f"removing {checkpoint}")
-            checkpoint.delete(info.path for info in checkpoint.list())
+        progress(f"removing {plan.checkpoint} if this rollback wrote it")
+        native.discard(Location.of(plan.checkpoint), plan.operation_id)
         faults.reach("rollback.undo_checkpoint")
         log.finish(undone=True)
 

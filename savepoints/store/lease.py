@@ -243,9 +243,9 @@ def read(root: Location, path: str) -> Record | None:
         return None
 
 
-def mark(root: Location, path: str, query: str, verb: str) -> Lease:
+def mark(root: Location, path: str, what: str, verb: str) -> Lease:
     """Say in a file that nobody else writes that something is being done, until `release`."""
-    record = _new(query, verb)
+    record = _new(what, verb)
     return Lease(root, path, record, root.create(path, record.to_bytes()))
 
 

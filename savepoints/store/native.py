@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from savepoints import faults
 from savepoints.checkpoint.layout import CutFiles
 from savepoints.checkpoint.skeleton import Skeleton, may_change
 from savepoints.errors import NotAlignedError, TargetExistsError
@@ -197,12 +198,19 @@ def _owner(target: Location) -> str:
     return target.get(RESTORE_MARKER).decode().partition("\n")[0]
 
 
-def is_of_operation(target: Location, operation_id: str) -> bool:
-    """Say whether a checkpoint was written by the restore that is a part of an operation."""
+def discard(target: Location, operation_id: str) -> None:
+    """Remove a checkpoint if the restore that is a part of an operation wrote it.
+
+    The marker goes last: without it nobody would know any more whose the rest is.
+    """
     try:
-        return operation_id in _owner(target).split()
+        is_ours = operation_id in _owner(target).split()
     except FileNotFoundError:
-        return False
+        return
+    if is_ours:
+        target.delete({info.path for info in target.list()} - {RESTORE_MARKER})
+        faults.reach("rollback.undo_files")
+        target.delete([RESTORE_MARKER])
 
 
 def restored_by(checkpoint: Location) -> str | None:

@@ -56,8 +56,7 @@ class Store:
         Raises:
             SavepointNotFoundError: If it is being removed already.
         """
-        query = self.manifest(savepoint_id).savepoint.query
-        with uses.using(self.root, savepoint_id, query, verb):
+        with uses.using(self.root, savepoint_id, verb):
             self.catalog.find(savepoint_id)
             yield
 

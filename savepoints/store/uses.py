@@ -22,17 +22,16 @@ _DIRECTORY = "uses"
 
 
 @contextmanager
-def using(root: Location, savepoint_id: str, query: str, verb: str) -> Iterator[None]:
+def using(root: Location, savepoint_id: str, verb: str) -> Iterator[None]:
     """Say, for the while, that a savepoint is being read.
 
     Args:
         root: The store.
         savepoint_id: What is read.
-        query: Name of its query.
         verb: What for.
     """
     path = f"{_DIRECTORY}/{savepoint_id}/{new_id('op', utc_now())}.json"
-    mark = lease.mark(root, path, query, verb)
+    mark = lease.mark(root, path, savepoint_id, verb)
     try:
         yield
     finally:

@@ -27,7 +27,12 @@ POINTS = (
     "rollback.checkpoint_restored",
     "rollback.output_totals_rewound",
 )
-UNDO_POINTS = ("rollback.undo_outputs", "rollback.undo_checkpoint", "rollback.finished")
+UNDO_POINTS = (
+    "rollback.undo_outputs",
+    "rollback.undo_files",
+    "rollback.undo_checkpoint",
+    "rollback.finished",
+)
 
 
 class Killed:
