@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family_name"})
 
+_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 # Characters that Parquet and Delta refuse in column names without column mapping.
 _UNFIT = re.compile(r"[ ,;{}()\n\t=.]")
 
@@ -43,8 +46,13 @@ def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession
     """Return a session for reading state.
 
     With changelog checkpointing on, a raw read writes temporary files into the checkpoint it reads.
+    Spark's default file manager makes a Hadoop `FileContext` for each directory and lets go of it
+    while a file is still read; on S3 its finalizer closes the client under the reader
+    (`org.apache.hadoop.fs.s3a.S3A.finalize`), now and then. The other one has Hadoop's cached file
+    systems. It renames less safely, which is nothing to a reader.
     """
     own = state_session(spark, checkpoint_format)
+    own.conf.set("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
     own.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
     return own
 
