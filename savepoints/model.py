@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from savepoints.errors import UsageError
 
@@ -21,6 +21,9 @@ SavepointState = Literal["complete", "broken", "expired"]
 Form = Literal["native", "canonical"]
 Provider = Literal["rocksdb", "hdfs"]
 GenerationStatus = Literal["current", "ended"]
+
+# Next-to-read offset by topic and partition.
+KafkaOffsets: TypeAlias = dict[str, dict[int, int]]
 
 FORMS: tuple[Form, ...] = ("native", "canonical")
 
@@ -374,7 +377,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
     return round(value, 3) if isinstance(value, float) else value
 
 
-def kafka_offsets(position: str | None) -> dict[str, dict[int, int]] | None:
+def kafka_offsets(position: str | None) -> KafkaOffsets | None:
     """Read a source position as Kafka's `{topic: {partition: next offset}}`.
 
     The offset log does not say of which kind a source is, so its form decides: only Kafka's has
@@ -397,3 +400,12 @@ def kafka_offsets(position: str | None) -> dict[str, dict[int, int]] | None:
         }
     except (ValueError, AttributeError):
         return None
+
+
+def kafka_position(offsets: KafkaOffsets) -> str:
+    """Write Kafka's offsets as Spark's offset log has them; the reverse of `kafka_offsets`."""
+    ordered = {
+        topic: {str(partition): offset for partition, offset in sorted(parts.items())}
+        for topic, parts in sorted(offsets.items())
+    }
+    return json.dumps(ordered, separators=(",", ":"))

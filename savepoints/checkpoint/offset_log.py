@@ -7,11 +7,12 @@ line of JSON (watermark, batch time, the confs that a restart must keep), then a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from savepoints.checkpoint import versioned
+from savepoints.errors import IncompatibleError
 
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS_KEY = "spark.sql.shuffle.partitions"
@@ -96,6 +97,33 @@ def with_conf(data: bytes, name: str, conf: Mapping[str, str]) -> bytes:
         return data
     metadata["conf"] = {**known, **conf}
     return versioned.join(version, metadata, *lines)
+
+
+def with_batch(
+    data: bytes,
+    name: str,
+    *,
+    positions: Sequence[str | None],
+    watermark_ms: int | None = None,
+    timestamp_ms: int | None = None,
+) -> bytes:
+    """Return the file with other positions of its sources, and maybe other times; conf stays."""
+    version, metadata, lines = _split(data, name)
+    if len(positions) != len(lines):
+        raise IncompatibleError(
+            f"{name} has {len(lines)} sources, and positions were given for {len(positions)}",
+            hint="the program must read the same sources as the checkpoint",
+            file=name,
+        )
+    if watermark_ms is not None:
+        metadata["batchWatermarkMs"] = watermark_ms
+    if timestamp_ms is not None:
+        metadata["batchTimestampMs"] = timestamp_ms
+    written = [_NO_OFFSET if one is None else one for one in positions]
+    if version == "v2":
+        named = (line.partition(":")[0] for line in lines)
+        written = [f"{source}:{one}" for source, one in zip(named, written, strict=True)]
+    return versioned.join(version, metadata, *written)
 
 
 def _split(data: bytes, name: str) -> tuple[str, dict[str, Any], list[str]]:

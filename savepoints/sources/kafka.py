@@ -8,13 +8,15 @@ clamped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.config import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError, SourceDataGoneError
-from savepoints.model import kafka_offsets
+from savepoints.model import KafkaOffsets, kafka_offsets, rfc3339
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -59,11 +61,8 @@ def require_available(positions: Sequence[str | None], settings: KafkaSettings) 
     ]
     if not wanted:
         return []
-    consumer = _consumer(settings)
-    try:
+    with _consumer(settings) as consumer:
         ranges = [_range(consumer, topic, partition, settings) for topic, partition, _ in wanted]
-    finally:
-        consumer.close()
     gone = [
         {
             "topic": topic,
@@ -89,20 +88,74 @@ def require_available(positions: Sequence[str | None], settings: KafkaSettings) 
     return ranges
 
 
-def _consumer(settings: KafkaSettings) -> Consumer:
+def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int, Range]]:
+    """Return what Kafka has of every partition of some topics.
+
+    Raises:
+        SourceDataGoneError: If a topic does not exist.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    with _consumer(settings) as consumer:
+        return {topic: _ranges(consumer, topic, settings) for topic in topics}
+
+
+def at_time(topics: Sequence[str], moment: datetime, settings: KafkaSettings) -> KafkaOffsets:
+    """Return for each partition the offset of the first record that arrived at or after a time.
+
+    That is Kafka's `offsetsForTimes`: by the timestamps of the records. Where there is no such
+    record, it is the offset that the next one will get.
+
+    Raises:
+        SourceDataGoneError: If a topic does not exist.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    from confluent_kafka import KafkaException, TopicPartition
+
+    found: KafkaOffsets = {}
+    with _consumer(settings) as consumer:
+        for topic in topics:
+            # The ends first: what arrives after this line is later than any record that is looked
+            # for below, so that it is never taken for one from before the moment.
+            ends = {one.partition: one.end for one in _ranges(consumer, topic, settings).values()}
+            asked = [
+                TopicPartition(topic, partition, int(moment.timestamp() * 1000))
+                for partition in ends
+            ]
+            try:
+                answers = consumer.offsets_for_times(asked, timeout=TIMEOUT_SECONDS)
+            except KafkaException as error:
+                raise _silent(settings, error) from None
+            for one in answers:
+                if one.error is not None:
+                    raise EnvironmentUnfitError(
+                        f"Kafka did not say where {topic} partition {one.partition} was at "
+                        f"{rfc3339(moment)}: {one.error.str()}",
+                        hint="try again",
+                    )
+            found[topic] = {
+                one.partition: one.offset if one.offset >= 0 else ends[one.partition]
+                for one in answers
+            }
+    return found
+
+
+@contextmanager
+def _consumer(settings: KafkaSettings) -> Iterator[Consumer]:
     if not settings.bootstrap_servers:
         raise EnvironmentUnfitError(
-            "the savepoint reads from Kafka, but no broker is configured to check its offsets with",
+            "the query reads from Kafka, but no broker is configured to ask for its offsets",
             hint="set SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS, or pass --no-source-check",
         )
     try:
         from confluent_kafka import Consumer
     except ImportError:
         raise MissingExtraError(
-            "the savepoint reads from Kafka, and Kafka's client is not installed",
+            "the query reads from Kafka, and Kafka's client is not installed",
             hint="pip install 'savepoints[kafka]', or pass --no-source-check",
         ) from None
-    return Consumer(
+    consumer = Consumer(
         {
             "bootstrap.servers": settings.bootstrap_servers,
             "group.id": "savepoints-offset-check",
@@ -112,6 +165,29 @@ def _consumer(settings: KafkaSettings) -> Consumer:
         # Otherwise it writes to stderr by itself, with the servers and whatever stands in them.
         logger=_LOG,
     )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _ranges(consumer: Consumer, topic: str, settings: KafkaSettings) -> dict[int, Range]:
+    from confluent_kafka import KafkaException
+
+    try:
+        metadata = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+    except KafkaException as error:
+        raise _silent(settings, error) from None
+    if metadata.error is not None:
+        raise SourceDataGoneError(
+            f"Kafka at {settings.bootstrap_servers} has no topic {topic}: {metadata.error.str()}",
+            hint="check the topic's name in [queries.NAME.topics]",
+            topic=topic,
+        )
+    return {
+        partition: _range(consumer, topic, partition, settings)
+        for partition in sorted(metadata.partitions)
+    }
 
 
 def _range(consumer: Consumer, topic: str, partition: int, settings: KafkaSettings) -> Range:
@@ -126,8 +202,12 @@ def _range(consumer: Consumer, topic: str, partition: int, settings: KafkaSettin
                    KafkaError._UNKNOWN_TOPIC}  # fmt: skip
         if error.args[0].code() in unknown:
             return Range(topic, partition, 0, -1)
-        raise EnvironmentUnfitError(
-            f"Kafka at {settings.bootstrap_servers} does not answer: {error.args[0].str()}",
-            hint="check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS, or pass --no-source-check",
-        ) from None
+        raise _silent(settings, error) from None
     return Range(topic, partition, low, high)
+
+
+def _silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"Kafka at {settings.bootstrap_servers} does not answer: {error.args[0].str()}",
+        hint="check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS, or pass --no-source-check",
+    )
