@@ -77,6 +77,15 @@ def committed_batches(files: list[ObjectInfo]) -> list[int]:
     return sorted(found["offsets"] & found["commits"])
 
 
+def read_query_id(checkpoint: Location) -> str:
+    """Return Spark's id of the query that a checkpoint belongs to.
+
+    Raises:
+        FileNotFoundError: If it has not been started.
+    """
+    return str(json.loads(checkpoint.get("metadata"))["id"])
+
+
 def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     """Find the files of a committed batch.
 
@@ -101,7 +110,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
             checkpoint=str(checkpoint),
         )
     batch = _choose(committed_batches(files), batch_id, checkpoint)
-    query_id = str(json.loads(checkpoint.get("metadata"))["id"])
+    query_id = read_query_id(checkpoint)
     offsets, commit = _read_logs(checkpoint, batch)
     provider = offsets.provider or operators.HDFS_PROVIDER
 

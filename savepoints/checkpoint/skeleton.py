@@ -25,11 +25,13 @@ class Skeleton:
         checkpoint: The directory to be.
         partitions: Number of state partitions; None in a stateless query.
         conf: Settings to be changed in the offset log besides.
+        positions: Where each source goes on, as Spark's JSON; None to leave that as it was.
     """
 
     checkpoint: Uri
     partitions: int | None
     conf: Mapping[str, str]
+    positions: tuple[str | None, ...] | None = None
 
     def changed(self, path: str, data: bytes) -> bytes:
         """Return a file as it must be there.
@@ -37,7 +39,12 @@ class Skeleton:
         Raises:
             IncompatibleError: If it is not what Spark would write.
         """
-        if _OFFSETS.match(path) and self.partitions is not None:
+        if _OFFSETS.match(path):
+            if self.positions is not None:
+                # In the batch before, too: Spark looks at both when it starts.
+                data = offset_log.with_batch(data, path, positions=self.positions)
+            if self.partitions is None:
+                return data
             # Also where nothing changes: the first run with offset log v2 leaves it out.
             partitions = {offset_log.PARTITIONS_KEY: str(self.partitions)}
             return offset_log.with_conf(data, path, {**self.conf, **partitions})

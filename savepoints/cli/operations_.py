@@ -7,6 +7,9 @@ import click
 from savepoints.cli.command import Invocation, common, mutating
 from savepoints.model import to_json
 
+# What the verbs' own commands call their results.
+_RESULTS = {"rollback": "rolled_back", "reset": "reset"}
+
 
 @click.group("operations")
 def command() -> None:
@@ -102,7 +105,7 @@ def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_inp
         call.store, operation, settings=call.settings, progress=call.output.progress
     )
     if call.output.format == "json":
-        call.output.document(rolled_back=done)
+        call.output.document(**{_RESULTS[plan.verb]: done})
     else:
         call.output.line(
             f"{done.operation_id} is finished; go on with: savepoints run {done.query}"

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from savepoints.cli.command import Invocation, common, mutating, of_query
 from savepoints.cli.output import bytes_text
+from savepoints.cli.points import point_of, to_a_point
 from savepoints.model import FORMS, Form
+
+if TYPE_CHECKING:
+    from savepoints.operations.goal import Meaning
 
 
 @click.command("rollback")
-@click.argument("name")
+@click.argument("name", required=False)
+@to_a_point
+@click.option(
+    "--undo", is_flag=True, help="Take back the last rollback or reset of the query, outputs too."
+)
+@click.option("--app", metavar="MODULE:ATTR", help="With --exact: what runs the query on.")
 @click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
 @click.option(
     "--format",
@@ -34,37 +45,50 @@ from savepoints.model import FORMS, Form
 @common
 def command(
     call: Invocation,
-    name: str,
+    name: str | None,
+    at: str | None,
+    by: Meaning,
+    at_batch: int | None,
+    app: str | None,
     to: str | None,
     form: Form | None,
     outputs: str,
     query: str | None,
     *,
+    exact: bool,
+    undo: bool,
     no_source_check: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Take state, offsets and outputs of a query back to the savepoint NAME.
+    """Take state, offsets and outputs of a query back to the savepoint NAME, or to another point.
 
     A safety savepoint of the present is taken first; the old checkpoint stays as it is and a new
     generation begins. If it is interrupted, run it again: it goes on.
+
+    With --at TIME --exact the query is run on from the savepoint before TIME, by planned batches
+    and with the application of now, to exactly the records whose timestamps in Kafka lie before
+    TIME (--at-by arrival), or to the newest batch committed by then (--at-by commit).
 
     \b
     Examples:
       savepoints rollback latest~1 --dry-run
       savepoints rollback before-release --yes
-      savepoints rollback @2026-11-20T10:00:00Z --query order_totals --yes
+      savepoints rollback --at 2026-11-20T10:00:00Z --exact --query order_totals --yes
+      savepoints rollback --at-batch 1742 --query order_totals --dry-run
+      savepoints rollback --undo --query order_totals --yes
     """
     from savepoints.operations import rollback
 
     plan = rollback.plan(
         call.store,
-        name,
+        point_of(name, at=at, exact=exact, by=by, at_batch=at_batch, undo=undo),
         query=query,
         settings=call.settings,
         to=to,
         form=form,
+        app=app,
         rewind_outputs=outputs == "rewind",
         check_source=not no_source_check,
     )

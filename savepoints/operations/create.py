@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from savepoints import faults
 from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.checkpoint.operators import native_only
 from savepoints.checkpoint.state_files import is_state_data
-from savepoints.config import Settings
+from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
     NativeOnlyError,
     NoCommittedBatchError,
@@ -39,7 +39,7 @@ from savepoints.model import (
     new_id,
     utc_now,
 )
-from savepoints.operations import export
+from savepoints.operations import export, topic_ids
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.outputs import align
@@ -253,7 +253,8 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
     files, pinned, attempts = _pin(plan, store, checkpoint, progress)
     faults.reach("create.pinned")
 
-    outputs = _outputs(plan, generation, files)
+    bound = settings.queries.get(plan.query)
+    outputs = outputs_of(plan.query, generation.generation, files, plan.outputs, bound)
     begun = time.monotonic()
     stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
     checksum_seconds = time.monotonic() - begun
@@ -295,6 +296,7 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             application=plan.application,
             code_version=plan.code_version,
             settings=files.conf,
+            topics=topic_ids.of(files.cut.offsets, settings.kafka, progress),
             tags=plan.tags,
             description=plan.description,
         ),
@@ -306,6 +308,40 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
     exported = export.with_rows(made, store, settings)
     faults.reach("create.exported")
     return exported if "native" in plan.forms else _without_native(exported)
+
+
+def outputs_of(
+    query: str,
+    generation: int,
+    files: CutFiles,
+    outputs: Mapping[str, str],
+    bound: QuerySettings | None = None,
+) -> tuple[OutputVersion, ...]:
+    """Find the version of each output that belongs to a batch.
+
+    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
+    what the user writes in `foreachBatch` under an id that the settings name.
+
+    Args:
+        query: Name of the query.
+        generation: The generation whose batch it is.
+        files: The batch.
+        outputs: Their URIs by output name.
+        bound: The query's settings, for the ids.
+
+    Raises:
+        NotFoundError: If an output is not there.
+        NotAlignedError: If no version of an output belongs to the batch.
+    """
+    own_ids = bound.app_ids if bound else {}
+
+    def find(item: tuple[str, str]) -> OutputVersion:
+        name, uri = item
+        named = [own_ids[name]] if name in own_ids else []
+        writers = [*named, app_id(query, name, generation), files.query_id]
+        return align.version_of_batch(name, uri, writers, files.cut.batch_id)
+
+    return tuple(in_parallel(find, list(outputs.items())))
 
 
 def _without_native(made: Manifest) -> Manifest:
@@ -385,22 +421,6 @@ def _refuse_other_checkpoint(
             hint="give the query at this checkpoint a name of its own with --query",
             query=query,
         )
-
-
-def _outputs(
-    plan: CreatePlan, generation: Generation, files: CutFiles
-) -> tuple[OutputVersion, ...]:
-    """Find the version of each output that belongs to the batch.
-
-    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id.
-    """
-
-    def find(item: tuple[str, str]) -> OutputVersion:
-        name, uri = item
-        writers = (app_id(plan.query, name, generation.generation), files.query_id)
-        return align.version_of_batch(name, uri, writers, files.cut.batch_id)
-
-    return tuple(in_parallel(find, list(plan.outputs.items())))
 
 
 def _known_hashes(plan: CreatePlan, store: Store) -> dict[str, str]:

@@ -51,6 +51,7 @@ class RestorePlan(Plan):
         files_bytes: Their bytes.
         rows: State rows to write, 0 for the native form.
         owner: Marks the target as this restore's, so that it can go on after a crash.
+        positions: Where each source goes on instead, as Spark's JSON; None to go on as it was.
     """
 
     savepoint_id: str
@@ -64,6 +65,7 @@ class RestorePlan(Plan):
     files_bytes: int
     rows: int
     owner: str
+    positions: tuple[str | None, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def plan(
     form: Form | None = None,
     partitions: int | None = None,
     provider: Provider | None = None,
+    positions: tuple[str | None, ...] | None = None,
     owner: str = "restore",
 ) -> RestorePlan:
     """Say what would be restored where; nothing is written.
@@ -112,6 +115,7 @@ def plan(
         form: Which form to restore from; native when the savepoint has it and nothing changes.
         partitions: Number of state partitions; as they were by default.
         provider: State store provider; as it was by default.
+        positions: Where each source goes on instead, as Spark's JSON.
         owner: The operation that this restore is a part of.
 
     Raises:
@@ -156,6 +160,7 @@ def plan(
         files_bytes=sum(file.size for file in copied),
         rows=rows,
         owner=mark,
+        positions=positions,
     )
 
 
@@ -266,7 +271,7 @@ def _write(
     progress: Progress,
 ) -> None:
     """Write everything but `metadata`, and check it."""
-    skeleton = Skeleton(target.uri, plan.partitions, plan.conf)
+    skeleton = Skeleton(target.uri, plan.partitions, plan.conf, plan.positions)
     copied = _copied(stored, plan.form)
     # Spark would refuse to write any state beside that of an operator that it cannot read.
     hidden = _native_only(stored) if write_rows else []

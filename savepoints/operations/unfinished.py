@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from savepoints.config import Settings
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
-from savepoints.operations import rollback
+from savepoints.operations import reset, rollback, transition
 from savepoints.operations.plan import Plan, Progress, Step, silent
-from savepoints.operations.rollback import RollbackPlan, RolledBack
+from savepoints.operations.reset import ResetPlan
+from savepoints.operations.rollback import RollbackPlan
+from savepoints.operations.transition import Moved, TransitionPlan
 from savepoints.store import journal
 from savepoints.store.journal import Operation
 from savepoints.store.root import Store
+
+_PLANS: dict[str, type[RollbackPlan | ResetPlan]] = {
+    rollback.VERB: RollbackPlan,
+    reset.VERB: ResetPlan,
+}
 
 
 def find(store: Store, operation_id: str) -> Operation:
@@ -30,7 +37,7 @@ def find(store: Store, operation_id: str) -> Operation:
     )
 
 
-def plan(store: Store, operation_id: str) -> RollbackPlan:
+def plan(store: Store, operation_id: str) -> TransitionPlan:
     """Return the plan of an operation that was interrupted; see `resume`."""
     return _plan(find(store, operation_id))
 
@@ -52,7 +59,7 @@ def resume(
     *,
     settings: Settings | None = None,
     progress: Progress = silent,
-) -> RolledBack:
+) -> Moved:
     """Finish an operation that was interrupted, following the plan that it began with.
 
     Raises:
@@ -60,7 +67,11 @@ def resume(
         UsageError: If it is finished.
         LockedError: If it is still being done.
     """
-    return rollback.execute(plan(store, operation_id), store, settings=settings, progress=progress)
+    begun = plan(store, operation_id)
+    if isinstance(begun, ResetPlan):
+        return reset.execute(begun, store, settings=settings, progress=progress)
+    assert isinstance(begun, RollbackPlan)
+    return rollback.execute(begun, store, settings=settings, progress=progress)
 
 
 def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Operation:
@@ -72,22 +83,22 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
         LockedError: If it is still being done.
     """
     operation = find(store, operation_id)
-    rollback.undo(_plan(operation), store, progress=progress)
+    transition.undo(_plan(operation), store, progress=progress)
     return find(store, operation.id)
 
 
-def _plan(operation: Operation) -> RollbackPlan:
+def _plan(operation: Operation) -> TransitionPlan:
     if operation.finished_at is not None:
         what = "undone" if operation.undone else "finished"
         raise UsageError(
             f"{operation.verb} {operation.id} was {what} at {operation.finished_at}",
-            hint="savepoints list shows what there is to go back to",
+            hint=f"to take it back: savepoints rollback --undo --query {operation.query}",
             operation=operation.id,
         )
-    if operation.verb != "rollback":
+    if operation.verb not in _PLANS:
         raise IncompatibleError(
             f"this version cannot finish a {operation.verb}",
             hint=f"use the version that began it: {operation.command}",
             operation=operation.id,
         )
-    return RollbackPlan.from_json(dict(operation.plan))
+    return _PLANS[operation.verb].from_json(dict(operation.plan))

@@ -18,6 +18,7 @@ from savepoints.checkpoint.layout import CutFiles
 from savepoints.checkpoint.skeleton import Skeleton, may_change
 from savepoints.errors import NotAlignedError, TargetExistsError
 from savepoints.io import Location, ObjectInfo, in_parallel
+from savepoints.model import is_id
 from savepoints.store import manifest
 from savepoints.store.manifest import StoredFile
 
@@ -194,6 +195,14 @@ def refuse_taken(target: Location, owner: str) -> None:
         raise _taken(target, f"{len(files)} files, such as {min(files)}")
 
 
+def is_restored(target: Location, owner: str) -> bool:
+    """Say whether a restore with this mark has finished in a directory."""
+    try:
+        return _owner(target) == owner and target.exists("metadata")
+    except FileNotFoundError:
+        return False
+
+
 def _owner(target: Location) -> str:
     return target.get(RESTORE_MARKER).decode().partition("\n")[0]
 
@@ -216,9 +225,10 @@ def discard(target: Location, operation_id: str) -> None:
 def restored_by(checkpoint: Location) -> str | None:
     """Return the id of the savepoint that a checkpoint was restored from, None for a fresh one."""
     try:
-        return checkpoint.get(RESTORE_MARKER).decode().split()[0]
+        first = checkpoint.get(RESTORE_MARKER).decode().split()[0]
     except FileNotFoundError:
         return None
+    return first if is_id(first) else None
 
 
 def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:

@@ -25,7 +25,7 @@ POINTS = (
     "restore.claimed",
     "restore.files",
     "restore.metadata",
-    "rollback.checkpoint_restored",
+    "rollback.checkpoint_written",
     "rollback.output_totals_rewound",
     "rollback.generation_begun",
     "rollback.finished",

@@ -24,7 +24,7 @@ POINTS = (
     "create.catalog",
     "restore.claimed",
     "restore.metadata",
-    "rollback.checkpoint_restored",
+    "rollback.checkpoint_written",
     "rollback.output_totals_rewound",
 )
 UNDO_POINTS = (

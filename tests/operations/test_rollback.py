@@ -103,7 +103,7 @@ def test_planning_writes_nothing_and_says_every_step(query: Query) -> None:
     assert contents(query.place) == before
     assert [step.name for step in plan.steps] == [
         "safety_savepoint",
-        "checkpoint_restored",
+        "checkpoint_written",
         "output_totals_rewound",
         "generation_begun",
     ]

@@ -6,20 +6,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from savepoints.model import Savepoint
+from savepoints.operations.availability import Availability
 from savepoints.operations.check import Health
 from savepoints.operations.copy import Copied, CopyPlan
 from savepoints.operations.create import CreatePlan
 from savepoints.operations.diff import Diff
 from savepoints.operations.drill import Drilled
+from savepoints.operations.estimate import Estimate
 from savepoints.operations.expire import Expired, ExpirePlan
 from savepoints.operations.export import ExportPlan
 from savepoints.operations.gc import Collected, GcPlan
 from savepoints.operations.init import Found
 from savepoints.operations.lineage import Lineage
+from savepoints.operations.pause import PauseState
+from savepoints.operations.plan import Plan
+from savepoints.operations.point import PointPlan
 from savepoints.operations.rebuild import RebuildPlan, Rebuilt
+from savepoints.operations.reset import ResetPlan
 from savepoints.operations.restore import Restored, RestorePlan
 from savepoints.operations.rollback import RollbackPlan, RolledBack
 from savepoints.operations.tag import TagPlan
+from savepoints.operations.transition import Moved, TransitionPlan
 from savepoints.operations.verify import Report, Reports
 from savepoints.origins import Effective
 from savepoints.runner import Ran
@@ -42,13 +49,14 @@ class Document:
     when: str = ""
 
 
-def planned(plan: type) -> Document:
+def planned(plan: type, when: str = "When nothing was done") -> Document:
     """Describe what `--dry-run` prints, or a command that wants `--execute` without it."""
     fields = {"dry_run": (bool, "`true`"), "plan": (plan, "What would be done.")}
-    return Document(fields, "When nothing was done")
+    return Document(fields, when)
 
 
 _SAVEPOINT = Document({"savepoint": (Savepoint, "As it is now.")})
+_PAUSE = Document({"pause": (PauseState, "How it is now.")})
 _OPERATION = Document({"operation": (Operation, "As the journal has it.")})
 _STATE = {
     "savepoint": (str, "Id of the savepoint."),
@@ -67,10 +75,35 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
             }
         ),
     ),
+    "pause": (_PAUSE,),
+    "resume": (_PAUSE,),
     "create": (_SAVEPOINT, planned(CreatePlan)),
     "export": (_SAVEPOINT, planned(ExportPlan)),
-    "list": (Document({"savepoints": (list[Savepoint], "The newest first.")}),),
-    "show": (_SAVEPOINT,),
+    "list": (
+        Document({"savepoints": (list[Savepoint], "The newest first.")}),
+        Document(
+            {
+                "savepoints": (list[Savepoint], "The newest first."),
+                "availability": (
+                    list[Availability],
+                    "Whether each is restorable, in the same order; `until` is not looked for.",
+                ),
+            },
+            "With `--check-sources`",
+        ),
+    ),
+    "show": (
+        Document(
+            {
+                "savepoint": (Savepoint, "As it is now."),
+                "availability": (
+                    Availability | None,
+                    "Whether it is restorable; null when Kafka was not asked.",
+                ),
+            }
+        ),
+    ),
+    "estimate": (Document({"estimate": (Estimate, "The figures and what they rest on.")}),),
     "lineage": (Document({"lineage": (Lineage, "Generations and savepoints.")}),),
     "state": (
         Document(
@@ -96,18 +129,25 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "restore": (
         Document({"restored": (Restored, "What was written.")}),
         planned(RestorePlan),
+        planned(PointPlan, "With `--at-batch`, or `--at` and `--exact`, when nothing was done"),
     ),
     "rollback": (
         Document({"rolled_back": (RolledBack, "What was done.")}),
         planned(RollbackPlan),
     ),
+    "reset": (
+        Document({"reset": (Moved, "What was done.")}, "With `--execute`"),
+        planned(ResetPlan),
+        Document({"offsets": (dict[str, Any], "By topic and partition.")}, "With `--export`"),
+    ),
     "operations list": (Document({"operations": (list[Operation], "The newest first.")}),),
     "operations show": (_OPERATION,),
     "operations resume": (
-        Document({"rolled_back": (RolledBack, "What was done.")}),
-        planned(RollbackPlan),
+        Document({"rolled_back": (RolledBack, "What was done.")}, "For a rollback"),
+        Document({"reset": (Moved, "What was done.")}, "For a reset"),
+        planned(TransitionPlan),
     ),
-    "operations undo": (_OPERATION, planned(RollbackPlan)),
+    "operations undo": (_OPERATION, planned(Plan)),
     "tag": (_SAVEPOINT, planned(TagPlan)),
     "expire": (Document({"expired": (Expired, "What was done.")}), planned(ExpirePlan)),
     "gc": (Document({"collected": (Collected, "What was done.")}), planned(GcPlan)),

@@ -43,7 +43,7 @@ def test_a_begun_operation_refuses_its_query_and_no_other(place: Location) -> No
 def test_recorded_steps_are_found_by_the_next_process(place: Location) -> None:
     first = Journal.begin(place, operation())
     first.record("safety_savepoint", savepoint="sp-9")
-    first.record("checkpoint_restored", checkpoint="s3://b/c")
+    first.record("checkpoint_written", checkpoint="s3://b/c")
 
     found = journal.unfinished(place, "orders")
 
@@ -53,7 +53,7 @@ def test_recorded_steps_are_found_by_the_next_process(place: Location) -> None:
     assert again.is_done("safety_savepoint")
     assert not again.is_done("generation_begun")
     assert again.operation.done["safety_savepoint"]["savepoint"] == "sp-9"
-    with pytest.raises(UnfinishedOperationError, match="safety_savepoint, checkpoint_restored"):
+    with pytest.raises(UnfinishedOperationError, match="safety_savepoint, checkpoint_written"):
         journal.refuse_unfinished(place, "orders")
 
 

@@ -1,0 +1,189 @@
+"""Restoring a point that is no savepoint: a retained batch, or exactly a time.
+
+The savepoint before it is restored into a new directory, and for a time the query is run on there
+by planned batches. What those batches write is thrown away: the outputs are not touched. To take
+outputs along, see `savepoints.operations.rollback`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.config import Settings
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import Form, kafka_position
+from savepoints.operations import advance, create, goal, restore
+from savepoints.operations.goal import Point
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recorded
+from savepoints.operations.restore import Restored
+from savepoints.store import native
+from savepoints.store.root import Store
+
+# Marks a directory as this verb's, so that it is gone on with there.
+_OWNER = "point"
+
+
+@dataclass(frozen=True)
+class PointPlan(Plan):
+    """What restoring a point is going to do.
+
+    Attributes:
+        savepoint_id: What is restored.
+        target: The checkpoint directory to be.
+        form: From which form; None lets the restore choose.
+        batch_id: Batch of the savepoint.
+        from_checkpoint: Where the savepoint is taken of first; None when it exists.
+        generation: The generation that it is of.
+        ends: Where the topics are to be at the end, as Spark's JSON; None to stay.
+        application: What runs the query on, None without.
+    """
+
+    savepoint_id: str
+    target: str
+    form: Form | None
+    batch_id: int
+    from_checkpoint: str | None
+    generation: int
+    ends: str | None
+    application: str | None
+
+
+def plan(
+    store: Store,
+    point: Point,
+    to: str,
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+    form: Form | None = None,
+    app: str | None = None,
+) -> PointPlan:
+    """Say what would be restored where; nothing is written.
+
+    Args:
+        store: Where the savepoints are.
+        point: The point.
+        to: URI of the checkpoint directory to be; must not exist.
+        query: The query.
+        settings: Where Kafka is, and the application that runs the query on.
+        form: Which form to restore from.
+        app: What runs the query on, if not the application in the settings.
+
+    Raises:
+        SavepointNotFoundError: If no savepoint lies before the point.
+        NoCommittedBatchError: If the batch is not retained.
+        UsageError: If the query is not in the settings and has to be run on.
+        TargetExistsError: If anything else is in the directory.
+    """
+    settings = settings or Settings()
+    found = goal.find(store, point, query=query, settings=settings)
+    bound = settings.queries.get(found.query)
+    application = app or (bound.app if bound else None)
+    if found.ends is not None:
+        advance.require_possible(found.query, settings, application, rewind_outputs=True)
+    target = str(Location.of(to))
+    steps, warnings = [], []
+    if found.is_saved:
+        chosen: Form | None = restore.plan(
+            store, found.savepoint_id, target, form=form, owner=_OWNER
+        ).form
+    else:
+        chosen = form
+        steps.append(
+            Step("savepoint", f"save the retained batch {found.batch_id}: {found.savepoint_id}")
+        )
+        if form == "canonical":
+            raise UsageError(
+                f"batch {found.batch_id} is not saved yet, and is saved natively",
+                hint="leave --format out",
+            )
+    steps.append(
+        Step("checkpoint", f"restore {found.savepoint_id} (batch {found.batch_id}) to {target}")
+    )
+    if found.ends is not None:
+        steps.append(Step("advanced", f"run on to exactly {kafka_position(found.ends)}"))
+        warnings.append("what it writes while it runs on is thrown away: no output is touched")
+    return PointPlan(
+        verb="restore",
+        query=found.query,
+        steps=tuple(steps),
+        warnings=tuple(warnings),
+        savepoint_id=found.savepoint_id,
+        target=target,
+        form=chosen,
+        batch_id=found.batch_id,
+        from_checkpoint=None
+        if found.is_saved
+        else store.generations.current(found.query).checkpoint,
+        generation=found.generation,
+        ends=None if found.ends is None else kafka_position(found.ends),
+        application=application if found.ends is not None else None,
+    )
+
+
+@recorded
+def execute(
+    plan: PointPlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Restored:
+    """Restore the point; run again after a crash, it goes on.
+
+    Raises:
+        TargetExistsError: If anything else is in the directory.
+        SavepointsError: If the query fails while it is run on.
+    """
+    begun = time.monotonic()
+    settings = settings or Settings()
+    if plan.from_checkpoint is not None:
+        saving = create.plan(
+            store,
+            query=plan.query,
+            checkpoint=plan.from_checkpoint,
+            settings=settings,
+            batch_id=plan.batch_id,
+            forms=("native",),
+            savepoint_id=plan.savepoint_id,
+        )
+        create.execute(saving, store, settings=settings, progress=progress)
+    target = Location.of(plan.target)
+    restoring = restore.plan(store, plan.savepoint_id, plan.target, form=plan.form, owner=_OWNER)
+    already = native.is_restored(target, restoring.owner)
+    if not already:
+        restore.execute(restoring, store, settings=settings, progress=progress)
+    if plan.ends is not None:
+        assert plan.application is not None
+        bound = settings.queries[plan.query]
+        with store.scratch() as scratch:
+            thrown_away = {name: str(scratch / "outputs" / name) for name in bound.outputs}
+            queries = {
+                **settings.queries,
+                plan.query: bound.model_copy(update={"outputs": thrown_away}),
+            }
+            advance.to(
+                plan.ends,
+                query=plan.query,
+                app=plan.application,
+                settings=settings.model_copy(update={"queries": queries}),
+                generation=plan.generation,
+                checkpoint=target,
+                store=store,
+                progress=progress,
+            )
+    files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
+    return Restored(
+        plan.savepoint_id,
+        plan.target,
+        restoring.form,
+        committed_batches(files)[-1],
+        time.monotonic() - begun,
+        len(files),
+        sum(info.size for info in files),
+        already and plan.ends is None,
+    )

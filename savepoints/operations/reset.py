@@ -1,0 +1,451 @@
+"""`reset`: begin a query anew at chosen offsets, with empty or kept state, as one plan.
+
+Kafka's reset tools move offsets and leave state and results to the user; here they go together. A
+new generation begins; the live checkpoint stays as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from savepoints import app as apps
+from savepoints import faults
+from savepoints.checkpoint import commit_log, layout, offset_log, planned, standing
+from savepoints.checkpoint.standing import Standing
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import (
+    IncompatibleError,
+    NoCommittedBatchError,
+    SourceDataGoneError,
+    TargetExistsError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import (
+    Generation,
+    KafkaOffsets,
+    OutputVersion,
+    Savepoint,
+    kafka_offsets,
+    kafka_position,
+    new_id,
+    rfc3339,
+    utc_now,
+)
+from savepoints.operations import goal, restore, transition
+from savepoints.operations.plan import Progress, Step, silent
+from savepoints.operations.recorded import recorded
+from savepoints.operations.transition import Moved, TransitionPlan, Work, Written
+from savepoints.outputs import align, rewind
+from savepoints.outputs.rewind import Rewind
+from savepoints.outputs.write import app_id, owner_prefix
+from savepoints.sources import kafka, targets
+from savepoints.sources import topics as sources_topics
+from savepoints.sources.targets import Move, Scope, Target
+from savepoints.store import native
+from savepoints.store.root import Store
+
+VERB = "reset"
+
+State = Literal["empty", "keep"]
+Outputs = Literal["keep", "truncate", "rewind"]
+
+
+@dataclass(frozen=True)
+class ResetPlan(TransitionPlan):
+    """What `reset` is going to do.
+
+    Attributes:
+        state: Whether the new generation begins with nothing, or with the state of now.
+        moves: Where each partition goes.
+        sources: Directory below `sources/` and position of each source, as Spark's JSON.
+    """
+
+    state: State = "empty"
+    moves: tuple[Move, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ResetPlan:
+        """Read a plan from the journal, to go on with it."""
+        moves = tuple(Move(**one) for one in data["moves"])
+        sources = tuple((name, position) for name, position in data["sources"])
+        return transition.from_json(cls, data, moves=moves, sources=sources)
+
+    @property
+    def offsets(self) -> KafkaOffsets:
+        """Where the query will go on."""
+        found: KafkaOffsets = {}
+        for one in self.moves:
+            found.setdefault(one.topic, {})[one.partition] = one.to
+        return found
+
+
+@dataclass(frozen=True)
+class _Present:
+    """Where a query stands.
+
+    Attributes:
+        generation: Its current generation.
+        query_id: Spark's id of it, None before the first start.
+        batch_id: The newest committed batch, None before the first.
+        begun: The batch after it, when it was begun; its rows may be in the outputs.
+        names: Directory below `sources/` of each source.
+        positions: Next offsets of each source.
+        watermark_ms: Its watermark, 0 without.
+    """
+
+    generation: Generation
+    query_id: str | None
+    batch_id: int | None
+    begun: int | None
+    names: tuple[str, ...]
+    positions: tuple[KafkaOffsets, ...]
+    watermark_ms: int
+
+
+def plan(
+    store: Store,
+    query: str,
+    target: Target | datetime,
+    *,
+    settings: Settings | None = None,
+    state: State = "empty",
+    outputs: Outputs = "keep",
+    scope: Scope | None = None,
+    skipped: Sequence[str] = (),
+    allow_data_loss: bool = False,
+    to: str | None = None,
+    words: Sequence[str] = (),
+) -> ResetPlan:
+    """Find out what a reset would do and refuse what it could not do exactly; writes nothing.
+
+    Args:
+        store: Where the query's generations are.
+        query: The query.
+        target: Where to go; a time is where Kafka was then, by the timestamps of its records.
+        settings: Where Kafka, the query's checkpoints and its outputs are.
+        state: Begin with nothing, or keep the state of the newest committed batch.
+        outputs: Leave them, empty them, or take them back to a savepoint at exactly the target.
+        scope: Partitions to move; the others stay where they are.
+        skipped: Topics that go to their end instead of the target.
+        allow_data_loss: Accept that Kafka no longer has the first records.
+        to: Checkpoint directory of the new generation, for a query that is not in the settings.
+        words: The request as arguments of a command, by which a resumed one is recognised.
+
+    Raises:
+        QueryRunningError: If the query runs.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation on the query was interrupted.
+        UsageError: If an offset is out of range, or a topic or partition unknown.
+        SourceDataGoneError: If records from the target on are gone.
+        IncompatibleError: If a topic is compacted, so that it cannot be read again.
+        NoCommittedBatchError: If state is to be kept and there is none.
+        NotAlignedError: If the outputs cannot be taken to where they belong.
+    """
+    settings = settings or Settings()
+    command = " ".join(["savepoints reset", query, *words, "--execute"])
+    if (known := transition.begun(store, query, VERB, command)) is not None:
+        return ResetPlan.from_json(known)
+    bound = settings.queries.get(query)
+    now = _present(store, query, bound)
+    topics = sorted({topic for one in now.positions for topic in one})
+    moves = _moves(target, now, topics, settings, scope, skipped, allow_data_loss=allow_data_loss)
+    positions = tuple(
+        kafka_position(
+            {
+                topic: {one.partition: one.to for one in moves if one.topic == topic}
+                for topic in source
+            }
+        )
+        for source in now.positions
+    )
+    if state == "keep" and now.batch_id is None:
+        raise NoCommittedBatchError(
+            f"{query} has no committed batch, so there is no state to keep",
+            hint="leave --state out",
+            query=query,
+        )
+    number = store.generations.next_number(query)
+    checkpoint = str(Location.of(to or transition.next_checkpoint(settings, query, number)))
+    rewound = _outputs(store, now, outputs, positions, bound, number, state)
+    safety_id = None if now.batch_id is None else new_id("sp", utc_now())
+    begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
+    return ResetPlan(
+        verb=VERB,
+        query=query,
+        steps=(
+            *transition.safety_step(safety_id, now.generation.checkpoint, now.batch_id),
+            Step(
+                "checkpoint_written",
+                f"write {checkpoint}: {begins}, at {'; '.join(positions)}",
+            ),
+            *transition.output_steps(rewound),
+            Step("generation_begun", f"begin generation {number} of {query}"),
+        ),
+        warnings=tuple(_warnings(now, moves, state, outputs, rewound, bound)),
+        command=command,
+        operation_id=new_id("op", utc_now()),
+        savepoint_id=safety_id if state == "keep" else None,
+        safety_id=safety_id,
+        from_checkpoint=now.generation.checkpoint,
+        from_batch=now.batch_id,
+        generation=number,
+        checkpoint=checkpoint,
+        outputs=rewound,
+        state=state,
+        moves=moves,
+        sources=tuple(zip(now.names, positions, strict=True)),
+    )
+
+
+@recorded
+def execute(
+    plan: ResetPlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Moved:
+    """Reset, holding the query's lease; goes on where an earlier attempt was killed.
+
+    Raises:
+        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation was begun since the plan.
+        TargetExistsError: If the new checkpoint's directory is taken.
+    """
+
+    def write() -> Written:
+        if plan.state == "empty":
+            return _write_empty(plan)
+        assert plan.savepoint_id is not None
+        restoring = restore.plan(
+            store,
+            plan.savepoint_id,
+            plan.checkpoint,
+            positions=tuple(position for _, position in plan.sources),
+            owner=plan.operation_id,
+        )
+        done = restore.execute(restoring, store, settings=settings, progress=progress)
+        return Written(done.seconds, done.bytes_written)
+
+    return transition.execute(plan, store, Work(write), settings=settings, progress=progress)
+
+
+def _write_empty(plan: ResetPlan) -> Written:
+    """Write where each source begins; Spark makes the rest when the query is first started."""
+    begun = time.monotonic()
+    target = Location.of(plan.checkpoint)
+    if not native.claim(target, f"{VERB} {plan.operation_id}"):
+        raise TargetExistsError(
+            f"{target} has been started already", hint="nothing is ever overwritten; give --to"
+        )
+    faults.reach("reset.claimed")
+    for name, position in plan.sources:
+        target.put(f"sources/{name}/0", planned.initial_position(position))
+    written = sum(info.size for info in target.list("sources"))
+    return Written(time.monotonic() - begun, written)
+
+
+def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
+    generation = store.generations.current(query)
+    checkpoint = Location.of(generation.checkpoint)
+    now = standing.read(checkpoint)
+    if now.committed is None:
+        return _unstarted(generation, now, bound)
+    path, done = f"offsets/{now.committed}", f"commits/{now.committed}"
+    entry = offset_log.parse(checkpoint.get(path), path)
+    reached = commit_log.parse(checkpoint.get(done), done).next_watermark_ms
+    positions = [kafka_offsets(one) for one in entry.sources]
+    strange = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
+    if strange:
+        raise IncompatibleError(
+            f"source {strange[0]} of {query} is not Kafka's, and only Kafka's can be reset",
+            hint="start a new query for it",
+            query=query,
+        )
+    return _Present(
+        generation,
+        layout.read_query_id(checkpoint),
+        now.committed,
+        now.begun,
+        entry.names,
+        tuple(one for one in positions if one is not None),
+        max(entry.watermark_ms, reached),
+    )
+
+
+def _unstarted(generation: Generation, now: Standing, bound: QuerySettings | None) -> _Present:
+    """Return where a generation stands that has committed nothing: at its beginning."""
+    if bound is None:
+        raise NoCommittedBatchError(
+            f"{generation.checkpoint} has no committed batch, so what {generation.query} reads is "
+            "not known",
+            hint=f"add a table [queries.{generation.query}] to savepoints.toml, or run a batch",
+            query=generation.query,
+        )
+    inputs = apps.load(bound.app).inputs
+    if now.initial:
+        positions = [kafka_offsets(one) or {} for _, one in sorted(now.initial.items())]
+    elif len(inputs) == 1:
+        positions = [{bound.topics.get(name, one.topic): {}} for name, one in inputs.items()]
+    else:
+        raise NoCommittedBatchError(
+            f"{generation.query} has {len(inputs)} sources and was never started, so in which "
+            "order Spark counts them is not known",
+            hint=f"run a batch first: savepoints run {generation.query} --max-records 1",
+            query=generation.query,
+        )
+    names = tuple(str(number) for number in range(len(positions)))
+    return _Present(generation, None, None, now.begun, names, tuple(positions), 0)
+
+
+def _moves(
+    target: Target | datetime,
+    now: _Present,
+    topics: Sequence[str],
+    settings: Settings,
+    scope: Scope | None,
+    skipped: Sequence[str],
+    *,
+    allow_data_loss: bool,
+) -> tuple[Move, ...]:
+    if isinstance(target, datetime):
+        if target > utc_now():
+            raise UsageError(
+                f"{rfc3339(target)} lies in the future", hint="use --to-latest, or a time before"
+            )
+        target = Target("time", offsets=kafka.at_time(topics, target, settings.kafka))
+    current: KafkaOffsets = {}
+    for source in now.positions:
+        for topic, parts in source.items():
+            current.setdefault(topic, {}).update(parts)
+    found = sources_topics.look(topics, settings.kafka)
+    compacted = [name for name, one in found.items() if one.policy and one.policy.compacts]
+    if compacted and not allow_data_loss:
+        raise SourceDataGoneError(
+            f"topic {compacted[0]} is compacted: records that were read are gone, though their "
+            "offsets are still there, so reading it again gives something else",
+            hint="accept that: --allow-data-loss",
+            topics=compacted,
+        )
+    ranges = {name: one.ranges for name, one in found.items()}
+    return targets.resolve(
+        target, current, ranges, scope=scope, skipped=skipped, allow_data_loss=allow_data_loss
+    )
+
+
+def _outputs(
+    store: Store,
+    now: _Present,
+    wanted: Outputs,
+    positions: tuple[str, ...],
+    bound: QuerySettings | None,
+    number: int,
+    state: State,
+) -> tuple[Rewind, ...]:
+    query, owner = now.generation.query, owner_prefix(now.generation.query)
+    uris: Mapping[str, str] = bound.outputs if bound else {}
+    own_rows: Mapping[str, str] = bound.own_rows if bound else {}
+    own_ids: Mapping[str, str] = bound.app_ids if bound else {}
+    if wanted == "truncate":
+        # Delta's own sink writes under Spark's id of the query, which an empty state changes.
+        spark_ids = {one.query_id for one in store.catalog.all() if one.query == query}
+        if now.query_id is not None:
+            spark_ids.add(now.query_id)
+        return tuple(
+            rewind.plan_empty(
+                name,
+                uri,
+                owner,
+                (*spark_ids, *((own_ids[name],) if name in own_ids else ())),
+                app_id(query, name, number),
+                own_rows=own_rows.get(name),
+            )
+            for name, uri in uris.items()
+        )
+    if wanted == "rewind":
+        saved = _saved_at(store, query, positions)
+        return tuple(
+            rewind.plan(
+                output,
+                owner,
+                transition.next_app_id(output, query, saved.generation, number),
+                own_rows=own_rows.get(output.name),
+            )
+            for output in saved.outputs
+        )
+    _refuse_half_done(now, uris)
+    if state == "keep":
+        return ()
+    # Batches are counted from 0 again. Under a generation's id they are new; an id that the user
+    # gave would make Delta take them for written ones and drop them silently.
+    return tuple(
+        rewind.plan(_as_it_is(name, uris[name], own), owner, own)
+        for name, own in own_ids.items()
+        if name in uris
+    )
+
+
+def _as_it_is(name: str, uri: str, own_id: str) -> OutputVersion:
+    table = align.open_table(uri)
+    place, version = str(Location.of(uri)), int(table.version())
+    return OutputVersion(name, place, align.table_id(table), version, own_id, None)
+
+
+def _saved_at(store: Store, query: str, positions: tuple[str, ...]) -> Savepoint:
+    for one in goal.history(store, query):
+        if tuple(kafka_position(kafka_offsets(p) or {}) for p in one.cut.offsets) == positions:
+            return one
+    raise UsageError(
+        f"no savepoint of {query} is at exactly {'; '.join(positions)}, so which version of the "
+        "outputs belongs there is not known",
+        hint="use --outputs keep or truncate, or go to a savepoint with its outputs: savepoints "
+        f"rollback NAME --query {query}",
+        query=query,
+    )
+
+
+def _refuse_half_done(now: _Present, outputs: Mapping[str, str]) -> None:
+    """Refuse to keep outputs that may have rows of a batch that is not committed."""
+    if outputs and now.begun is not None:
+        raise UsageError(
+            f"batch {now.begun} of {now.generation.query} was begun and not committed, "
+            "so the outputs may have its rows, and would get them twice",
+            hint=f"finish it (savepoints run {now.generation.query} --until latest), or use "
+            "--outputs truncate",
+            query=now.generation.query,
+        )
+
+
+def _warnings(
+    now: _Present,
+    moves: Sequence[Move],
+    state: State,
+    outputs: Outputs,
+    rewound: Sequence[Rewind],
+    bound: QuerySettings | None,
+) -> list[str]:
+    again = sum(max(one.records, 0) for one in moves)
+    left_out = sum(max(-one.records, 0) for one in moves)
+    has_outputs = bool(bound and bound.outputs)
+    warnings = []
+    if now.batch_id is None:
+        warnings.append("nothing was committed yet: no safety savepoint")
+    if state == "keep" and again:
+        warnings.append(f"{again} records are worked into the kept state a second time")
+    if state == "keep" and again and now.watermark_ms:
+        reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
+        warnings.append(f"the kept watermark is {reached}: rows from before are dropped as late")
+    if left_out:
+        warnings.append(f"{left_out} records are left out")
+    if outputs == "keep" and has_outputs and again:
+        warnings.append(f"the outputs stay: rows of {again} records are written a second time")
+    if outputs == "keep" and not has_outputs:
+        warnings.append("no outputs are in the settings: what they have stays as it is")
+    return warnings + [note for one in rewound for note in rewind.notes(one)]

@@ -1,0 +1,383 @@
+"""From one generation of a query to the next: what `rollback` and `reset` have in common.
+
+A safety savepoint of the present is taken, a new checkpoint is written, the outputs are taken to
+where they belong, and the new generation begins. The live checkpoint is never edited. Each step is
+recorded in the journal, so that an operation that was killed anywhere goes on or is taken back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from savepoints import faults
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.config import Settings
+from savepoints.errors import QueryRunningError, UnfinishedOperationError, UsageError
+from savepoints.io import Location
+from savepoints.model import Generation, OutputVersion, Savepoint, rfc3339, utc_now
+from savepoints.operations import create
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recording
+from savepoints.outputs import rewind
+from savepoints.outputs.rewind import Rewind
+from savepoints.outputs.write import app_id
+from savepoints.store import journal, lease, native
+from savepoints.store.journal import Journal, Operation
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class TransitionPlan(Plan):
+    """What a verb that begins a new generation is going to do.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal and in the outputs' commits.
+        savepoint_id: The savepoint that the new generation begins from, None for an empty state.
+        safety_id: Id of the savepoint that is taken of the present first; None when nothing is.
+        from_checkpoint: Where the query lives now.
+        from_batch: The newest committed batch now; None when there is none.
+        generation: Number of the generation that begins.
+        checkpoint: Its directory.
+        outputs: What is done to each output.
+        resumed: The plan was begun before and goes on.
+    """
+
+    command: str
+    operation_id: str
+    savepoint_id: str | None
+    safety_id: str | None
+    from_checkpoint: str
+    from_batch: int | None
+    generation: int
+    checkpoint: str
+    outputs: tuple[Rewind, ...]
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written as the new checkpoint.
+
+    Attributes:
+        seconds: How long that took.
+        bytes: Bytes of its files.
+    """
+
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a verb that began a new generation did.
+
+    Attributes:
+        operation_id: Its name in the journal.
+        query: The query.
+        savepoint_id: What the new generation began from, None for an empty state.
+        safety_id: The savepoint of what was before, None when there was nothing to save.
+        generation: The generation that has begun.
+        checkpoint: Its directory.
+        outputs: New table version of each output.
+        seconds: How long it took.
+        bytes_written: Bytes of the new checkpoint.
+    """
+
+    operation_id: str
+    query: str
+    savepoint_id: str | None
+    safety_id: str | None
+    generation: int
+    checkpoint: str
+    outputs: dict[str, int]
+    seconds: float
+    bytes_written: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What differs between the verbs.
+
+    Attributes:
+        write: Writes the new checkpoint; must be able to begin anew after a crash.
+        prepare: Makes the savepoint that the new generation begins from, where it does not exist.
+        advance: Runs the new checkpoint on before its generation begins.
+    """
+
+    write: Callable[[], Written]
+    prepare: Callable[[], None] | None = None
+    advance: Callable[[], None] | None = None
+
+
+P = TypeVar("P", bound=TransitionPlan)
+
+
+def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
+    """Read a plan from the journal, to go on with it.
+
+    Args:
+        kind: The verb's plan.
+        data: Its JSON.
+        own: Fields of the kind whose values are not plain JSON.
+    """
+    known: dict[str, Any] = {
+        "steps": tuple(Step(**one) for one in data["steps"]),
+        "warnings": tuple(data["warnings"]),
+        "outputs": tuple(Rewind.from_json(one) for one in data["outputs"]),
+        "resumed": True,
+    }
+    return kind(**{**data, **known, **own})
+
+
+def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] | None:
+    """Return the plan of the same command that was interrupted, None when nothing was.
+
+    Raises:
+        QueryRunningError: If the query runs.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation on the query was interrupted.
+    """
+    lease.refuse_held(store.root, query)
+    operation = journal.unfinished(store.root, query)
+    if operation is None:
+        return None
+    if operation.verb == verb and operation.plan["command"] == command:
+        return dict(operation.plan)
+    raise journal.refusal(operation)
+
+
+def execute(
+    plan: TransitionPlan,
+    store: Store,
+    work: Work,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Moved:
+    """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed.
+
+    Raises:
+        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation was begun since the plan.
+    """
+    started = time.monotonic()
+    with lease.hold(store.root, plan.query, plan.verb) as held:
+        log = _open_journal(plan, store)
+
+        if plan.safety_id is not None and not log.is_done("safety_savepoint"):
+            progress(f"taking the safety savepoint {plan.safety_id}")
+            _save_present(plan, store, settings)
+            log.record("safety_savepoint", savepoint=plan.safety_id)
+
+        held.check()
+        if work.prepare is not None and not log.is_done("batch_saved"):
+            work.prepare()
+            log.record("batch_saved", savepoint=plan.savepoint_id)
+
+        # From before it is read until the generation says that it is needed.
+        with (
+            store.using(plan.savepoint_id, plan.verb)
+            if plan.savepoint_id is not None
+            else nullcontext()
+        ):
+            held.check()
+            if not log.is_done("checkpoint_written"):
+                written = work.write()
+                log.record(
+                    "checkpoint_written",
+                    checkpoint=plan.checkpoint,
+                    seconds=written.seconds,
+                    bytes=written.bytes,
+                )
+            facts = log.operation.done["checkpoint_written"]
+
+            versions = {}
+            for one in plan.outputs:
+                held.check()
+                progress(_what(one))
+                versions[one.output.name] = rewind.execute(one, plan.operation_id)
+                log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
+
+            if work.advance is not None and not log.is_done("advanced"):
+                held.check()
+                work.advance()
+                log.record("advanced")
+
+            held.check()
+            store.generations.begin(
+                plan.query,
+                plan.generation,
+                Location.of(plan.checkpoint),
+                by=plan.verb,
+                begun_from=plan.savepoint_id,
+                restore_seconds=facts["seconds"],
+                restored_bytes=facts["bytes"],
+            )
+            log.record("generation_begun", generation=plan.generation)
+            log.finish()
+    return Moved(
+        plan.operation_id,
+        plan.query,
+        plan.savepoint_id,
+        plan.safety_id,
+        plan.generation,
+        plan.checkpoint,
+        versions,
+        time.monotonic() - started,
+        int(facts["bytes"]),
+    )
+
+
+def undo(plan: TransitionPlan, store: Store, *, progress: Progress = silent) -> None:
+    """Take back the steps of an operation that was interrupted; run again, it goes on.
+
+    The safety savepoint stays.
+
+    Raises:
+        UsageError: If the new generation has begun, so that only a formality is left to do.
+        NotAlignedError: If others have written to an output since.
+    """
+    with (
+        lease.hold(store.root, plan.query, plan.verb) as held,
+        recording(
+            store,
+            "undo",
+            query=plan.query,
+            savepoint=plan.savepoint_id,
+            operation=plan.operation_id,
+        ),
+    ):
+        log = _open_journal(plan, store)
+        if any(one.generation == plan.generation for one in store.generations.all(plan.query)):
+            raise UsageError(
+                f"generation {plan.generation} of {plan.query} has begun already",
+                hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}",
+                operation=plan.operation_id,
+            )
+        for one in plan.outputs:
+            held.check()
+            progress(f"bringing {one.output.uri} back to version {one.newest}")
+            rewind.undo(one, plan.operation_id)
+        faults.reach(f"{plan.verb}.undo_outputs")
+        held.check()
+        progress(f"removing {plan.checkpoint} if this {plan.verb} wrote it")
+        native.discard(Location.of(plan.checkpoint), plan.operation_id)
+        faults.reach(f"{plan.verb}.undo_checkpoint")
+        log.finish(undone=True)
+
+
+def present(generation: Generation) -> int | None:
+    """Return the newest committed batch of a generation, None when it has none."""
+    return _newest(generation.checkpoint)
+
+
+def next_checkpoint(settings: Settings, query: str, number: int) -> str:
+    """Return where the settings put the checkpoint of a query's next generation.
+
+    Raises:
+        UsageError: If the query is not in the settings.
+    """
+    configured = settings.queries.get(query)
+    if configured is None:
+        raise UsageError(
+            f"the query {query} is not in the settings, so where its new checkpoint goes is open",
+            hint="give a directory that does not exist: --to s3://bucket/path",
+            query=query,
+        )
+    return str(checkpoint_of(configured.checkpoints, query, number))
+
+
+def checkpoint_of(root: str, query: str, generation: int) -> Location:
+    """Return the checkpoint directory of a generation of a query that `run` manages."""
+    return Location.of(root) / query / str(generation)
+
+
+def next_app_id(output: OutputVersion, query: str, generation: int, number: int) -> str:
+    """Return the application id under which the next generation writes an output.
+
+    Args:
+        output: The output as it was.
+        query: The query.
+        generation: The generation that wrote it.
+        number: The next one; a query that writes under an id of its own keeps that.
+    """
+    if output.app_id == app_id(query, output.name, generation):
+        return app_id(query, output.name, number)
+    return output.app_id
+
+
+def safety_step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) -> list[Step]:
+    """Return the first step of a plan, if there is a present to save."""
+    if safety_id is None:
+        return []
+    what = f"save the present, batch {from_batch} of {from_checkpoint}: {safety_id}"
+    return [Step("safety_savepoint", what)]
+
+
+def output_steps(outputs: Sequence[Rewind]) -> list[Step]:
+    """Return what is done to the outputs as steps of a plan."""
+    return [Step(f"output_{one.output.name}_rewound", _what(one)) for one in outputs]
+
+
+def _what(one: Rewind) -> str:
+    return (
+        f"take {one.output.uri} from version {one.newest} back to the rows and transaction ids of "
+        f"version {one.output.version}, in one commit"
+    )
+
+
+def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
+    unfinished = journal.unfinished(store.root, plan.query)
+    if unfinished is None:
+        if plan.resumed:
+            raise UnfinishedOperationError(
+                f"{plan.verb} {plan.operation_id} was finished by another process meanwhile",
+                hint="see the result: savepoints list",
+                operation=plan.operation_id,
+            )
+        if _newest(plan.from_checkpoint) != plan.from_batch:
+            raise QueryRunningError(
+                f"{plan.from_checkpoint} changed since the plan was made: the query runs",
+                hint=f"stop the query, then {plan.verb} again",
+                query=plan.query,
+            )
+        for one in plan.outputs:
+            rewind.refuse_changed(one)
+        operation = Operation(
+            plan.operation_id,
+            plan.verb,
+            plan.query,
+            plan.to_json(),
+            plan.command,
+            begun_at=rfc3339(utc_now()),
+        )
+        return Journal.begin(store.root, operation)
+    if unfinished.id != plan.operation_id:
+        raise journal.refusal(unfinished)
+    return Journal(store.root, unfinished)
+
+
+def _save_present(plan: TransitionPlan, store: Store, settings: Settings | None) -> Savepoint:
+    saving = create.plan(
+        store,
+        query=plan.query,
+        checkpoint=plan.from_checkpoint,
+        settings=settings,
+        batch_id=plan.from_batch,
+        forms=("native",),
+        outputs={one.output.name: one.output.uri for one in plan.outputs},
+        description=f"before: {plan.command}",
+        savepoint_id=plan.safety_id,
+    )
+    return create.execute(saving, store, settings=settings)
+
+
+def _newest(checkpoint: str) -> int | None:
+    batches = committed_batches(Location.of(checkpoint).list())
+    return batches[-1] if batches else None
