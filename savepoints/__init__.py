@@ -25,7 +25,9 @@ if TYPE_CHECKING:
         export,
         gc,
         rebuild_catalog,
+        reset,
         restore,
+        restore_point,
         rollback,
         tag,
     )
@@ -37,15 +39,20 @@ if TYPE_CHECKING:
     from savepoints.operations.check import check
     from savepoints.operations.diff import diff
     from savepoints.operations.drill import drill
+    from savepoints.operations.goal import AtBatch, AtTime, BeforeLast
     from savepoints.operations.lineage import lineage
     from savepoints.operations.run import run
     from savepoints.operations.state import read_state
     from savepoints.operations.verify import verify, verify_all
+    from savepoints.sources.targets import Target
     from savepoints.store.retention import Policy
     from savepoints.store.root import Store
 
 _HOMES = {
     "App": "savepoints.app",
+    "AtBatch": "savepoints.operations.goal",
+    "AtTime": "savepoints.operations.goal",
+    "BeforeLast": "savepoints.operations.goal",
     "Cut": "savepoints.model",
     "Generation": "savepoints.model",
     "Input": "savepoints.app",
@@ -56,6 +63,7 @@ _HOMES = {
     "SavepointsError": "savepoints.errors",
     "Settings": "savepoints.config",
     "Store": "savepoints.store.root",
+    "Target": "savepoints.sources.targets",
     "attach": "savepoints.operations.attach",
     "check": "savepoints.operations.check",
     "copy": "savepoints.api",
@@ -68,7 +76,9 @@ _HOMES = {
     "lineage": "savepoints.operations.lineage",
     "read_state": "savepoints.operations.state",
     "rebuild_catalog": "savepoints.api",
+    "reset": "savepoints.api",
     "restore": "savepoints.api",
+    "restore_point": "savepoints.api",
     "rollback": "savepoints.api",
     "run": "savepoints.operations.run",
     "tag": "savepoints.api",
@@ -78,6 +88,9 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "AtBatch",
+    "AtTime",
+    "BeforeLast",
     "Cut",
     "Generation",
     "Input",
@@ -88,6 +101,7 @@ __all__ = [
     "SavepointsError",
     "Settings",
     "Store",
+    "Target",
     "attach",
     "check",
     "copy",
@@ -100,7 +114,9 @@ __all__ = [
     "lineage",
     "read_state",
     "rebuild_catalog",
+    "reset",
     "restore",
+    "restore_point",
     "rollback",
     "run",
     "tag",

@@ -7,7 +7,7 @@ Each takes the arguments of the `plan` in its module under `savepoints.operation
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from savepoints.config import Settings
 from savepoints.model import FORMS, Form, Provider, Savepoint
@@ -16,17 +16,23 @@ from savepoints.operations import create as _create
 from savepoints.operations import expire as _expire
 from savepoints.operations import export as _export
 from savepoints.operations import gc as _gc
+from savepoints.operations import point as _point
 from savepoints.operations import rebuild as _rebuild
+from savepoints.operations import reset as _reset
 from savepoints.operations import restore as _restore
 from savepoints.operations import rollback as _rollback
 from savepoints.operations import tag as _tag
 from savepoints.operations.copy import Copied
 from savepoints.operations.expire import Expired
 from savepoints.operations.gc import GRACE, Collected
+from savepoints.operations.goal import Point
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.rebuild import Rebuilt
+from savepoints.operations.reset import Outputs, State
 from savepoints.operations.restore import Restored
 from savepoints.operations.rollback import RolledBack
+from savepoints.operations.transition import Moved
+from savepoints.sources.targets import Scope, Target
 from savepoints.store.retention import Policy
 from savepoints.store.root import Store
 
@@ -91,14 +97,61 @@ def restore(
     return _restore.execute(plan, store, settings=settings, progress=progress)
 
 
+def restore_point(
+    store: Store,
+    point: Point,
+    to: str,
+    *,
+    query: str | None = None,
+    form: Form | None = None,
+    app: str | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Restored:
+    """Write a new checkpoint for a time or a retained batch. See `savepoints.operations.point`."""
+    plan = _point.plan(store, point, to, query=query, settings=settings, form=form, app=app)
+    return _point.execute(plan, store, settings=settings, progress=progress)
+
+
+def reset(
+    store: Store,
+    query: str,
+    target: Target | datetime,
+    *,
+    settings: Settings | None = None,
+    state: State = "empty",
+    outputs: Outputs = "keep",
+    scope: Scope | None = None,
+    skipped: Sequence[str] = (),
+    allow_data_loss: bool = False,
+    to: str | None = None,
+    progress: Progress = silent,
+) -> Moved:
+    """Begin a query anew at chosen offsets. See `savepoints.operations.reset`."""
+    plan = _reset.plan(
+        store,
+        query,
+        target,
+        settings=settings,
+        state=state,
+        outputs=outputs,
+        scope=scope,
+        skipped=skipped,
+        allow_data_loss=allow_data_loss,
+        to=to,
+    )
+    return _reset.execute(plan, store, settings=settings, progress=progress)
+
+
 def rollback(
     store: Store,
-    name: str,
+    point: str | Point,
     *,
     query: str | None = None,
     settings: Settings | None = None,
     to: str | None = None,
     form: Form | None = None,
+    app: str | None = None,
     rewind_outputs: bool = True,
     check_source: bool = True,
     progress: Progress = silent,
@@ -106,11 +159,12 @@ def rollback(
     """Take state, offsets and outputs back. See `savepoints.operations.rollback`."""
     plan = _rollback.plan(
         store,
-        name,
+        point,
         query=query,
         settings=settings,
         to=to,
         form=form,
+        app=app,
         rewind_outputs=rewind_outputs,
         check_source=check_source,
     )

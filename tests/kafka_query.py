@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -14,6 +15,7 @@ from savepoints.io import Location
 from savepoints.model import kafka_position
 from savepoints.operations import reset
 from savepoints.operations.reset import ResetPlan
+from savepoints.sources.targets import Target
 from savepoints.store.root import Store
 from tests.samples import query_id, take, unpack
 from tests.sources.broker import Broker
@@ -32,10 +34,8 @@ class Query:
     topic: str
     settings: Settings
 
-    def plan(self, target: object, **options: object) -> ResetPlan:
-        return reset.plan(  # type: ignore[arg-type]
-            self.store, QUERY, target, settings=self.settings, **options
-        )
+    def plan(self, target: Target | datetime, **options: Any) -> ResetPlan:
+        return reset.plan(self.store, QUERY, target, settings=self.settings, **options)
 
     @property
     def rows(self) -> list[int]:

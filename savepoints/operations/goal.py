@@ -284,11 +284,14 @@ def _before_last(store: Store, query: str) -> Goal:
     done = [
         one
         for one in journal.all_operations(store.root)
-        if one.query == query and one.state == "finished" and one.plan.get("safety_id")
+        if one.query == query and one.state == "finished"
     ]
-    if not done:
+    if not done or not done[0].plan.get("safety_id"):
         raise NotFoundError(
-            f"no rollback or reset of {query} has left a safety savepoint, so none can be undone",
+            f"nothing of {query} was rolled back or reset, so nothing can be undone"
+            if not done
+            else f"the {done[0].verb} {done[0].id} of {query} had nothing to save, so there is "
+            "nothing that it can be taken back to",
             hint=f"see what there is to go to: savepoints list --query {query}",
             query=query,
         )

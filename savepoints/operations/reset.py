@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -18,8 +18,10 @@ from savepoints.checkpoint import commit_log, layout, offset_log, planned, stand
 from savepoints.checkpoint.standing import Standing
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
+    FileSinkError,
     IncompatibleError,
     NoCommittedBatchError,
+    NotFoundError,
     SourceDataGoneError,
     TargetExistsError,
     UsageError,
@@ -381,21 +383,58 @@ def _outputs(
             for output in saved.outputs
         )
     _refuse_half_done(now, uris)
-    if state == "keep":
-        return ()
-    # Batches are counted from 0 again. Under a generation's id they are new; an id that the user
-    # gave would make Delta take them for written ones and drop them silently.
-    return tuple(
-        rewind.plan(_as_it_is(name, uris[name], own), owner, own)
-        for name, own in own_ids.items()
-        if name in uris
+    batch_id = now.batch_id if state == "keep" else None
+    kept = (
+        _kept(name, uri, now.generation, number, own_ids.get(name), batch_id)
+        for name, uri in uris.items()
     )
+    return tuple(rewind.plan(one, owner, one.app_id) for one in kept if one is not None)
 
 
-def _as_it_is(name: str, uri: str, own_id: str) -> OutputVersion:
-    table = align.open_table(uri)
-    place, version = str(Location.of(uri)), int(table.version())
-    return OutputVersion(name, place, align.table_id(table), version, own_id, None)
+def _kept(
+    name: str,
+    uri: str,
+    generation: Generation,
+    number: int,
+    own_id: str | None,
+    batch_id: int | None,
+) -> OutputVersion | None:
+    """Return an output as it is, with the id and batch under which the new generation goes on.
+
+    Its rows stay. Its transaction ids must say where the new generation begins: else no version
+    would belong to its first batch, and batches that are counted from 0 again would be taken for
+    written ones and silently dropped.
+
+    Args:
+        name: What it is called.
+        uri: Where it is.
+        generation: The generation that wrote it.
+        number: The next one.
+        own_id: The id that the user writes it under, None for ours or Spark's.
+        batch_id: The next generation goes on after this batch; None to begin with batch 0.
+
+    Returns:
+        None when nothing is to be done: it does not exist yet, or is written under Spark's id of
+        the query, which an empty state changes.
+    """
+    try:
+        was = align.present(
+            name, uri, own_id or app_id(generation.query, name, generation.generation)
+        )
+    except NotFoundError:
+        return None
+    if was.kind == "files" and batch_id is None:
+        raise FileSinkError(
+            f"{uri} is written by Spark's file sink, which silently drops batches whose numbers it "
+            "has seen, and with an empty state they are counted from 0 again",
+            hint="use --outputs truncate, or give the query a new directory to write to",
+            uri=uri,
+        )
+    if was.kind == "files" or was.app_version is None or (own_id and batch_id is not None):
+        return None
+    return replace(
+        was, app_id=own_id or app_id(generation.query, name, number), app_version=batch_id
+    )
 
 
 def _saved_at(store: Store, query: str, positions: tuple[str, ...]) -> Savepoint:

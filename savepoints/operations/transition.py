@@ -326,9 +326,17 @@ def output_steps(outputs: Sequence[Rewind]) -> list[Step]:
 
 
 def _what(one: Rewind) -> str:
+    output = one.output
+    whose = f" where {one.own_rows}" if one.own_rows else ""
+    if output.kind == "files":
+        return f"take {output.uri} from batch {one.newest} back to batch {output.version}"
+    if one.empty:
+        return f"remove all rows of {output.uri}{whose} and what it knows of batches, in one commit"
+    if output.version == one.newest:
+        return f"leave the rows of {output.uri}, version {one.newest}, and set its transaction ids"
     return (
-        f"take {one.output.uri} from version {one.newest} back to the rows and transaction ids of "
-        f"version {one.output.version}, in one commit"
+        f"take {output.uri} from version {one.newest} back to the rows{whose} and transaction ids "
+        f"of version {output.version}, in one commit"
     )
 
 

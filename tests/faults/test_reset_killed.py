@@ -87,9 +87,23 @@ VERBS = {
         batch_id=2,
     ),
 }
-CASES = [(name, point) for name, verb in VERBS.items() for point in verb.points]
-TAKEN_BACK = [
+# Each costs three seconds, and most of the way is that of `test_rollback_killed`.
+OFTEN = {
     ("reset, empty", "reset.claimed"),
+    ("reset, empty", "reset.checkpoint_written"),
+    ("reset, empty", "reset.output_totals_rewound"),
+    ("reset, empty", "reset.generation_begun"),
+    ("reset, kept", "restore.files"),
+    ("undo", "rollback.safety_savepoint"),
+    ("undo", "rollback.finished"),
+    ("to a batch", "rollback.batch_saved"),
+}
+CASES = [
+    pytest.param(name, point, marks=[] if (name, point) in OFTEN else [pytest.mark.slow])
+    for name, verb in VERBS.items()
+    for point in verb.points
+]
+TAKEN_BACK = [
     ("reset, empty", "reset.output_totals_rewound"),
     ("undo", "rollback.output_totals_rewound"),
     ("to a batch", "rollback.batch_saved"),
@@ -146,7 +160,8 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     else:
         assert read_cut(checkpoint).cut.batch_id == verb.batch_id
     for one in query.store.catalog.all():
-        assert verify(query.store, one.id, depth="checksums").grade == "ok"
+        report = verify(query.store, one.id, depth="checksums")
+        assert report.grade == "ok", report
 
 
 @pytest.mark.parametrize(("name", "point"), TAKEN_BACK)
