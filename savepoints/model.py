@@ -21,6 +21,7 @@ SavepointState = Literal["complete", "broken", "expired"]
 Form = Literal["native", "canonical"]
 Provider = Literal["rocksdb", "hdfs"]
 GenerationStatus = Literal["current", "ended"]
+OutputKind = Literal["delta", "files"]
 
 # Next-to-read offset by topic and partition.
 KafkaOffsets: TypeAlias = dict[str, dict[int, int]]
@@ -107,15 +108,18 @@ def parse_rfc3339(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class OutputVersion:
-    """A Delta output as it was at a cut.
+    """An output as it was at a cut: a Delta table, or a directory of Spark's file sink.
 
     Attributes:
         name: Name of the output in the application, or the last part of its URI.
         uri: Table URI. Outputs belong to the user, so this is the one absolute URI a savepoint has.
-        table_id: Delta's own id of the table; another table at the same URI has another one.
-        version: The table version that holds exactly the batches up to the cut.
-        app_id: The `txn` application id under which the query writes.
+        table_id: Delta's own id of the table; another table at the same URI has another one. Of a
+            file sink, a hash of its log at the cut: written again, the batches have another one.
+        version: The table version that holds exactly the batches up to the cut; of a file sink, the
+            batch id.
+        app_id: The `txn` application id under which the query writes; empty for a file sink.
         app_version: The batch id that `version` has recorded for `app_id`; None before the first.
+        kind: `delta`, or `files` for Spark's file sink.
     """
 
     name: str
@@ -124,6 +128,12 @@ class OutputVersion:
     version: int
     app_id: str
     app_version: int | None
+    kind: OutputKind = "delta"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OutputVersion:
+        """Read what `to_json` wrote; savepoints from before there were file sinks have no kind."""
+        return cls(**{**data, "kind": data.get("kind") or "delta"})
 
 
 @dataclass(frozen=True)
@@ -252,6 +262,8 @@ class Savepoint:
         application: `package.module:attribute`, if known.
         code_version: From `SAVEPOINTS_CODE_VERSION`, if it was set.
         settings: Spark's settings that the batch ran with.
+        topics: Kafka's id of each topic that it has offsets of, as far as it was known; a topic
+            that was deleted and made anew has another.
         tags: Names that people gave it.
         description: For people.
         pinned: Retention leaves it alone.
@@ -274,6 +286,7 @@ class Savepoint:
     application: str | None = None
     code_version: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     description: str = ""
     pinned: bool = False
@@ -312,7 +325,7 @@ class Savepoint:
                 "operators": tuple(
                     _operator_from_json(one, cut["partitions"]) for one in data["operators"]
                 ),
-                "outputs": tuple(OutputVersion(**one) for one in data["outputs"]),
+                "outputs": tuple(OutputVersion.from_json(one) for one in data["outputs"]),
                 "cost": Cost(**data["cost"]),
                 "tags": tuple(data["tags"]),
             }

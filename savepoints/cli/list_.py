@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from savepoints.cli.command import Invocation, common, moment
 from savepoints.cli.output import bytes_text, moment_text
 from savepoints.model import OperatorState, Savepoint, SavepointState
+
+if TYPE_CHECKING:
+    from savepoints.operations.availability import Availability
 
 
 @click.command("list")
@@ -29,6 +33,11 @@ from savepoints.model import OperatorState, Savepoint, SavepointState
     type=click.Choice(get_args(SavepointState)),
     help="Only savepoints in this state; all that are not being removed by default.",
 )
+@click.option(
+    "--check-sources",
+    is_flag=True,
+    help="Ask Kafka which are restorable now; show says until when, too.",
+)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
 @common
 def command(
@@ -39,6 +48,8 @@ def command(
     until: datetime | None,
     state: SavepointState | None,
     limit: int | None,
+    *,
+    check_sources: bool,
 ) -> None:
     """List savepoints, the newest first. Needs no JVM.
 
@@ -47,8 +58,10 @@ def command(
       savepoints list
       savepoints list --query order_totals --since 7d -o json
       savepoints list --state broken
+      savepoints list --check-sources
       savepoints list --tag release --until 2026-11-20T10:00:00Z --limit 5
     """
+    from savepoints.operations import availability
     from savepoints.store import catalog
 
     found = catalog.select(
@@ -60,8 +73,10 @@ def command(
         state=state,
         limit=limit,
     )
+    checked = availability.of_all(found, call.settings.kafka) if check_sources else {}
     if call.output.format == "json":
-        call.output.document(savepoints=found)
+        more = {"availability": list(checked.values())} if check_sources else {}
+        call.output.document(savepoints=found, **more)
         return
     if not found:
         narrowed = any((query, tag, since, until, state))
@@ -74,6 +89,7 @@ def command(
     call.output.table(
         (
             *("id", "query", "gen", "batch", "cut committed", "rows", "copied", "took", "state"),
+            *(("restorable",) if check_sources else ()),
             *("pinned", "description"),
         ),
         (
@@ -87,17 +103,29 @@ def command(
                 bytes_text(one.cost.bytes_copied + one.cost.export_bytes),
                 f"{one.cost.seconds:.1f}s",
                 _state(one),
+                *((checked[one.id].restorable,) if check_sources else ()),
                 "yes" if one.pinned else "",
                 " ".join((*(f"[{tag}]" for tag in one.tags), one.description)).strip(),
             )
             for one in found
         ),
     )
+    for reason in _reasons(checked.values()):
+        call.output.line(reason)
 
 
 def _rows(operators: tuple[OperatorState, ...]) -> str:
     counts = [one.rows for one in operators if one.rows is not None]
     return str(sum(counts)) if len(counts) == len(operators) else "-"
+
+
+def _reasons(checked: Iterable[Availability]) -> list[str]:
+    """Say why savepoints are not restorable, each reason once."""
+    ids: dict[str, list[str]] = {}
+    for one in checked:
+        if one.restorable != "yes":
+            ids.setdefault(f"{one.restorable}: {one.reason}", []).append(one.savepoint_id)
+    return [f"{', '.join(names)}: {reason}" for reason, names in ids.items()]
 
 
 def _state(savepoint: Savepoint) -> str:

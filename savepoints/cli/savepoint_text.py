@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from savepoints.cli.output import Output, bytes_text, moment_text
 from savepoints.model import Cost, Savepoint, kafka_offsets
+
+if TYPE_CHECKING:
+    from savepoints.operations.availability import Availability
 
 
 def summary(output: Output, savepoint: Savepoint) -> None:
@@ -38,6 +43,7 @@ def details(output: Output, savepoint: Savepoint) -> None:
             ("application", savepoint.application or "unknown"),
             ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
             ("Spark", savepoint.spark_version or "not started for it"),
+            *((f"id of {topic}", known) for topic, known in sorted(savepoint.topics.items())),
             ("tags", ", ".join(savepoint.tags) or "none"),
             ("description", savepoint.description or "none"),
             ("pinned", "yes: retention leaves it alone" if savepoint.pinned else "no"),
@@ -81,6 +87,35 @@ def details(output: Output, savepoint: Savepoint) -> None:
                     one.uri,
                 )
                 for one in savepoint.outputs
+            ),
+        )
+
+
+def availability(output: Output, found: Availability) -> None:
+    """Print whether a savepoint is restorable, and until when."""
+    until = "no limit is known" if found.until is None else f"at least {moment_text(found.until)}"
+    output.line("Restorable")
+    output.pairs(
+        [
+            ("restorable", f"{found.restorable}: {found.reason}"),
+            *([("until", until), ("because", found.basis)] if found.basis else []),
+            *(("note", one) for one in found.findings),
+        ]
+    )
+    if found.partitions:
+        output.table(
+            ("topic", "partition", "next", "earliest", "end", "available", "until"),
+            (
+                (
+                    one.topic,
+                    one.partition,
+                    "new" if one.wanted is None else one.wanted,
+                    "-" if one.earliest is None else one.earliest,
+                    "-" if one.end is None else one.end,
+                    one.available,
+                    "-" if one.until is None else moment_text(one.until),
+                )
+                for one in found.partitions
             ),
         )
 

@@ -10,21 +10,32 @@ from savepoints.cli.command import Invocation, common, of_query
 
 @click.command("show")
 @click.argument("name")
+@click.option(
+    "--no-source-check", is_flag=True, help="Do not ask Kafka whether it still has the records."
+)
 @of_query
 @common
-def command(call: Invocation, name: str, query: str | None) -> None:
+def command(call: Invocation, name: str, query: str | None, *, no_source_check: bool) -> None:
     """Show everything about the savepoint NAME. Needs no JVM.
 
     NAME is an id, a unique prefix of one, a tag, latest, latest~2 (the second before it), or @TIME.
     The size is what it needs by itself: files that it shares with others are counted once more.
+    When a broker is configured, Kafka is asked whether the savepoint is restorable, and until when.
 
     \b
     Examples:
       savepoints show latest
       savepoints show @2026-11-20T10:00:00Z -o json
     """
+    from savepoints.operations import availability
+
     savepoint = call.store.catalog.find(name, query=query)
+    kafka = call.settings.kafka
+    asks = bool(kafka.bootstrap_servers) and not no_source_check
+    found = availability.of(savepoint, kafka) if asks else None
     if call.output.format == "json":
-        call.output.document(savepoint=savepoint.to_json())
-    else:
-        savepoint_text.details(call.output, savepoint)
+        call.output.document(savepoint=savepoint, availability=found)
+        return
+    savepoint_text.details(call.output, savepoint)
+    if found is not None:
+        savepoint_text.availability(call.output, found)

@@ -20,7 +20,7 @@ from savepoints.config import Settings
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint
-from savepoints.operations import restore
+from savepoints.operations import bounded, restore
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
 from savepoints.outputs import align, compare
@@ -215,7 +215,9 @@ class _Drill:
 
     def _replay(self, spark: SparkSession, newest: int) -> dict[str, Location]:
         """Run the planned batches, one at a time, into copies of the outputs."""
-        kafka.require_available(self.savepoint.cut.offsets, self.settings.kafka)
+        kafka.require_available(
+            self.savepoint.cut.offsets, self.settings.kafka, topics=self.savepoint.topics
+        )
         bound = self.settings.queries[self.savepoint.query]
         outputs = {one.name: self.scratch / "outputs" / one.name for one in self.savepoint.outputs}
         for one in self.savepoint.outputs:
@@ -224,17 +226,16 @@ class _Drill:
         isolated = bound.model_copy(
             update={"outputs": {name: str(table) for name, table in outputs.items()}}
         )
-        for batch in range(self.savepoint.cut.batch_id + 1, newest + 1):
-            self.progress(f"running batch {batch} of {newest}")
-            self._checkpoint.copy_from(self._planned, f"offsets/{batch}", f"offsets/{batch}")
-            Runner(
-                spark,
-                apps.load(bound.app),
-                isolated,
-                self.settings,
-                generation=self.savepoint.generation,
-                checkpoint=self._checkpoint,
-            ).run_planned()
+        runner = Runner(
+            spark,
+            apps.load(bound.app),
+            isolated,
+            self.settings,
+            generation=self.savepoint.generation,
+            checkpoint=self._checkpoint,
+        )
+        batches = range(self.savepoint.cut.batch_id + 1, newest + 1)
+        bounded.replay(runner, self._planned, batches, progress=self.progress)
         return outputs
 
     def _compare_live(

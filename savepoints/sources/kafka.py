@@ -7,49 +7,37 @@ clamped.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from savepoints.config import KafkaSettings
-from savepoints.errors import EnvironmentUnfitError, MissingExtraError, SourceDataGoneError
+from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
 from savepoints.model import KafkaOffsets, kafka_offsets, rfc3339
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-
-_LOG = logging.getLogger(__name__)
-
-# How long a broker may take to answer before the check gives up.
-TIMEOUT_SECONDS = 15.0
+from savepoints.sources import client
+from savepoints.sources import topics as all_topics
+from savepoints.sources.positions import Range
 
 
-@dataclass(frozen=True)
-class Range:
-    """What Kafka has of a partition: offsets from `earliest` up to, not including, `end`."""
-
-    topic: str
-    partition: int
-    earliest: int
-    end: int
-
-
-def require_available(positions: Sequence[str | None], settings: KafkaSettings) -> list[Range]:
+def require_available(
+    positions: Sequence[str | None],
+    settings: KafkaSettings,
+    *,
+    topics: Mapping[str, str] | None = None,
+) -> list[Range]:
     """Check that Kafka has every record from the given positions on.
 
     Args:
         positions: A savepoint's source positions; those of other sources than Kafka are left out.
         settings: Where Kafka is.
+        topics: Kafka's id of each topic when the savepoint was taken, as far as it is known. A
+            topic that was deleted and made anew has other records at the same offsets.
 
     Returns:
         What Kafka has of each partition; empty without Kafka sources.
 
     Raises:
-        SourceDataGoneError: If records are gone, or a topic or partition is; names topic,
-            partition, wanted and available offset of each.
+        SourceDataGoneError: If records are gone, or a topic or partition is, or a topic is another
+            one by now; names topic, partition, wanted and available offset of each.
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
@@ -61,31 +49,50 @@ def require_available(positions: Sequence[str | None], settings: KafkaSettings) 
     ]
     if not wanted:
         return []
-    with _consumer(settings) as consumer:
-        ranges = [_range(consumer, topic, partition, settings) for topic, partition, _ in wanted]
+    names = {topic for topic, _, _ in wanted}
+    _require_same(names, topics or {}, settings)
+    found = all_topics.ranges(names, settings)
+    available = [found.get(topic, {}).get(partition) for topic, partition, _ in wanted]
     gone = [
         {
             "topic": topic,
             "partition": partition,
             "wanted": offset,
-            "earliest": found.earliest,
-            "end": found.end,
+            "earliest": None if one is None else one.earliest,
+            "end": None if one is None else one.end,
         }
-        for (topic, partition, offset), found in zip(wanted, ranges, strict=True)
-        if not found.earliest <= offset <= found.end
+        for (topic, partition, offset), one in zip(wanted, available, strict=True)
+        if one is None or not one.earliest <= offset <= one.end
     ]
     if gone:
         listed = "; ".join(
             f"{one['topic']} partition {one['partition']}: wanted offset {one['wanted']}, "
-            f"available {one['earliest']} to {one['end']}"
+            "available "
+            + ("nothing" if one["end"] is None else f"{one['earliest']} to {one['end']}")
             for one in gone
         )
         raise SourceDataGoneError(
             f"Kafka no longer has what the savepoint continues with: {listed}",
-            hint="choose a newer savepoint: savepoints list",
+            hint="choose a savepoint that Kafka still has the records of: "
+            "savepoints list --check-sources",
             partitions=gone,
         )
-    return ranges
+    return [one for one in available if one is not None]
+
+
+def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSettings) -> None:
+    now = all_topics.ids(names & known.keys(), settings)
+    renewed = sorted(name for name, found in now.items() if found != known[name])
+    if renewed:
+        raise SourceDataGoneError(
+            f"topic {', '.join(renewed)} was deleted and made anew at "
+            f"{settings.bootstrap_servers} since the savepoint was taken: its offsets mean other "
+            "records now",
+            hint="choose a newer savepoint: savepoints list --check-sources",
+            topics=[
+                {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed
+            ],
+        )
 
 
 def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int, Range]]:
@@ -96,8 +103,15 @@ def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
-    with _consumer(settings) as consumer:
-        return {topic: _ranges(consumer, topic, settings) for topic in topics}
+    found = all_topics.ranges(topics, settings)
+    for topic in topics:
+        if topic not in found:
+            raise SourceDataGoneError(
+                f"Kafka at {settings.bootstrap_servers} has no topic {topic}",
+                hint="check the topic's name in [queries.NAME.topics]",
+                topic=topic,
+            )
+    return {topic: found[topic] for topic in topics}
 
 
 def at_time(topics: Sequence[str], moment: datetime, settings: KafkaSettings) -> KafkaOffsets:
@@ -111,103 +125,30 @@ def at_time(topics: Sequence[str], moment: datetime, settings: KafkaSettings) ->
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
+    # The ends first: what arrives after this line is later than any record that is looked for
+    # below, so that it is never taken for one from before the moment.
+    ends = ranges(topics, settings)
+
     from confluent_kafka import KafkaException, TopicPartition
 
-    found: KafkaOffsets = {}
-    with _consumer(settings) as consumer:
-        for topic in topics:
-            # The ends first: what arrives after this line is later than any record that is looked
-            # for below, so that it is never taken for one from before the moment.
-            ends = {one.partition: one.end for one in _ranges(consumer, topic, settings).values()}
-            asked = [
-                TopicPartition(topic, partition, int(moment.timestamp() * 1000))
-                for partition in ends
-            ]
-            try:
-                answers = consumer.offsets_for_times(asked, timeout=TIMEOUT_SECONDS)
-            except KafkaException as error:
-                raise _silent(settings, error) from None
-            for one in answers:
-                if one.error is not None:
-                    raise EnvironmentUnfitError(
-                        f"Kafka did not say where {topic} partition {one.partition} was at "
-                        f"{rfc3339(moment)}: {one.error.str()}",
-                        hint="try again",
-                    )
-            found[topic] = {
-                one.partition: one.offset if one.offset >= 0 else ends[one.partition]
-                for one in answers
-            }
+    asked = [
+        TopicPartition(topic, partition, int(moment.timestamp() * 1000))
+        for topic, parts in ends.items()
+        for partition in parts
+    ]
+    with client.consumer(settings) as consumer:
+        try:
+            answers = consumer.offsets_for_times(asked, timeout=client.TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise client.silent(settings, error) from None
+    found: KafkaOffsets = {topic: {} for topic in topics}
+    for one in answers:
+        if one.error is not None:
+            raise EnvironmentUnfitError(
+                f"Kafka did not say where {one.topic} partition {one.partition} was at "
+                f"{rfc3339(moment)}: {one.error.str()}",
+                hint="try again",
+            )
+        end = ends[one.topic][one.partition].end
+        found[one.topic][one.partition] = one.offset if one.offset >= 0 else end
     return found
-
-
-@contextmanager
-def _consumer(settings: KafkaSettings) -> Iterator[Consumer]:
-    if not settings.bootstrap_servers:
-        raise EnvironmentUnfitError(
-            "the query reads from Kafka, but no broker is configured to ask for its offsets",
-            hint="set SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS, or pass --no-source-check",
-        )
-    try:
-        from confluent_kafka import Consumer
-    except ImportError:
-        raise MissingExtraError(
-            "the query reads from Kafka, and Kafka's client is not installed",
-            hint="pip install 'savepoints[kafka]', or pass --no-source-check",
-        ) from None
-    consumer = Consumer(
-        {
-            "bootstrap.servers": settings.bootstrap_servers,
-            "group.id": "savepoints-offset-check",
-            "enable.auto.commit": False,
-            **settings.options,
-        },
-        # Otherwise it writes to stderr by itself, with the servers and whatever stands in them.
-        logger=_LOG,
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def _ranges(consumer: Consumer, topic: str, settings: KafkaSettings) -> dict[int, Range]:
-    from confluent_kafka import KafkaException
-
-    try:
-        metadata = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
-    except KafkaException as error:
-        raise _silent(settings, error) from None
-    if metadata.error is not None:
-        raise SourceDataGoneError(
-            f"Kafka at {settings.bootstrap_servers} has no topic {topic}: {metadata.error.str()}",
-            hint="check the topic's name in [queries.NAME.topics]",
-            topic=topic,
-        )
-    return {
-        partition: _range(consumer, topic, partition, settings)
-        for partition in sorted(metadata.partitions)
-    }
-
-
-def _range(consumer: Consumer, topic: str, partition: int, settings: KafkaSettings) -> Range:
-    from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-    try:
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=TIMEOUT_SECONDS
-        )
-    except KafkaException as error:
-        unknown = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION,
-                   KafkaError._UNKNOWN_TOPIC}  # fmt: skip
-        if error.args[0].code() in unknown:
-            return Range(topic, partition, 0, -1)
-        raise _silent(settings, error) from None
-    return Range(topic, partition, low, high)
-
-
-def _silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
-    return EnvironmentUnfitError(
-        f"Kafka at {settings.bootstrap_servers} does not answer: {error.args[0].str()}",
-        hint="check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS, or pass --no-source-check",
-    )

@@ -276,6 +276,7 @@ def _schema() -> pa.Schema:
                             ("version", pa.int64()),
                             ("app_id", text),
                             ("app_version", pa.int64()),
+                            ("kind", text),
                         ]
                     )
                 ),
@@ -323,6 +324,7 @@ def _schema() -> pa.Schema:
             ("application", text),
             ("code_version", text),
             ("settings", pa.list_(pa.struct([("key", text), ("value", text)]))),
+            ("topics", pa.list_(pa.struct([("topic", text), ("id", text)]))),
             ("parent", text),
             ("tags", pa.list_(text)),
             ("description", text),
@@ -349,6 +351,7 @@ def _to_row(savepoint: Savepoint) -> dict[str, Any]:
             for partition, offset in parts.items()
         ],
         "settings": [{"key": key, "value": value} for key, value in data["settings"].items()],
+        "topics": [{"topic": name, "id": known} for name, known in data["topics"].items()],
     }
 
 
@@ -377,5 +380,7 @@ def _from_row(row: dict[str, Any]) -> Savepoint:
             # Rows from before there were pins.
             "pinned": bool(row.get("pinned")),
             "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
+            # Rows from before they were recorded.
+            "topics": {pair["topic"]: pair["id"] for pair in row.get("topics") or ()},
         }
     )

@@ -17,7 +17,7 @@ from savepoints.cli.output import Output
 from savepoints.config import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError
 from savepoints.io import Location
-from savepoints.sources import kafka
+from savepoints.sources import client, kafka
 from savepoints.store.root import Store
 from tests.samples import KAFKA, contents, unpack
 
@@ -156,7 +156,7 @@ def test_a_broker_that_cannot_be_reached_does_not_show_them(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.5)
     settings = KafkaSettings(
         bootstrap_servers=f"sasl_plaintext://user:{IN_SERVERS}@localhost:1,localhost:1",
         options={

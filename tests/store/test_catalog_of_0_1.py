@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from savepoints.io import storage_options
 from savepoints.model import FORMS, OperatorState, Savepoint
+from savepoints.operations import rebuild
 from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
 from tests.samples import savepoint
@@ -229,7 +230,7 @@ def new(number: int) -> Savepoint:
         OperatorState(0, "globalLimit", ("default",), 1, native_only="no rows", keyless=True),
         OperatorState(1, "transformWithState", ("default",), 2, column_families=True),
     )
-    return dataclasses.replace(one, cut=cut, operators=operators)
+    return dataclasses.replace(one, cut=cut, operators=operators, topics={"orders": "topic-id"})
 
 
 def test_savepoints_are_added_to_it_and_the_old_ones_stay(old: Store) -> None:
@@ -282,6 +283,7 @@ def test_any_delta_reader_sees_the_columns_that_were_added(local_store: Store) -
     found = {one["id"]: one for one in rows}
     assert found[new(5).id]["checkpoint_format"] == 2
     assert found[new(5).id]["operators"][0]["native_only"] == "no rows"
+    assert found[new(5).id]["topics"] == [{"topic": "orders", "id": "topic-id"}]
     assert found[row(1)["id"]]["checkpoint_format"] is None
     assert found[row(1)["id"]]["operators"][0]["native_only"] is None
 
@@ -294,3 +296,4 @@ def test_a_manifest_of_0_1_says_the_same_as_its_row(old: Store) -> None:
     old.root.put(manifest_path(name), data)
 
     assert old.manifest(name).savepoint == expected(1) == old.catalog.find(name)
+    assert rebuild.plan(old).changed == ()

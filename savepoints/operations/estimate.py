@@ -1,0 +1,205 @@
+"""`estimate`: how much is left to read, how long that takes, and whether it ever catches up.
+
+Every figure has its basis, and what was not measured is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from savepoints.checkpoint import offset_log
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.config import Settings
+from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, kafka_position, utc_now
+from savepoints.operations import availability, keeping, outlook, throughput
+from savepoints.operations.outlook import CatchesUp, InputRate
+from savepoints.operations.throughput import Throughput
+from savepoints.sources import kafka, positions, rates
+from savepoints.sources import topics as all_topics
+from savepoints.sources.rates import Arrivals
+from savepoints.sources.topics import Topic
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long a query needs to read what it has not read.
+
+    Attributes:
+        query: Name of the query.
+        savepoint_id: The savepoint it would begin from; None for where it is now.
+        batch_id: The last batch before the backlog, None before the first.
+        measured_at: When Kafka was asked.
+        topics: The topics that it reads.
+        backlog_records: Offsets between where it stands and Kafka's end.
+        backlog_bytes: Their bytes, by the average record; None when none was read.
+        record_bytes: Average bytes of a record: key, value and headers, uncompressed.
+        records_sampled: Records that this average is of.
+        throughput: How fast the query reads; None when no run was measured.
+        input: How fast records arrive; None when there are none to count.
+        catches_up: `now` without a backlog, `maybe` when only the better figures allow it,
+            `unknown` when something was not measured.
+        reason: Why, in words.
+        shortest_seconds: Time to catch up by the better figures; None when it never does, or it is
+            not known.
+        longest_seconds: By the worse figures, likewise.
+        start_until: When Kafka may remove the first record of the backlog; None when there is no
+            limit, or it is not known.
+        start_basis: Where that comes from, or why there is none.
+        retention_ends_first: Whether Kafka removes records before they are read, by the worse
+            figures; None when it is not known.
+        findings: What a person should know besides.
+    """
+
+    query: str
+    savepoint_id: str | None
+    batch_id: int | None
+    measured_at: datetime
+    topics: tuple[str, ...]
+    backlog_records: int
+    backlog_bytes: int | None
+    record_bytes: float | None
+    records_sampled: int
+    throughput: Throughput | None
+    input: InputRate | None
+    catches_up: CatchesUp
+    reason: str
+    shortest_seconds: float | None
+    longest_seconds: float | None
+    start_until: datetime | None
+    start_basis: str
+    retention_ends_first: bool | None
+    findings: tuple[str, ...]
+
+
+def estimate(
+    store: Store, query: str, *, settings: Settings, from_savepoint: str | None = None
+) -> Estimate:
+    """Estimate how long a query needs to catch up with Kafka; it only looks.
+
+    Args:
+        store: Where the query's generations, savepoints and events are.
+        query: Its name.
+        settings: Where Kafka is.
+        from_savepoint: Begin from this savepoint instead of where the query is now: id, prefix,
+            tag, `latest`, `latest~2` or `@TIME`.
+
+    Raises:
+        QueryNotFoundError: If the store does not know the query.
+        SavepointNotFoundError: If there is no such savepoint of it.
+        NoCommittedBatchError: If the query has run no batch yet.
+        UsageError: If it does not read from Kafka.
+        SourceDataGoneError: If Kafka no longer has what comes next.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    begin, savepoint_id, batch_id, ids = _begin(store, query, from_savepoint)
+    kafka.require_available((kafka_position(begin),), settings.kafka, topics=ids)
+    now = utc_now()
+    topics = all_topics.look(begin, settings.kafka)
+    ranges = {name: topic.ranges for name, topic in topics.items()}
+    complete = positions.with_new_partitions(begin, ranges)
+    ends = {name: {p: one.end for p, one in parts.items()} for name, parts in ranges.items()}
+    backlog = positions.count(complete, ends)
+    counted = rates.arrivals(topics, settings.kafka, now)
+    places = {
+        (topic, part): offset
+        for topic, parts in complete.items()
+        for part, offset in parts.items()
+        if offset < ends[topic][part]
+    }
+    record_bytes, sampled = rates.record_bytes(places, settings.kafka) or (None, 0)
+    kept = keeping.until(complete, topics, settings.kafka, now)
+    until, basis, notes = keeping.soonest(kept, now)
+    speed = throughput.measured(store.events.all(), query)
+    arriving = _input(counted)
+    out = outlook.of(backlog, speed, arriving, query)
+    return Estimate(
+        query=query,
+        savepoint_id=savepoint_id,
+        batch_id=batch_id,
+        measured_at=now,
+        topics=tuple(sorted(topics)),
+        backlog_records=backlog,
+        backlog_bytes=None if record_bytes is None else round(backlog * record_bytes),
+        record_bytes=record_bytes,
+        records_sampled=sampled,
+        throughput=speed,
+        input=arriving,
+        catches_up=out.catches_up,
+        reason=out.reason,
+        shortest_seconds=out.shortest_seconds,
+        longest_seconds=out.longest_seconds,
+        start_until=until,
+        start_basis=basis,
+        retention_ends_first=outlook.retention_ends_first(
+            out, [one.policy for one in topics.values()], is_over=until is not None and until <= now
+        ),
+        findings=(*notes, *_notes(begin, topics, counted)),
+    )
+
+
+def _begin(
+    store: Store, query: str, from_savepoint: str | None
+) -> tuple[KafkaOffsets, str | None, int | None, Mapping[str, str]]:
+    """Return where to begin, the savepoint and batch of that, and the known ids of the topics."""
+    if from_savepoint is not None:
+        savepoint = store.catalog.find(from_savepoint, query=query)
+        begin = availability.position_of(savepoint.cut.offsets)
+        known: tuple[str | None, int | None] = (savepoint.id, savepoint.cut.batch_id)
+        ids = savepoint.topics
+    else:
+        generation = store.generations.current(query)
+        checkpoint = Location.of(generation.checkpoint)
+        committed = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
+        if not committed:
+            raise NoCommittedBatchError(
+                f"{query} has not finished a batch yet, so nothing says where it begins",
+                hint=f"savepoints run {query}",
+                query=query,
+            )
+        path = f"offsets/{committed[-1]}"
+        begin = availability.position_of(offset_log.parse(checkpoint.get(path), path).sources)
+        known, ids = (None, committed[-1]), {}
+    if not begin:
+        raise UsageError(
+            f"{query} does not read from Kafka, and only Kafka tells what is left to read",
+            hint=f"see where it stands: savepoints show latest --query {query}",
+            query=query,
+        )
+    return begin, *known, ids
+
+
+def _input(counted: Sequence[Arrivals]) -> InputRate | None:
+    if not counted:
+        return None
+    speeds = [one.per_second for one in counted]
+    return InputRate(min(speeds), max(speeds), "; ".join(one.basis for one in counted))
+
+
+def _notes(
+    begin: KafkaOffsets, topics: Mapping[str, Topic], counted: Sequence[Arrivals]
+) -> list[str]:
+    found = []
+    for name, topic in sorted(topics.items()):
+        new = sorted(topic.ranges.keys() - begin[name].keys())
+        if new:
+            listed = ", ".join(map(str, new))
+            found.append(f"new partitions of {name} are read from their beginning: {listed}")
+        if topic.policy is not None and topic.policy.compacts:
+            found.append(f"topic {name} is compacted: there are fewer records than offsets")
+    by_producers = [
+        name
+        for name, topic in sorted(topics.items())
+        if topic.policy is None or topic.policy.times != "LogAppendTime"
+    ]
+    if counted and by_producers:
+        found.append(
+            f"the input of {', '.join(by_producers)} is counted by timestamps that producers set; "
+            "where these are not the times of arrival, it is not the input rate"
+        )
+    return found
