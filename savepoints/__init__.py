@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from savepoints.operations.check import check
     from savepoints.operations.diff import diff
     from savepoints.operations.drill import drill
+    from savepoints.operations.estimate import estimate
     from savepoints.operations.goal import AtBatch, AtTime, BeforeLast
     from savepoints.operations.lineage import lineage
+    from savepoints.operations.pause import pause, resume
     from savepoints.operations.run import run
     from savepoints.operations.state import read_state
     from savepoints.operations.verify import verify, verify_all
@@ -70,15 +72,18 @@ _HOMES = {
     "create": "savepoints.api",
     "diff": "savepoints.operations.diff",
     "drill": "savepoints.operations.drill",
+    "estimate": "savepoints.operations.estimate",
     "expire": "savepoints.api",
     "export": "savepoints.api",
     "gc": "savepoints.api",
     "lineage": "savepoints.operations.lineage",
+    "pause": "savepoints.operations.pause",
     "read_state": "savepoints.operations.state",
     "rebuild_catalog": "savepoints.api",
     "reset": "savepoints.api",
     "restore": "savepoints.api",
     "restore_point": "savepoints.api",
+    "resume": "savepoints.operations.pause",
     "rollback": "savepoints.api",
     "run": "savepoints.operations.run",
     "tag": "savepoints.api",
@@ -108,15 +113,18 @@ __all__ = [
     "create",
     "diff",
     "drill",
+    "estimate",
     "expire",
     "export",
     "gc",
     "lineage",
+    "pause",
     "read_state",
     "rebuild_catalog",
     "reset",
     "restore",
     "restore_point",
+    "resume",
     "rollback",
     "run",
     "tag",

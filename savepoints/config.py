@@ -7,11 +7,13 @@ and AWS keep their own names: Spark's go under `[spark.conf]`, AWS' are read fro
 from __future__ import annotations
 
 import difflib
+import shlex
 import types
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -54,9 +56,31 @@ def _schedule(text: str) -> str:
     return text
 
 
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("it is no http:// or https:// URL")
+    if "@" in parts.netloc:
+        raise ValueError("it has credentials in front of the host, which are not sent; use command")
+    return text
+
+
+def _command(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"it is no command line: {error}") from None
+    if not words:
+        raise ValueError("it is empty; leave it out")
+    return text
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
 Count = Annotated[int, Field(ge=-1)]
+Url = Annotated[str, AfterValidator(_url)]
+CommandLine = Annotated[str, AfterValidator(_command)]
+HookEvent = Literal["paused", "resumed", "savepoint", "failed"]
 Options = Annotated[dict[str, str], AfterValidator(masking.Options)]
 
 
@@ -113,6 +137,24 @@ class RetentionSettings(_Section):
     after_savepoint: bool = False
 
 
+class HookSettings(_Section):
+    """Who is told what happens to a query, as one JSON document each time.
+
+    Attributes:
+        command: Program and arguments; the document is its stdin. No shell is involved.
+        url: `http://` or `https://`; the document is sent there by POST.
+        on: What is told: a run `paused` or `resumed`, a `savepoint` was taken, a run or a savepoint
+            `failed`.
+        timeout: How long each may take; after that it is given up.
+    """
+
+    # Both may have a token in them.
+    command: CommandLine | None = Field(default=None, repr=False)
+    url: Url | None = Field(default=None, repr=False)
+    on: tuple[HookEvent, ...] = get_args(HookEvent)
+    timeout: Duration = timedelta(seconds=10)
+
+
 class QuerySettings(_Section):
     """One query: its application and what that is bound to.
 
@@ -120,6 +162,9 @@ class QuerySettings(_Section):
         app: `package.module:attribute` of the `App`.
         checkpoints: Directory below which its generations get theirs.
         outputs: Table URI of each output.
+        app_ids: `txnAppId` of an output that the query writes under an id of its own.
+        own_rows: SQL predicate of an output that others write too, which is true for the query's
+            rows alone, such as `source = 'shop'`: only they are taken back.
         topics: Topic of an input, where it differs from the application's own.
         every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
             expression such as `*/10 * * * *`.
@@ -131,6 +176,8 @@ class QuerySettings(_Section):
     app: str
     checkpoints: str
     outputs: dict[str, str] = {}
+    app_ids: dict[str, str] = {}
+    own_rows: dict[str, str] = {}
     topics: dict[str, str] = {}
     every: Every | None = None
     trigger: Duration | None = None
@@ -150,6 +197,7 @@ class Settings(BaseSettings):
         kafka: Where Kafka is.
         spark: How a session is made.
         retention: Which savepoints are kept.
+        hooks: Who is told of pauses, savepoints and failures.
         queries: Each query by its name.
     """
 
@@ -168,6 +216,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     spark: SparkSettings = SparkSettings()
     retention: RetentionSettings = RetentionSettings()
+    hooks: HookSettings = HookSettings()
     queries: dict[str, QuerySettings] = {}
 
     @classmethod

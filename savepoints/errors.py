@@ -15,6 +15,7 @@ SavepointsError                      1   root; never raised itself
 ├── QueryRunningError               12   the query runs, or its checkpoint changes
 ├── NotAlignedError                 13   state, offsets and outputs do not fit together
 │   ├── VerificationError                a savepoint is damaged
+│   ├── CheckpointDamagedError           the checkpoint of a query is gone or cannot be read
 │   ├── PartitionCountError              state partitions are not those of the offset log
 │   ├── SchemaPathError                  a schema file lies outside of its checkpoint
 │   ├── SourceLogError                   a source's own log runs ahead of the offsets
@@ -147,6 +148,10 @@ class NotAlignedError(SavepointsError):
 
 class VerificationError(NotAlignedError):
     """A savepoint is damaged; the message names every damaged thing."""
+
+
+class CheckpointDamagedError(NotAlignedError):
+    """The checkpoint that a query goes on from is gone, or Spark cannot read it."""
 
 
 class PartitionCountError(NotAlignedError):

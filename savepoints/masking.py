@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 MASK = "***"
 
@@ -99,6 +100,19 @@ def masked(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
     if isinstance(value, (list, tuple)):
         return [masked(item) for item in value]
     return value
+
+
+def mask_url(text: str) -> str:
+    """Return a URL with scheme and host alone: whoever knows the rest of a webhook may call it."""
+    parts = urlsplit(text)
+    host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return text if text.rstrip("/") == host else f"{host}/{MASK}"
+
+
+def mask_command(text: str) -> str:
+    """Return a command line with the program alone: arguments may be tokens of any form."""
+    program, *arguments = shlex.split(text)
+    return f"{program} {MASK}" if arguments else program
 
 
 class Options(dict[str, str]):

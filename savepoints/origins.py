@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,11 @@ from savepoints.duration import duration_text
 from savepoints.layers import Layer
 
 DEFAULT = "default"
+# Settings of which only a part may be shown.
+_SHOWN: Mapping[tuple[str, ...], Callable[[str], str]] = {
+    ("hooks", "command"): masking.mask_command,
+    ("hooks", "url"): masking.mask_url,
+}
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ def _key(path: tuple[str, ...]) -> str:
 def _shown(path: tuple[str, ...], value: object) -> object:
     if value and masking.is_secret(path[-1]):
         return masking.MASK
+    if isinstance(value, str) and (shown := _SHOWN.get(path)):
+        return shown(value)
     if isinstance(value, timedelta):
         return duration_text(value)
     return masking.masked(str(value) if isinstance(value, Path) else value)

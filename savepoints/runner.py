@@ -1,7 +1,8 @@
-"""One query, run: the current generation of an application, with periodic savepoints.
+"""One query, run by Spark: the current generation of an application.
 
-The runner holds the query's lease, so there is one runner per query. SIGTERM and SIGINT let the
-running batch finish; the query then ends between two batches.
+Either without an end (`run`), or one planned batch at a time (`run_planned`; which ones is decided
+in `savepoints.operations.bounded`). SIGTERM and SIGINT let the running batch finish; the query then
+ends between two batches.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints.app import App
+from savepoints.checkpoint import damage
 from savepoints.config import QuerySettings, Settings
-from savepoints.errors import SavepointsError, UsageError
+from savepoints.errors import CheckpointDamagedError, NotFoundError, SavepointsError, UsageError
 from savepoints.io import Location, Uri
-from savepoints.outputs import write
+from savepoints.model import KafkaOffsets
+from savepoints.outputs import align, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +46,9 @@ class _Drained(Exception):  # noqa: N818  (not an error: it carries "stop here" 
     """Raised instead of beginning another batch once the runner is to stop."""
 
 
+Ended = Literal["drained", "caught_up", "max_duration", "max_records", "paused"]
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a run did.
@@ -50,11 +57,19 @@ class Ran:
         query: The query.
         generation: The generation that ran.
         first_batch: First batch committed by this run, None when there was none.
-        last_batch: Last committed batch, None when there is none.
+        last_batch: Last batch committed by this run, None when there was none.
         batches: Batches that this run committed.
         input_rows: Rows they read.
         seconds: From the start of the query to its end.
-        ended: `drained` by a signal, or `caught_up` with what the sources had at the start.
+        ended: `drained` by a signal, `caught_up` with the end that was asked for, or stopped by
+            `max_duration` or `max_records`; `paused` by `savepoints pause`.
+        caught_up: Everything up to the end that was asked for has been read; false for a run
+            without an end.
+        remaining_records: What is left up to that end (without `--until`, up to Kafka's end when
+            the run began), None for a run that had no end.
+        offsets: Next-to-read offset by topic and partition.
+        recovered_from: Id of the savepoint from which a damaged checkpoint was made anew, None when
+            that was not needed.
     """
 
     query: str
@@ -64,7 +79,11 @@ class Ran:
     batches: int
     input_rows: int
     seconds: float
-    ended: str
+    ended: Ended
+    caught_up: bool = False
+    remaining_records: int | None = None
+    offsets: KafkaOffsets = field(default_factory=dict)
+    recovered_from: str | None = None
 
 
 class Runner:
@@ -99,38 +118,82 @@ class Runner:
         self._checkpoint = checkpoint
         self._stopping = threading.Event()
         self._committed: list[tuple[int, int]] = []
+        self._is_first = True  # No batch was written since the query was started.
 
     def stop(self) -> None:
         """Ask the run to end after the batch that runs now."""
         self._stopping.set()
 
-    def run(
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to end."""
+        return self._stopping.is_set()
+
+    @property
+    def query(self) -> str:
+        """Name of the query."""
+        return self._app.name
+
+    @property
+    def checkpoint(self) -> Location:
+        """The checkpoint of that generation."""
+        return self._checkpoint
+
+    @property
+    def most(self) -> int | None:
+        """Most records of a source in one batch, None for no limit."""
+        return self._bound.max_offsets_per_trigger
+
+    @property
+    def needs_empty_batches(self) -> bool:
+        """Whether Spark runs a batch without input when only the watermark has moved."""
+        return self._output_mode != "complete"
+
+    def ran(
         self,
+        ended: Ended,
         *,
-        until_latest: bool,
-        check: Callable[[], None] = lambda: None,
+        seconds: float,
+        offsets: KafkaOffsets,
+        caught_up: bool = False,
+        remaining_records: int | None = None,
     ) -> Ran:
-        """Run until stopped, or until everything is read that the sources had at the start.
+        """Return what this runner did; see `Ran`."""
+        return Ran(
+            self._app.name,
+            self._generation,
+            self._committed[0][0] if self._committed else None,
+            self._committed[-1][0] if self._committed else None,
+            len(self._committed),
+            sum(rows for _, rows in self._committed),
+            seconds,
+            ended,
+            caught_up,
+            remaining_records,
+            offsets,
+        )
+
+    def run(self, *, check: Callable[[], None] = lambda: None) -> None:
+        """Run until stopped.
 
         Args:
-            until_latest: End there.
             check: Called all the time; raises when the run must not go on.
 
         Raises:
+            CheckpointDamagedError: If Spark cannot load the state.
             SavepointsError: If the query fails.
         """
         from pyspark.errors import StreamingQueryException
 
-        begun = time.monotonic()
-        query = self._start(until_latest=until_latest)
-        collected = begun
+        query = self._start()
+        collected = time.monotonic()
         try:
             while query.isActive:
                 check()
                 if time.monotonic() > collected + COLLECT_SECONDS:
                     self._collect(query)
                     collected = time.monotonic()
-                if self._stopping.is_set() and not query.status["isTriggerActive"]:
+                if self.stopping and not query.status["isTriggerActive"]:
                     query.stop()
                     break
                 with suppress(StreamingQueryException):  # Looked at below.
@@ -141,23 +204,15 @@ class Runner:
             if query.isActive:
                 query.stop()
         self._collect(query)
-        return Ran(
-            self._app.name,
-            self._generation,
-            self._committed[0][0] if self._committed else None,
-            self._committed[-1][0] if self._committed else None,
-            len(self._committed),
-            sum(rows for _, rows in self._committed),
-            time.monotonic() - begun,
-            "drained" if self._stopping.is_set() else "caught_up",
-        )
 
     def run_planned(self) -> None:
         """Run the one batch that the offset log has beyond the commit log, and nothing after it.
 
-        Only `once` keeps to a batch that was planned; `availableNow` goes on to the newest.
+        Only `once` keeps to a batch that was planned; `availableNow` goes on to the newest. A batch
+        that was begun is finished: being asked to stop ends nothing here.
 
         Raises:
+            CheckpointDamagedError: If Spark cannot load the state.
             SavepointsError: If the query fails.
         """
         from pyspark.errors import StreamingQueryException
@@ -166,6 +221,45 @@ class Runner:
         with suppress(StreamingQueryException):  # Looked at below.
             query.awaitTermination()
         self._raise_failure(query)
+        self._collect(query)
+
+    def begin_in(self, scratch: Location) -> None:
+        """Let Spark begin a first batch in another checkpoint, and stop it before it reads.
+
+        The offset log there has the settings of a new query, and `sources/` the order in which
+        Spark counts the sources, which is that of the plan and not of the application's inputs.
+
+        Raises:
+            SavepointsError: If the query fails.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        def stop(_batch: DataFrame, _batch_id: int) -> None:
+            raise _Drained
+
+        query = (
+            self._result.writeStream.outputMode(self._output_mode)
+            .option("checkpointLocation", scratch.uri.hadoop)
+            .foreachBatch(stop)
+            .trigger(once=True)
+            .start()
+        )
+        with suppress(StreamingQueryException):  # Looked at below.
+            query.awaitTermination()
+        self._raise_failure(query, drained=True)
+
+    def has_written(self, batch: int) -> list[str]:
+        """Return the outputs that have the rows of a batch already, by their transaction ids."""
+        found = []
+        for name in self._app.outputs:
+            app = write.app_id(self._app.name, name, self._generation)
+            try:
+                newest = align.open_table(str(self._table(name))).transaction_version(app)
+            except NotFoundError:
+                continue
+            if newest is not None and newest >= batch:
+                found.append(name)
+        return found
 
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state.
@@ -191,21 +285,24 @@ class Runner:
         modes = {output.mode for output in self._app.outputs.values()}
         return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
 
-    def _start(self, *, until_latest: bool = False, once: bool = False) -> StreamingQuery:
-        inputs = {name: self._read(name) for name in self._app.inputs}
-        result = self._app.build(inputs)
+    @cached_property
+    def _result(self) -> DataFrame:
+        """What the application makes of its inputs; its output tables exist then."""
+        result = self._app.build({name: self._read(name) for name in self._app.inputs})
         for name in self._app.outputs:
             write.ensure_table(self._table(name), result.schema)
+        return result
+
+    def _start(self, *, once: bool = False) -> StreamingQuery:
         writer = (
-            result.writeStream.queryName(self._app.name)
+            self._result.writeStream.queryName(self._app.name)
             .outputMode(self._output_mode)
             .option("checkpointLocation", self._checkpoint.uri.hadoop)
-            .foreachBatch(self._write)
+            .foreachBatch(self._write if once else self._write_unless_stopping)
         )
+        self._is_first = True
         if once:
             writer = writer.trigger(once=True)
-        elif until_latest:
-            writer = writer.trigger(availableNow=True)
         elif self._bound.trigger:
             milliseconds = int(self._bound.trigger.total_seconds() * 1000)
             writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
@@ -227,9 +324,18 @@ class Runner:
             reader = reader.option("maxOffsetsPerTrigger", self._bound.max_offsets_per_trigger)
         return source.decode(reader.load())
 
-    def _write(self, batch: DataFrame, batch_id: int) -> None:
-        if self._stopping.is_set():
+    def _write_unless_stopping(self, batch: DataFrame, batch_id: int) -> None:
+        if self.stopping:
             raise _Drained
+        self._write(batch, batch_id)
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
+        if self._is_first and len(self.has_written(batch_id)) == len(self._app.outputs):
+            # Run again after it was killed between outputs and commit. Delta would not even look at
+            # the rows, and without that Spark finds the state not written and fails, each time.
+            batch.write.format("noop").mode("overwrite").save()
+            return
+        self._is_first = False
         many = len(self._app.outputs) > 1
         if many:
             batch.persist()
@@ -256,15 +362,37 @@ class Runner:
             if found["batchId"] > last and "addBatch" in found["durationMs"]:
                 self._committed.append((int(found["batchId"]), int(found["numInputRows"])))
 
-    def _raise_failure(self, query: StreamingQuery) -> None:
+    def _raise_failure(self, query: StreamingQuery, *, drained: bool = False) -> None:
         error = query.exception()
-        if error is None or (self._stopping.is_set() and _Drained.__name__ in str(error)):
+        if error is None:
             return
+        report = _report(error)
+        if (drained or self.stopping) and _Drained.__name__ in report:
+            return
+        what = f"the query {self._app.name} failed: {_cause(report)}"
+        if damage.is_in(report):
+            raise CheckpointDamagedError(
+                what,
+                hint="make its checkpoint anew from the newest good savepoint: "
+                f"savepoints run {self._app.name} --recover",
+                query=self._app.name,
+                checkpoint=str(self._checkpoint),
+            )
         raise SavepointsError(
-            f"the query {self._app.name} failed: {_cause(str(error))}",
+            what,
             hint="correct the cause and run it again, or go back: savepoints rollback latest",
             query=self._app.name,
         )
+
+
+def _report(error: BaseException) -> str:
+    """Return what Spark says of a failure and of its causes, without its picture of the query."""
+    texts: list[str] = []
+    one: BaseException | None = error
+    while one is not None:
+        texts.append(str(one).partition("=== Streaming Query ===")[0])
+        one = getattr(one, "_cause", None)  # Of PySpark's CapturedException, in no other way.
+    return "\n".join(texts)
 
 
 def _cause(report: str) -> str:
@@ -276,14 +404,14 @@ def _cause(report: str) -> str:
 
 
 @contextmanager
-def stopped_by_signals(runner: Runner) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the run after its batch; a second one is obeyed at once."""
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once."""
 
     def handle(number: int, _frame: object) -> None:
-        _LOG.info("signal %s: ending after the running batch", number)
+        _LOG.info("signal %s: ending, after a batch that runs", number)
         for one, before in previous.items():
             signal.signal(one, before)
-        runner.stop()
+        stop()
 
     previous = {one: signal.signal(one, handle) for one in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -45,6 +45,31 @@ def next_batch(
     )
 
 
+def first_batch(offsets: bytes, positions: Sequence[str | None], now: datetime) -> bytes:
+    """Return `offsets/0` for a first batch that ends at these positions.
+
+    Args:
+        offsets: An `offsets/0` that Spark wrote for the same program: its settings are kept.
+        positions: Where each source is to end, in order, as Spark's JSON.
+        now: The processing time of the batch.
+
+    Raises:
+        IncompatibleError: If the file is not what Spark would write.
+    """
+    return offset_log.with_batch(
+        offsets,
+        "offsets/0",
+        positions=positions,
+        watermark_ms=0,
+        timestamp_ms=int(now.timestamp() * 1000),
+    )
+
+
 def initial_position(position: str) -> bytes:
     """Return `sources/<number>/0`, from which a Kafka source that has read nothing begins."""
     return _INITIAL + position.encode()
+
+
+def parse_initial_position(data: bytes) -> str | None:
+    """Read `sources/<number>/0`; None when another kind of source wrote it."""
+    return data.removeprefix(_INITIAL).decode().strip() if data.startswith(_INITIAL) else None

@@ -103,7 +103,8 @@ def _take(
         return Attempt("skipped", error=error)
     except Exception:
         # `execute` records what it does; what fails before it is recorded here.
-        with recording(store, "create", query=query, parameters={"checkpoint": checkpoint}):
+        parameters = {"checkpoint": checkpoint}
+        with recording(store, "create", query=query, parameters=parameters, hooks=settings.hooks):
             raise
     try:
         taken = create.execute(plan, store, settings=settings, progress=progress)

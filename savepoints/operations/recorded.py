@@ -1,4 +1,4 @@
-"""Recording what verbs do in the store's events; it never makes a verb fail."""
+"""Recording what verbs do in the store's events, and telling others; never makes a verb fail."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast
 
-from savepoints import logs, openlineage
+from savepoints import hooks, logs, openlineage
+from savepoints.config import HookSettings, Settings
 from savepoints.errors import LockedError
+from savepoints.hooks import Notice
 from savepoints.masking import masked
 from savepoints.model import Savepoint, new_id, utc_now
 from savepoints.operations.plan import Plan
@@ -28,6 +30,8 @@ R = TypeVar("R")
 
 # An event is a line in a log: of what is longer, its beginning.
 _LONGEST = 2000
+# Verbs whose end hooks are told.
+_TOLD = ("create", "run")
 # What an event has columns for, and what only repeats the verb in words.
 _NOT_PARAMETERS = {"verb", "query", "steps", "warnings", "savepoint_id", "operation_id"}
 
@@ -39,10 +43,12 @@ class Recording:
     Attributes:
         event: What is known so far.
         made: The savepoint that the verb made, None for others.
+        hooks: Who is told of a savepoint and of a failure.
     """
 
     event: Event
     made: Savepoint | None = None
+    hooks: HookSettings = field(default_factory=HookSettings)
     _begun: float = field(default_factory=time.monotonic)
 
     def note(self, **facts: object) -> None:
@@ -65,6 +71,9 @@ class Recording:
                 _LOG.warning(
                     "%s of %s was not told to OpenLineage: %s", event.verb, event.query, error
                 )
+        notice = _notice(event, self.made)
+        if notice is not None:
+            hooks.call(self.hooks, notice)
 
 
 @contextmanager
@@ -76,6 +85,7 @@ def recording(
     savepoint: str | None = None,
     operation: str | None = None,
     parameters: Mapping[str, object] | None = None,
+    hooks: HookSettings | None = None,
 ) -> Iterator[Recording]:
     """Record what is done within, also when it fails.
 
@@ -86,6 +96,7 @@ def recording(
         savepoint: Id of the savepoint, if there is one.
         operation: Id of the operation in the journal, if there is one.
         parameters: What was asked for.
+        hooks: Who is told of a savepoint that was taken, and of a run or a savepoint that failed.
     """
     given = {
         key: str(value)[:_LONGEST]
@@ -94,8 +105,8 @@ def recording(
     }
     now = utc_now()
     operation_id = operation or new_id("op", now)
-    event = Event(operation_id, now, verb, _who(), "done", query, savepoint, given)
-    recorded = Recording(event)
+    event = Event(operation_id, now, verb, who(), "done", query, savepoint, given)
+    recorded = Recording(event, hooks=hooks or HookSettings())
     with logs.about(query=query, savepoint=savepoint, operation=operation_id):
         try:
             yield recorded
@@ -120,6 +131,7 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
         assert isinstance(plan, Plan)
         assert isinstance(store, Store)
         data = plan.to_json()
+        settings = kwargs.get("settings")
         with recording(
             store,
             plan.verb,
@@ -127,6 +139,7 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
             savepoint=data.get("savepoint_id"),
             operation=data.get("operation_id"),
             parameters={key: data[key] for key in data if key not in _NOT_PARAMETERS},
+            hooks=settings.hooks if isinstance(settings, Settings) else None,
         ) as noted:
             result = execute(*args, **kwargs)
             noted.note(**_facts(result))
@@ -151,7 +164,27 @@ def _facts(result: object) -> dict[str, object]:
     }
 
 
-def _who() -> str:
+def _notice(event: Event, made: Savepoint | None) -> Notice | None:
+    """Return what hooks are told of an event, None if it is nothing for them."""
+    if event.verb not in _TOLD:
+        return None
+    if event.result == "failed":
+        return Notice("failed", event.query, event.at, f"{event.verb} failed: {event.message}")
+    if made is None:
+        return None
+    return Notice(
+        "savepoint",
+        made.query,
+        event.at,
+        f"savepoint {made.id} was taken at batch {made.cut.batch_id}",
+        made.generation,
+        made.id,
+        made.cut.batch_id,
+    )
+
+
+def who() -> str:
+    """Name user, host and process, as events do."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # In a container without a user database.

@@ -1,26 +1,44 @@
-"""`run`: run the current generation of a query, with periodic savepoints."""
+"""`run`: run the current generation of a query, with periodic savepoints, maybe up to an end."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from savepoints import app as apps
-from savepoints.checkpoint import state_layout
+from savepoints.app import App
+from savepoints.checkpoint import standing, state_layout
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import QuerySettings, Settings
-from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.errors import (
+    CheckpointDamagedError,
+    NoCommittedBatchError,
+    SavepointsError,
+    UsageError,
+)
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, Generation, Savepoint
-from savepoints.operations import create, periodic
+from savepoints.model import FORMS, Form, Generation, KafkaOffsets, Savepoint
+from savepoints.operations import bounded, create, ends, periodic, waiting
+from savepoints.operations import recover as recovery
+from savepoints.operations.bounded import Limits
+from savepoints.operations.paused import Pauses
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
-from savepoints.operations.rollback import checkpoint_of
+from savepoints.operations.transition import checkpoint_of
 from savepoints.runner import Ran, Runner, stopped_by_signals
 from savepoints.schedule import parse_schedule
-from savepoints.store import journal, lease
+from savepoints.sources import kafka
+from savepoints.store import journal
+from savepoints.store.lease import Lease
 from savepoints.store.root import Store
 from savepoints.ticker import Ticker
+
+if TYPE_CHECKING:
+    from savepoints.sources.positions import Ranges
 
 
 def run(
@@ -30,13 +48,23 @@ def run(
     settings: Settings,
     app: str | None = None,
     every: str | None = None,
-    until_latest: bool = False,
+    until: str | None = None,
+    max_duration: timedelta | None = None,
+    max_records: int | None = None,
+    wait: timedelta | None = None,
+    recover: bool = False,
     forms: Sequence[Form] = FORMS,
     final_savepoint: bool = True,
     accept_state_names: bool = False,
     progress: Progress = silent,
 ) -> tuple[Ran, Savepoint | None]:
-    """Run the query until it is stopped by a signal, or has caught up; then take a savepoint.
+    """Run the query until it is stopped by a signal, or has reached its end; then take a savepoint.
+
+    While the query is paused (`savepoints pause`) the run waits, holding nothing but its sign, and
+    goes on in whatever generation is the current one then. A run that has an end ends instead.
+
+    With an end the query runs by planned batches of at most `max_offsets_per_trigger` records of a
+    source each, and stops exactly there. Where nothing is left to do Spark is not even started.
 
     Args:
         store: Where the query's generations and savepoints are.
@@ -45,80 +73,319 @@ def run(
         app: An application to run instead of the one in the settings, such as a fixed version.
         every: Interval or cron expression of periodic savepoints, instead of the one in the
             settings.
-        until_latest: End when everything is read that the sources had at the start.
+        until: Where to end: `latest`, an RFC 3339 time, the path of a JSON file of offsets, or the
+            name of a savepoint. See `savepoints.operations.ends`.
+        max_duration: No batch is begun when the query has been held for so long. A batch that runs
+            is not interrupted: `max_offsets_per_trigger` is what bounds its length.
+        max_records: End after exactly so many more records, or at the end of `until` if that is
+            nearer; without `until`, at what Kafka has when the run begins.
+        wait: How long to wait for another run, or another verb, that has the query.
+        recover: Make a checkpoint that is gone or damaged anew from the newest good savepoint,
+            outputs included. See `savepoints.operations.recover`.
         forms: Forms of the savepoints.
-        final_savepoint: Whether to take one at the end.
+        final_savepoint: Whether there is to be one of the end; where nothing was run and there is
+            one already, it is that.
         accept_state_names: Go on with restored state whose fields the program calls otherwise;
             gives up that aggregates of one type that changed places are found.
         progress: Told what happens.
 
     Returns:
-        What was run, and the savepoint taken at the end; None when nothing has been committed yet.
+        What was run since the last pause, and the savepoint of the end; None when nothing has been
+        committed yet.
 
     Raises:
-        UsageError: If the query is not in the settings, or the application has another name.
+        UsageError: If the query is not in the settings, the application has another name, or the
+            end cannot be reached.
         QueryRunningError: If it runs already.
+        LockedError: If another verb has the query.
         UnfinishedOperationError: If an operation on it was interrupted.
+        CheckpointDamagedError: If its checkpoint is gone or damaged.
+        SourceDataGoneError: If Kafka no longer has what comes next.
         LayoutChangedError: If fields of the restored state have other names in the program.
         SavepointsError: If the query fails.
     """
+    if max_records is not None and max_records < 1:
+        raise UsageError(f"{max_records} is not a number of records", hint="give 1 or more")
     bound = _bound(settings, query, app)
-    when = every or bound.every
-    schedule = parse_schedule(when) if when else None
-    application = apps.load(bound.app)
-    if application.name != query:
-        raise UsageError(
-            f"{bound.app} is the application {application.name!r}, not {query!r}",
-            hint=f"savepoints run {application.name}",
+    asked = _Asked(
+        store=store,
+        query=query,
+        settings=settings,
+        bound=bound,
+        application=_application(bound.app, query),
+        every=every or bound.every,
+        until=until,
+        max_duration=max_duration,
+        max_records=max_records,
+        wait=wait,
+        forms=tuple(forms),
+        final_savepoint=final_savepoint,
+        accept_state_names=accept_state_names,
+        progress=progress,
+    )
+    recovers = asked.recover_if_damaged if recover else None
+    recovered = life = None
+    pauses = Pauses(
+        store,
+        query,
+        tell=settings.hooks,
+        idles=asked.is_endless,
+        signals=stopped_by_signals,
+        progress=progress,
+    )
+    with pauses:
+        while pauses.wait_until_wanted():
+            if recovers is not None:
+                recovered, recovers = recovers(), None
+            try:
+                lived = asked.live(pauses)
+            except CheckpointDamagedError as error:
+                if not recover or recovered is not None:
+                    raise
+                recovered = recovery.recover(
+                    store, query, error.message, settings=settings, progress=progress
+                )
+                continue
+            if lived is not None:
+                life = lived
+                if not (pauses.was_asked and asked.is_endless):
+                    break
+    ran, last = life or (asked.nothing_as_paused(), None)
+    return replace(ran, recovered_from=recovered), last
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for; see `run`."""
+
+    store: Store
+    query: str
+    settings: Settings
+    bound: QuerySettings
+    application: App
+    every: str | None
+    until: str | None
+    max_duration: timedelta | None
+    max_records: int | None
+    wait: timedelta | None
+    forms: tuple[Form, ...]
+    final_savepoint: bool
+    accept_state_names: bool
+    progress: Progress
+
+    def recover_if_damaged(self) -> str | None:
+        with waiting.hold(self.store, self.query, "run", self.wait, self.progress):
+            pass  # A rollback takes the lease itself.
+        return recovery.if_damaged(
+            self.store, self.query, self.bound, settings=self.settings, progress=self.progress
         )
-    with (
-        lease.hold(store.root, query, "run") as held,
-        recording(store, "run", query=query, parameters={"app": bound.app, "every": when}) as noted,
-    ):
-        journal.refuse_unfinished(store.root, query)
+
+    @property
+    def is_endless(self) -> bool:
+        return self.until is None and self.max_duration is None and self.max_records is None
+
+    def live(self, pauses: Pauses) -> tuple[Ran, Savepoint | None] | None:
+        """Run once, from taking the lease to the savepoint of the end; None if paused before."""
+        with pauses.hold(self.wait) as held:
+            if held is None:
+                return None
+            ran, last, error = self._run(pauses, held)
+            if pauses.was_asked:
+                pauses.hand_over()
+        if pauses.was_asked:
+            pauses.drained(last, error)
+        return ran, last
+
+    def _run(self, pauses: Pauses, held: Lease) -> tuple[Ran, Savepoint | None, str]:
+        """Run once under the lease; the text says why there is no savepoint of a pause."""
+        schedule = parse_schedule(self.every) if self.every else None
+        parameters = {
+            "app": self.bound.app,
+            "every": self.every,
+            "until": self.until,
+            "max_duration": self.max_duration,
+            "max_records": self.max_records,
+        }
+        with recording(
+            self.store,
+            "run",
+            query=self.query,
+            parameters=parameters,
+            hooks=self.settings.hooks,
+        ) as noted:
+            begun = time.monotonic()
+            limits = Limits(self.max_records, _after(begun, self.max_duration))
+            journal.refuse_unfinished(self.store.root, self.query)
+            generation = self._generation()
+            pauses.resumed(generation.generation)
+            recovery.require_present(self.store, generation, self.bound)
+            target = self._target()
+            if target is not None and self._is_reached(generation, target):
+                ran = self._nothing(generation, target, time.monotonic() - begun)
+            else:
+                runner = self._runner(generation)
+                ticker = (
+                    Ticker(schedule, self._take, f"savepoints of {self.query}")
+                    if schedule
+                    else nullcontext()
+                )
+
+                def end() -> None:
+                    pauses.stop()
+                    runner.stop()
+
+                with stopped_by_signals(end), pauses.watching(runner.stop), ticker:
+                    self.progress(f"running {self.bound.app}, generation {generation.generation}")
+                    if target is None:
+                        ran = bounded.run_on(runner, limits, check=held.check)
+                    else:
+                        with self.store.scratch() as scratch:
+                            ran = bounded.run_to(
+                                runner,
+                                *target,
+                                scratch=scratch,
+                                limits=limits,
+                                check=held.check,
+                                progress=self.progress,
+                            )
+            if pauses.was_asked and ran.ended == "drained":
+                ran = replace(ran, ended="paused")
+            ended = f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows"
+            self.progress(ended)
+            noted.note(message=ended, rows=ran.input_rows, seconds=ran.seconds)
+            try:
+                return ran, self._savepoint(generation, ran), ""
+            except SavepointsError as error:
+                if not pauses.was_asked:
+                    raise
+                self.progress(f"no savepoint of the pause: {error}")
+                return ran, None, error.message
+
+    def _generation(self) -> Generation:
+        """Return the current generation; a query that never ran begins its first."""
+        generations = self.store.generations
+        current = generations.find_current(self.query)
+        if current is not None:
+            return current
+        number = generations.next_number(self.query)
+        checkpoint = checkpoint_of(self.bound.checkpoints, self.query, number)
+        return generations.begin(self.query, number, checkpoint, by="run")
+
+    def _target(self) -> tuple[KafkaOffsets, Ranges] | None:
+        """Return where to end and what Kafka has; None for a run without an end."""
+        if self.until is None and self.max_records is None:
+            return None
+        topics = sorted(
+            {self.bound.topics.get(n, i.topic) for n, i in self.application.inputs.items()}
+        )
+        found = kafka.ranges(topics, self.settings.kafka)
+        until = self.until or "latest"
+        return (
+            ends.resolve(
+                self.store, until, query=self.query, ranges=found, settings=self.settings.kafka
+            ),
+            found,
+        )
+
+    def _is_reached(self, generation: Generation, target: tuple[KafkaOffsets, Ranges]) -> bool:
+        now = standing.read(Location.of(generation.checkpoint))
+        return bounded.is_reached(now, *target)
+
+    def nothing_as_paused(self) -> Ran:
+        """Return what was run of a query that is paused; generation 0 if it has none yet."""
+        current = self.store.generations.find_current(self.query)
+        number = current.generation if current else 0
+        return Ran(self.query, number, None, None, 0, 0, 0.0, "paused")
+
+    def _nothing(
+        self, generation: Generation, target: tuple[KafkaOffsets, Ranges], seconds: float
+    ) -> Ran:
+        return Ran(
+            self.query,
+            generation.generation,
+            None,
+            None,
+            0,
+            0,
+            seconds,
+            "caught_up",
+            caught_up=True,
+            remaining_records=0,
+            offsets=target[0],
+        )
+
+    def _runner(self, generation: Generation) -> Runner:
+        """Start Spark, and compare the program with the state that it goes on with."""
         from savepoints.spark import session
 
-        progress("starting Spark")
-        spark = session(settings, f"savepoints run {query}")
-        generation = _generation(store, bound, query)
-
-        def save() -> Savepoint:
-            taken = create.execute(
-                create.plan(store, query=query, settings=settings, forms=forms, app=bound.app),
-                store,
-                settings=settings,
-            )
-            progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
-            return taken
-
-        def take() -> None:
-            periodic.take(
-                store, query=query, settings=settings, forms=forms, app=bound.app, progress=progress
-            )
-
+        self.progress("starting Spark")
         runner = Runner(
-            spark,
-            application,
-            bound,
-            settings,
+            session(self.settings, f"savepoints run {self.query}"),
+            self.application,
+            self.bound,
+            self.settings,
             generation=generation.generation,
             checkpoint=Location.of(generation.checkpoint),
         )
-        if not accept_state_names and _is_restored(store, generation):
-            progress("comparing the program with the state that it goes on with")
-            _require_layout(store, runner, generation, bound.app)
-        ticker = Ticker(schedule, take, f"savepoints of {query}") if schedule else nullcontext()
-        with stopped_by_signals(runner), ticker:
-            progress(f"running {bound.app}, generation {generation.generation}")
-            ran = runner.run(until_latest=until_latest, check=held.check)
-        ended = f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows"
-        progress(ended)
-        noted.note(message=ended, rows=ran.input_rows, seconds=ran.seconds)
+        if not self.accept_state_names and _is_restored(self.store, generation):
+            self.progress("comparing the program with the state that it goes on with")
+            _require_layout(self.store, runner, generation, self.bound.app)
+        return runner
+
+    def _take(self) -> None:
+        """Take a periodic savepoint."""
+        periodic.take(
+            self.store,
+            query=self.query,
+            settings=self.settings,
+            forms=self.forms,
+            app=self.bound.app,
+            progress=self.progress,
+        )
+
+    def _savepoint(self, generation: Generation, ran: Ran) -> Savepoint | None:
+        """Return a savepoint of the end."""
+        if not self.final_savepoint:
+            return None
+        if ran.batches == 0 and (there := self._newest_of(generation)) is not None:
+            return there
         try:
-            last = save() if final_savepoint else None
+            plan = create.plan(
+                self.store,
+                query=self.query,
+                settings=self.settings,
+                forms=self.forms,
+                app=self.bound.app,
+            )
         except NoCommittedBatchError:
-            last = None
-    return ran, last
+            return None
+        taken = create.execute(plan, self.store, settings=self.settings)
+        self.progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
+        return taken
+
+    def _newest_of(self, generation: Generation) -> Savepoint | None:
+        """Return a savepoint of the newest batch of a generation, None when there is none."""
+        batch = standing.read(Location.of(generation.checkpoint)).committed
+        for one in self.store.catalog.all():
+            if (one.query, one.generation, one.cut.batch_id) == (
+                self.query, generation.generation, batch,
+            ) and one.state == "complete" and set(one.forms) >= set(self.forms):  # fmt: skip
+                return one
+        return None
+
+
+def _after(begun: float, duration: timedelta | None) -> float | None:
+    return None if duration is None else begun + duration.total_seconds()
+
+
+def _application(reference: str, query: str) -> App:
+    application = apps.load(reference)
+    if application.name != query:
+        raise UsageError(
+            f"{reference} is the application {application.name!r}, not {query!r}",
+            hint=f"savepoints run {application.name}",
+        )
+    return application
 
 
 def _is_restored(store: Store, generation: Generation) -> bool:
@@ -147,13 +414,3 @@ def _bound(settings: Settings, query: str, app: str | None) -> QuerySettings:
             f"savepoints.toml; it has: {', '.join(settings.queries) or 'none'}",
         )
     return bound if app is None else bound.model_copy(update={"app": app})
-
-
-def _generation(store: Store, bound: QuerySettings, query: str) -> Generation:
-    """Return the current generation; a query that never ran begins its first."""
-    current = store.generations.find_current(query)
-    if current is not None:
-        return current
-    number = store.generations.next_number(query)
-    checkpoint = checkpoint_of(bound.checkpoints, query, number)
-    return store.generations.begin(query, number, checkpoint, by="run")

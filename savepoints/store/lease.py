@@ -1,7 +1,8 @@
 """Leases: at most one process mutates a query, or the savepoints of one.
 
 `leases/<query>.json` (who may mutate the query) and `leases/files/<query id>.json` (who may add or
-delete files that its savepoints share) are taken by conditional PUT. A lease names its holder and
+delete files that its savepoints share) are taken by conditional PUT, and so is
+`leases/paused/<query>.json` (which paused run waits to go on). A lease names its holder and
 when it expires, and is renewed in the background. A holder that is dead on this very machine is
 recognised at once; any other is waited for until its lease expires. Each taking raises the fencing
 number, and every step of a verb calls `check` first, so a process that was paused past its lease
@@ -219,6 +220,31 @@ def hold_files(root: Location, query_id: str, query: str, verb: str) -> Iterator
         yield lease
 
 
+@contextmanager
+def hold_paused(root: Location, query: str) -> Iterator[Lease]:
+    """Show that a paused run of a query waits; others can mutate the query meanwhile.
+
+    Args:
+        root: The store.
+        query: Name of the query.
+
+    Raises:
+        LockedError: If another run waits already.
+    """
+    with _held_at(root, _paused_path(query), query, "paused run") as lease:
+        yield lease
+
+
+def holder(root: Location, query: str) -> Record | None:
+    """Return who mutates a query now, None when nobody does."""
+    return _holder(root, _path(query))
+
+
+def paused_holder(root: Location, query: str) -> Record | None:
+    """Return which paused run of a query waits, None when none does."""
+    return _holder(root, _paused_path(query))
+
+
 def refuse_held(root: Location, query: str) -> None:
     """Refuse a query that somebody mutates now, before anything is planned for it.
 
@@ -226,8 +252,8 @@ def refuse_held(root: Location, query: str) -> None:
         QueryRunningError: If a runner holds its lease.
         LockedError: If another verb does.
     """
-    record = read(root, _path(query))
-    if record is not None and not record.is_free():
+    record = holder(root, query)
+    if record is not None:
         raise _held(record)
 
 
@@ -288,7 +314,8 @@ def _held(record: Record) -> SavepointsError:
     if record.verb == "run":
         return QueryRunningError(
             f"the query {record.query} is running: {who}, since {record.acquired_at}",
-            hint=f"stop it first (it takes a savepoint and ends): kill -TERM {record.holder.pid}",
+            hint=f"pause it first: savepoints pause {record.query} --wait; or end it, which takes "
+            f"a savepoint: kill -TERM {record.holder.pid}",
             **details,
         )
     return LockedError(
@@ -298,8 +325,17 @@ def _held(record: Record) -> SavepointsError:
     )
 
 
+def _holder(root: Location, path: str) -> Record | None:
+    record = read(root, path)
+    return None if record is None or record.is_free() else record
+
+
 def _path(query: str) -> str:
     return f"leases/{checked_name(query, 'query')}.json"
+
+
+def _paused_path(query: str) -> str:
+    return f"leases/paused/{checked_name(query, 'query')}.json"
 
 
 def _this_process() -> Holder:

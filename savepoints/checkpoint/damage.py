@@ -1,0 +1,28 @@
+"""What Spark says when it cannot go on because files of a checkpoint are gone or damaged."""
+
+from __future__ import annotations
+
+# Error classes of Spark 4, and what its logs and RocksDB say below them.
+_SIGNS = (
+    "CANNOT_LOAD_STATE_STORE",
+    "CANNOT_READ_STREAMING_STATE_FILE",
+    "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED",
+    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+    "RocksDBException: Corruption",
+)
+# The program changed: an older state would fit it no better.
+_PROGRAM = ("SCHEMA_NOT_COMPATIBLE", "ROW_FORMAT_VALIDATION_FAILURE")
+# In the words of Spark, Hadoop and the JVM: the machine or the network failed, not the files.
+ELSEWHERE = (
+    "HTTP request", "Status Code: 5", "Status Code: 403", "SlowDown", "AccessDenied",
+    "Service Unavailable", "Connection re", "ConnectException", "SocketTimeout", "UnknownHost",
+    "timed out", "NoAuthWithAWS", "NoAwsCredentials", "No FileSystem for scheme",
+    "ClassNotFoundException", "OutOfMemoryError", "No space left", "ExecutorLost",
+    "SparkContext was shut down", "Answer from Java side is empty", "Py4JNetworkError",
+)  # fmt: skip
+
+
+def is_in(report: str) -> bool:
+    """Say whether an error of Spark's is about damaged files, not about program or machine."""
+    other = (*_PROGRAM, *ELSEWHERE)
+    return any(sign in report for sign in _SIGNS) and not any(sign in report for sign in other)
