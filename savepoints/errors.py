@@ -29,7 +29,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── NativeOnlyError                  an operator whose state rows cannot be read or written
 │   ├── RescaleError                     an operator that keeps its number of partitions
 │   ├── ProviderError                    state that the other provider cannot hold
-│   ├── FileSinkError                    an output whose sink drops batches that it has seen
+│   ├── FileSinkError                    a file sink whose log cannot be taken there
 │   ├── LayoutChangedError               columns of the state changed places or names
 │   └── PrivateApiError                  this Spark's private API has another shape
 └── EnvironmentUnfitError            1   the machine lacks something: Java, jars, credentials
@@ -213,7 +213,7 @@ class ProviderError(IncompatibleError):
 
 
 class FileSinkError(IncompatibleError):
-    """The output is a file sink, which silently drops batches that it has seen before."""
+    """The output is a file sink, and its log cannot be taken where it would have to be."""
 
 
 class LayoutChangedError(IncompatibleError):

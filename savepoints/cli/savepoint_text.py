@@ -82,7 +82,7 @@ def details(output: Output, savepoint: Savepoint) -> None:
                 (
                     one.name,
                     one.version,
-                    one.app_id,
+                    one.app_id or "-",
                     "-" if one.app_version is None else one.app_version,
                     one.uri,
                 )

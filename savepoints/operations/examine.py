@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint import damage
 from savepoints.checkpoint.layout import read_cut
 from savepoints.config import Settings
 from savepoints.errors import (
@@ -37,14 +38,6 @@ if TYPE_CHECKING:
 
 # What these say of a savepoint is that it cannot become the checkpoint that it was.
 _DAMAGE = (NotAlignedError, CheckpointNotFoundError, NoCommittedBatchError, IncompatibleError)
-# In the words of Spark, Hadoop and the JVM: the machine or the network failed, not the savepoint.
-_NOT_THE_SAVEPOINT = (
-    "HTTP request", "Status Code: 5", "Status Code: 403", "SlowDown", "AccessDenied",
-    "Service Unavailable", "Connection re", "ConnectException", "SocketTimeout", "UnknownHost",
-    "timed out", "NoAuthWithAWS", "NoAwsCredentials", "No FileSystem for scheme",
-    "ClassNotFoundException", "OutOfMemoryError", "No space left", "ExecutorLost",
-    "SparkContext was shut down", "Answer from Java side is empty", "Py4JNetworkError",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -218,7 +211,7 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
         findings.append(Finding("broken", what, error.message[:300]))
     except Exception as error:
         text = str(error)
-        if any(sign in text for sign in _NOT_THE_SAVEPOINT):
+        if any(sign in text for sign in damage.ELSEWHERE):
             raise SavepointsError(
                 f"{what} of {savepoint.id} could not be read: {text[:300]}",
                 hint="this says nothing about the savepoint: see to it and run the command again",

@@ -6,8 +6,9 @@ from savepoints.errors import SavepointsError
 from savepoints.io import in_parallel
 from savepoints.model import OutputVersion, Savepoint, utc_now
 from savepoints.operations.findings import Finding
-from savepoints.outputs import lifetime, rewind
+from savepoints.outputs import lifetime
 from savepoints.outputs.lifetime import Lifetime
+from savepoints.outputs.readable import unreadable_files
 
 
 def look(savepoint: Savepoint) -> tuple[list[Finding], tuple[Lifetime, ...]]:
@@ -20,7 +21,7 @@ def look(savepoint: Savepoint) -> tuple[list[Finding], tuple[Lifetime, ...]]:
 def _look_at(output: OutputVersion) -> tuple[list[Finding], Lifetime | None]:
     what = f"output {output.name}"
     try:
-        gone = rewind.unreadable_files(output)
+        gone = unreadable_files(output)
         if gone:
             problem = f"version {output.version} of {output.uri} lacks {len(gone)} files, such as "
             return [Finding("warning", what, problem + gone[0])], None

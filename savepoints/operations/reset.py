@@ -356,10 +356,7 @@ def _outputs(
     own_rows: Mapping[str, str] = bound.own_rows if bound else {}
     own_ids: Mapping[str, str] = bound.app_ids if bound else {}
     if wanted == "truncate":
-        # Delta's own sink writes under Spark's id of the query, which an empty state changes.
-        spark_ids = {one.query_id for one in store.catalog.all() if one.query == query}
-        if now.query_id is not None:
-            spark_ids.add(now.query_id)
+        spark_ids = {*transition.spark_ids(store, query), *filter(None, [now.query_id])}
         return tuple(
             rewind.plan_empty(
                 name,
@@ -379,6 +376,7 @@ def _outputs(
                 owner,
                 transition.next_app_id(output, query, saved.generation, number),
                 own_rows=own_rows.get(output.name),
+                own_ids=transition.spark_ids(store, query),
             )
             for output in saved.outputs
         )
@@ -423,7 +421,7 @@ def _kept(
         )
     except NotFoundError:
         return None
-    if was.kind == "files" and batch_id is None:
+    if was.kind == "files" and batch_id is None and was.version >= 0:
         raise FileSinkError(
             f"{uri} is written by Spark's file sink, which silently drops batches whose numbers it "
             "has seen, and with an empty state they are counted from 0 again",

@@ -123,15 +123,24 @@ def plan(
     if found.ends is not None:
         advance.require_possible(found.query, settings, application, rewind_outputs=rewind_outputs)
     own_rows = bound.own_rows if bound else {}
+    spark_ids = transition.spark_ids(store, found.query)
     outputs = tuple(
         rewind.plan(
             output,
             owner_prefix(found.query),
             transition.next_app_id(output, found.query, found.generation, number),
             own_rows=own_rows.get(output.name),
+            own_ids=spark_ids,
         )
         for output in (found.outputs if rewind_outputs else ())
     )
+    kept = [
+        note
+        for output in (() if rewind_outputs else found.outputs)
+        for note in rewind.kept(
+            output, transition.next_app_id(output, found.query, found.generation, number)
+        )
+    ]
     from_batch = transition.present(current)
     safety_id = None
     if from_batch is not None and save_present:
@@ -143,8 +152,9 @@ def plan(
             *transition.safety_step(safety_id, current.checkpoint, from_batch),
             *_steps(found, chosen, target, number, outputs),
         ),
-        warnings=tuple(
-            _warnings(found, outputs, current.checkpoint, from_batch, save_present=save_present)
+        warnings=(
+            *_warnings(outputs, current.checkpoint, from_batch, save_present=save_present),
+            *kept,
         ),
         command=command,
         operation_id=new_id("op", utc_now()),
@@ -258,7 +268,6 @@ def _steps(
 
 
 def _warnings(
-    found: Goal,
     outputs: tuple[Rewind, ...],
     checkpoint: str,
     from_batch: int | None,
@@ -270,7 +279,4 @@ def _warnings(
         warnings.append(f"{checkpoint} has no committed batch: no safety savepoint")
     elif not save_present:
         warnings.append("no safety savepoint is taken: this cannot be undone")
-    warnings += [note for one in outputs for note in rewind.notes(one)]
-    if found.outputs and not outputs:
-        warnings.append("the outputs keep what was written after the savepoint: rows may double")
-    return warnings
+    return warnings + [note for one in outputs for note in rewind.notes(one)]

@@ -200,7 +200,7 @@ def execute(
             versions = {}
             for one in plan.outputs:
                 held.check()
-                progress(_what(one))
+                progress(rewind.what(one))
                 versions[one.output.name] = rewind.execute(one, plan.operation_id)
                 log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
 
@@ -298,6 +298,14 @@ def checkpoint_of(root: str, query: str, generation: int) -> Location:
     return Location.of(root) / query / str(generation)
 
 
+def spark_ids(store: Store, query: str) -> tuple[str, ...]:
+    """Return Spark's ids of all lives of a query, under which Delta's own sink writes.
+
+    A reset to an empty state begins a life with another id, and what it wrote is the query's own.
+    """
+    return tuple(sorted({one.query_id for one in store.catalog.all() if one.query == query}))
+
+
 def next_app_id(output: OutputVersion, query: str, generation: int, number: int) -> str:
     """Return the application id under which the next generation writes an output.
 
@@ -322,22 +330,7 @@ def safety_step(safety_id: str | None, from_checkpoint: str, from_batch: int | N
 
 def output_steps(outputs: Sequence[Rewind]) -> list[Step]:
     """Return what is done to the outputs as steps of a plan."""
-    return [Step(f"output_{one.output.name}_rewound", _what(one)) for one in outputs]
-
-
-def _what(one: Rewind) -> str:
-    output = one.output
-    whose = f" where {one.own_rows}" if one.own_rows else ""
-    if output.kind == "files":
-        return f"take {output.uri} from batch {one.newest} back to batch {output.version}"
-    if one.empty:
-        return f"remove all rows of {output.uri}{whose} and what it knows of batches, in one commit"
-    if output.version == one.newest:
-        return f"leave the rows of {output.uri}, version {one.newest}, and set its transaction ids"
-    return (
-        f"take {output.uri} from version {one.newest} back to the rows{whose} and transaction ids "
-        f"of version {output.version}, in one commit"
-    )
+    return [Step(f"output_{one.output.name}_rewound", rewind.what(one)) for one in outputs]
 
 
 def _open_journal(plan: TransitionPlan, store: Store) -> Journal:

@@ -1,43 +1,35 @@
-"""Which version of a Delta output belongs to a batch.
+"""Which version of an output belongs to a batch.
 
-Every batch that writes leaves a `txn` action with its batch id in the commit (Delta protocol,
-"Transaction Identifiers"). So the log, walked from the newest commit back, says which version has
-exactly the batches up to N. This is done when the savepoint is taken and the answer is kept: after
+Every batch that writes to a Delta table leaves a `txn` action with its batch id in the commit
+(Delta protocol, "Transaction Identifiers"). So the log, walked from the newest commit back, says
+which version has exactly the batches up to N; where its older commits were cleaned up, a log
+checkpoint may still say it. This is done when the savepoint is taken and the answer is kept: after
 a rewind, older lineages are ambiguous.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
-from savepoints.io import Location, storage_options
+from savepoints.io import Location, plain, storage_options
 from savepoints.model import OutputVersion
+from savepoints.outputs import delta_log, file_sink
+from savepoints.outputs.delta_log import Commit
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_FILE_SINK_LOG = "_spark_metadata"
+# After such a time Delta forgets a transaction id, and a checkpoint without it says nothing.
+RETENTION_OF_IDS = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True)
-class Commit:
-    """One commit of a table's log.
-
-    Attributes:
-        version: The table version that it made.
-        operation: What Delta calls it, such as `MERGE`.
-        transactions: Its `txn` actions: version by application id.
-        changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
-    """
-
+class _Found:
     version: int
-    operation: str
-    transactions: dict[str, int]
-    changes_data: bool
+    app_version: int | None
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
@@ -57,11 +49,10 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             str(location), version=version, storage_options=storage_options(location.uri)
         )
     except TableNotFoundError:
-        if location.list(_FILE_SINK_LOG):
+        if file_sink.is_one(location):
             raise FileSinkError(
-                f"{location} is written by Spark's file sink, which silently drops every batch "
-                "whose id it has seen, so nothing can be taken back there",
-                hint="leave it out, and give a restored query a new directory to write to",
+                f"{location} is written by Spark's file sink and no Delta table",
+                hint="give the URI of a Delta table, or of a place where nothing is yet",
                 uri=str(location),
             ) from None
         raise NotFoundError(
@@ -70,8 +61,9 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             uri=str(location),
         ) from None
     except (DeltaError, OSError) as error:
+        what = str(location) if version is None else f"version {version} of {location}"
         raise NotAlignedError(
-            f"version {version} of {location} cannot be read: {error}",
+            f"{what} cannot be read: {plain(str(error))[:500]}",
             hint="it may have been removed by Delta's retention; see delta.logRetentionDuration",
             uri=str(location),
             version=version,
@@ -88,32 +80,59 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
 
     Args:
         name: What the output is called.
-        uri: Its table.
+        uri: Its table, or the directory of Spark's file sink.
         app_ids: The `txn` application ids under which the query may write; the first that the table
             knows is the one, or the first of all when it knows none yet.
         batch_id: N.
 
     Raises:
         NotFoundError: If there is no table.
-        NotAlignedError: If the log no longer goes back to batch N.
+        NotAlignedError: If the log no longer goes back to batch N, or has rows and none of the
+            application ids.
     """
-    table = open_table(uri)
-    known = (app for app in app_ids if table.transaction_version(app) is not None)
-    app_id = next(known, app_ids[0])
-    found = _newest_with(uri, table.version(), app_id, batch_id)
+    location = Location.of(uri)
+    try:
+        table = open_table(uri)
+    except FileSinkError:
+        return file_sink.version_of_batch(name, location, batch_id)
+    known = [app for app in app_ids if table.transaction_version(app) is not None]
+    if known:
+        app_id, found = known[0], _of_writer(uri, table, known[0], batch_id)
+    else:
+        app_id, found = app_ids[0], _of_nobody(uri, table, app_ids, batch_id)
     return OutputVersion(
-        name, str(Location.of(uri)), table_id(table), found.version, app_id,
-        found.transactions.get(app_id),
-    )  # fmt: skip
+        name, str(location), table_id(table), found.version, app_id, found.app_version
+    )
 
 
-def foreign_commits(uri: str, since: int, owners: tuple[str, ...]) -> list[Commit]:
+def present(name: str, uri: str, app_id: str) -> OutputVersion:
+    """Return an output as it is now, whatever batch that is.
+
+    Args:
+        name: What the output is called.
+        uri: Its table, or the directory of Spark's file sink.
+        app_id: The `txn` application id under which the query writes.
+
+    Raises:
+        NotFoundError: If there is no table.
+    """
+    location = Location.of(uri)
+    try:
+        table = open_table(uri)
+    except FileSinkError:
+        return file_sink.present(name, location)
+    at = table.transaction_version(app_id)
+    return OutputVersion(name, str(location), table_id(table), int(table.version()), app_id, at)
+
+
+def foreign_commits(uri: str, since: int, owner: str, app_ids: tuple[str, ...]) -> list[Commit]:
     """Return commits after a version that changed rows and are not the query's own.
 
     Args:
         uri: The table.
         since: The version; commits after it are looked at.
-        owners: Beginnings of application ids that are the query's own.
+        owner: Beginning of the application ids that are the query's own.
+        app_ids: Others that are, whole.
 
     Returns:
         The foreign commits, the newest first.
@@ -121,68 +140,122 @@ def foreign_commits(uri: str, since: int, owners: tuple[str, ...]) -> list[Commi
     Raises:
         NotAlignedError: If the log no longer goes back that far.
     """
+    return [
+        one
+        for one in commits_since(uri, since)
+        if one.changes_data and not one.written_by(owner, app_ids)
+    ]
+
+
+def commits_since(uri: str, since: int) -> list[Commit]:
+    """Return all commits after a version, the newest first.
+
+    Raises:
+        NotAlignedError: If the log no longer goes back that far.
+    """
     newest = open_table(uri).version()
-    later = [commit for commit in commits(uri, newest) if commit.version > since]
+    later = []
+    for commit in delta_log.commits(uri, newest):
+        if commit.version <= since:
+            break
+        later.append(commit)
     if len(later) < newest - since:
         raise NotAlignedError(
             f"the log of {uri} no longer shows who wrote versions {since + 1} to {newest}",
             hint="roll back state and offsets only: --outputs none",
             uri=uri,
         )
-    return [
-        commit
-        for commit in later
-        if commit.changes_data and not any(app.startswith(owners) for app in commit.transactions)
-    ]
+    return later
 
 
-def commits(uri: str, newest: int) -> Iterator[Commit]:
-    """Walk a table's log from the newest commit back, as far as its JSON files are kept."""
-    log = Location.of(uri) / "_delta_log"
-    for version in range(newest, -1, -1):
-        try:
-            yield parse_commit(version, log.get(f"{version:020}.json"))
-        except FileNotFoundError:
-            return
-
-
-def parse_commit(version: int, data: bytes) -> Commit:
-    """Read one commit file of a Delta log."""
-    operation, transactions, changes = "", {}, False
-    for line in data.decode().splitlines():
-        action: dict[str, Any] = json.loads(line)
-        if "commitInfo" in action:
-            operation = str(action["commitInfo"].get("operation", ""))
-        elif "txn" in action:
-            transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
-        elif "add" in action or "remove" in action:
-            changes = changes or bool((action.get("add") or action["remove"])["dataChange"])
-    return Commit(version, operation, transactions, changes)
-
-
-def _newest_with(uri: str, newest: int, app_id: str, batch_id: int) -> Commit:
-    passed: list[Commit] = []
-    for commit in commits(uri, newest):
-        if commit.transactions.get(app_id, batch_id + 1) <= batch_id:
-            return commit
-        passed.append(commit)
-    strange = [one for one in passed if one.changes_data and app_id not in one.transactions]
-    if strange:
+def _of_writer(uri: str, table: DeltaTable, app_id: str, batch_id: int) -> _Found:
+    """Find the version with the batches of an application id that the table knows."""
+    newest = int(table.version())
+    oldest, following, start = newest + 1, newest + 1, newest
+    for commit in delta_log.commits(uri, newest):
+        if commit.version > start:
+            continue
+        at = commit.transactions.get(app_id)
+        if at is not None and at <= batch_id:
+            return _Found(commit.version, at)
+        oldest = commit.version
+        following = following if at is None else commit.version
+        if at is not None and commit.back_to is not None:
+            # Its own rewind: what counts are the batches up to the version that it went back to.
+            start, oldest, following = commit.back_to, commit.back_to + 1, commit.back_to + 1
+    if oldest > 0:
+        return _of_checkpoints(uri, table, app_id, batch_id, oldest, following)
+    if following == 0:
         raise NotAlignedError(
-            f"rows were written to {uri} without a transaction id of {app_id}, for example version "
-            f"{strange[0].version} ({strange[0].operation}): which batch they belong to is unknown",
-            hint="write batches with the options txnAppId and txnVersion, or leave the table out",
+            f"{uri} was made by a batch after {batch_id} of {app_id}: no version belongs to it",
+            hint="take the savepoint at a newer batch",
             uri=uri,
             batch_id=batch_id,
             app_id=app_id,
         )
-    if passed and passed[-1].version == 0:
-        # Nothing was written up to that batch: the table as it was made.
-        return passed[-1]
+    # Nothing was written up to that batch: the table as it was before the first.
+    return _Found(following - 1, None)
+
+
+def _of_checkpoints(
+    uri: str, table: DeltaTable, app_id: str, batch_id: int, oldest: int, following: int
+) -> _Found:
+    """Find the version among the log's checkpoints, where the JSON of the commit is gone.
+
+    Args:
+        uri: The table.
+        table: It, opened.
+        app_id: Who wrote.
+        batch_id: N.
+        oldest: The oldest version whose JSON is there.
+        following: The oldest version seen there that has a later batch.
+    """
+    forgetful = RETENTION_OF_IDS in table.metadata().configuration
+    rewound = delta_log.rewinds(delta_log.transactions(uri, int(table.version())))
+    for saved in delta_log.checkpoints(uri):
+        if saved.version >= following:
+            continue
+        ids = saved.transactions(delta_log.log_of(uri))
+        at = ids.get(app_id)
+        if at is not None and at > batch_id:
+            continue
+        # Whether the JSON shows that no batch was written between it and the following one.
+        gapless = saved.version >= oldest - 1
+        if gapless and (at is not None or not forgetful):
+            return _Found(saved.version, at)
+        # Batch N itself stands there, and it is not that of a lineage that was rewound since.
+        if at == batch_id and delta_log.rewinds(ids) == rewound:
+            return _Found(saved.version, at)
+        break
     raise NotAlignedError(
-        f"the log of {uri} no longer shows which version belongs to batch {batch_id} of {app_id}",
+        f"the log of {uri} no longer shows which version belongs to batch {batch_id} of {app_id}: "
+        f"commits before version {oldest} were cleaned up and no checkpoint of the log is at it",
         hint="take the savepoint at a newer batch, or raise delta.logRetentionDuration",
         uri=uri,
         batch_id=batch_id,
         app_id=app_id,
+    )
+
+
+def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int) -> _Found:
+    """Find the version while none of the query's ids is known: only before its first row."""
+    newest, oldest = int(table.version()), int(table.version()) + 1
+    strange: Commit | None = None
+    for commit in delta_log.commits(uri, newest):
+        oldest = commit.version
+        strange = commit if commit.changes_data else strange
+    if strange is None and oldest == 0:
+        return _Found(0, None)
+    known = sorted(delta_log.transactions(uri, newest).items())
+    listed = ", ".join(f"{app} (at {at})" for app, at in known) or "no transaction ids at all"
+    example = f", for example version {strange.version} ({strange.operation})" if strange else ""
+    raise NotAlignedError(
+        f"rows were written to {uri} without a transaction id of {' or '.join(app_ids)}{example}: "
+        f"which batch they belong to is unknown; the table has: {listed}",
+        hint="if the query writes under an id of its own, name it in [queries.NAME.app_ids]; else "
+        "write batches with the options txnAppId and txnVersion, or leave the table out",
+        uri=uri,
+        batch_id=batch_id,
+        app_ids=list(app_ids),
+        transactions=dict(known),
     )

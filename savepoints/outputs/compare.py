@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.errors import FileSinkError
 from savepoints.io import Uri
 from savepoints.model import OutputVersion
 
@@ -26,17 +27,31 @@ class RowDifferences:
 
 
 def copy(spark: SparkSession, output: OutputVersion, target: Uri) -> None:
-    """Write the rows of an output at its pinned version as a new Delta table."""
+    """Write the rows of an output at its pinned version as a new Delta table.
+
+    Raises:
+        FileSinkError: If it is a file sink, whose versions Spark cannot read.
+    """
     _at(spark, output).write.format("delta").mode("error").save(target.hadoop)
 
 
 def differences(spark: SparkSession, expected: OutputVersion, found: Uri) -> RowDifferences:
-    """Compare a table with an output at a version."""
+    """Compare a table with an output at a version.
+
+    Raises:
+        FileSinkError: If the output is a file sink, whose versions Spark cannot read.
+    """
     wanted = _at(spark, expected)
     there = spark.read.format("delta").load(found.hadoop).select(*wanted.columns)
     return RowDifferences(wanted.exceptAll(there).count(), there.exceptAll(wanted).count())
 
 
 def _at(spark: SparkSession, output: OutputVersion) -> DataFrame:
+    if output.kind == "files":
+        raise FileSinkError(
+            f"{output.uri} is written by Spark's file sink, which cannot be read as it was",
+            hint="leave the output out: only Delta tables can be compared",
+            uri=output.uri,
+        )
     uri = Uri.parse(output.uri).hadoop
     return spark.read.format("delta").option("versionAsOf", output.version).load(uri)

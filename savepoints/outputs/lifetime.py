@@ -18,7 +18,7 @@ from typing import Any
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputVersion, rfc3339
-from savepoints.outputs import align
+from savepoints.outputs import align, file_sink
 
 FILES_PROPERTY = "delta.deletedFileRetentionDuration"
 LOG_PROPERTY = "delta.logRetentionDuration"
@@ -50,8 +50,9 @@ class Lifetime:
         uri: Its table.
         version: The pinned version.
         newest: The newest version of the table.
-        files_until: From then on VACUUM may have deleted files of it; None while it is the newest.
-        log_until: From then on its entry in the log may be gone; None while it is the newest.
+        files_until: From then on VACUUM may have deleted files of it; None while it is the newest,
+            and for a file sink, where no time says it.
+        log_until: From then on its entry in the log may be gone; None likewise.
     """
 
     output: str
@@ -63,7 +64,7 @@ class Lifetime:
 
     @property
     def until(self) -> datetime | None:
-        """The earlier of the two; None while it is the newest."""
+        """The earlier of the two; None while it is the newest, and for a file sink."""
         return min((one for one in (self.files_until, self.log_until) if one), default=None)
 
     def problem(self, now: datetime) -> str | None:
@@ -85,10 +86,18 @@ class Lifetime:
 def of_output(output: OutputVersion) -> Lifetime:
     """Find out until when a pinned version can be read.
 
+    Of a file sink there is no such time: what goes is decided by the batches that follow. It can be
+    read now, or the error says why not.
+
     Raises:
         NotFoundError: If the table is gone.
         NotAlignedError: If the table's properties are no durations.
+        FileSinkError: If the log of a file sink no longer has the version.
     """
+    if output.kind == "files":
+        file_sink.require_reachable(output)
+        last = file_sink.newest_batch(Location.of(output.uri))
+        return Lifetime(output.name, output.uri, output.version, last, None, None)
     table = align.open_table(output.uri)
     newest = int(table.version())
     if newest <= output.version:

@@ -1,21 +1,36 @@
-"""Taking a Delta output back to a version: its rows and its transaction ids in one commit.
+"""Taking an output back to a version: its rows and what makes it skip batches, together.
 
 Delta's RESTORE alone leaves the `txn` entries, and then every replayed batch is taken for one that
 was already written and silently dropped (delta-io/delta#1813). deltalake can put lowered `txn`
-actions into the same commit, which the protocol allows.
+actions into the same commit, which the protocol allows. What Spark's file sink needs is in
+`file_sink`; callers need not know which of the two an output is.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import FileSinkError, NotAlignedError
 from savepoints.io import Location
-from savepoints.model import OutputVersion, utc_now
-from savepoints.outputs import align
+from savepoints.model import OutputVersion, is_id
+from savepoints.outputs import align, commit, delta_log, features, file_sink
+from savepoints.outputs import own_rows as rows_of_ours
+from savepoints.outputs.consequences import kept, notes, what
+from savepoints.outputs.readable import unreadable_files
+
+__all__ = [
+    "Rewind",
+    "execute",
+    "kept",
+    "notes",
+    "plan",
+    "plan_empty",
+    "refuse_changed",
+    "undo",
+    "what",
+]
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -24,7 +39,6 @@ _OPERATION_VERSION = 1
 _UNDONE = 0
 # Lower than any batch id, so the replayed batch 0 is not taken for one that was written.
 _BEFORE_FIRST_BATCH = -1
-_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]+\.bin")
 
 
 @dataclass(frozen=True)
@@ -33,18 +47,33 @@ class Rewind:
 
     Attributes:
         output: The version to go back to.
-        newest: The newest version when this was planned.
+        newest: The newest version when this was planned; of a file sink, the newest batch.
         transactions: Batch id by application id that the table is to have afterwards.
         owner: Beginning of the application ids that are the query's own.
+        own_rows: Only rows for which this SQL predicate is true go back; None for all.
+        empty: It goes back to no rows at all.
     """
 
     output: OutputVersion
     newest: int
     transactions: Mapping[str, int]
     owner: str
+    own_rows: str | None = None
+    empty: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rewind:
+        """Read what `model.to_json` wrote; journals of version 0.1 have no predicate."""
+        return cls(**{**data, "output": OutputVersion.from_json(data["output"])})
 
 
-def plan(output: OutputVersion, owner: str, new_app_id: str) -> Rewind:
+def plan(
+    output: OutputVersion,
+    owner: str,
+    new_app_id: str,
+    own_rows: str | None = None,
+    own_ids: Sequence[str] = (),
+) -> Rewind:
     """Find out what taking an output back would mean, and refuse what would lose others' rows.
 
     Args:
@@ -52,12 +81,22 @@ def plan(output: OutputVersion, owner: str, new_app_id: str) -> Rewind:
         owner: Beginning of the application ids that are the query's own.
         new_app_id: Application id under which the next generation writes; a query that writes
             under its own id goes on with the old one.
+        own_rows: SQL predicate which is true for the query's rows alone, for a table that others
+            write to as well.
+        own_ids: Other application ids that are the query's own, whole; they go back, too.
 
     Raises:
         NotFoundError: If the table is gone.
         NotAlignedError: If the version cannot be read, the table is another one by now, or others
             have written to it since.
+        IncompatibleError: If the table has features that cannot be written.
+        FileSinkError: If the log of a file sink cannot be taken there.
     """
+    if output.kind == "files":
+        _refuse_predicate(output.uri, own_rows)
+        file_sink.require_reachable(output)
+        _refuse_unreadable(output)
+        return Rewind(output, file_sink.newest_batch(Location.of(output.uri)), {}, owner)
     table = align.open_table(output.uri)
     if align.table_id(table) != output.table_id:
         raise NotAlignedError(
@@ -66,39 +105,102 @@ def plan(output: OutputVersion, owner: str, new_app_id: str) -> Rewind:
             hint="it was deleted and made anew: roll back with --outputs none and rebuild it",
             uri=output.uri,
         )
-    if gone := unreadable_files(output):
-        raise NotAlignedError(
-            f"version {output.version} of {output.uri} lacks {len(gone)} files, such as {gone[0]}",
-            hint="VACUUM removed them; roll back state and offsets only: --outputs none",
-            uri=output.uri,
-            files=gone,
-        )
-    refuse_foreign(output, output.version, owner)
+    features.require_writable(table, output.uri, removes=output.version < table.version())
+    if own_rows is not None:
+        rows_of_ours.require_usable(table, output.uri, own_rows)
+    _refuse_unreadable(output)
     reached = _BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
-    transactions = {output.app_id: reached, new_app_id: reached}
-    return Rewind(output, table.version(), transactions, owner)
+    transactions = {
+        **_of_version(table, output, own_ids),
+        output.app_id: reached,
+        new_app_id: reached,
+    }
+    planned = Rewind(output, table.version(), transactions, owner, own_rows)
+    _refuse_others(planned, output.version)
+    return planned
 
 
-def refuse_foreign(output: OutputVersion, since: int, owner: str) -> None:
-    """Refuse to take an output back when others wrote to it after a version.
+def plan_empty(
+    name: str,
+    uri: str,
+    owner: str,
+    app_ids: tuple[str, ...],
+    new_app_id: str,
+    own_rows: str | None = None,
+) -> Rewind:
+    """Find out what taking an output back to no rows at all would mean.
+
+    Args:
+        name: What the output is called.
+        uri: Its table, or the directory of Spark's file sink.
+        owner: Beginning of the application ids that are the query's own.
+        app_ids: Others that are, whole.
+        new_app_id: Application id under which the next generation writes.
+        own_rows: As in `plan`; then all rows go that match, and no others.
+
+    Raises:
+        NotFoundError: If there is no table.
+        NotAlignedError: If others have written to the table, as far as its log says.
+        IncompatibleError: If the table has features that cannot be written.
+    """
+    try:
+        table = align.open_table(uri)
+    except FileSinkError:
+        _refuse_predicate(uri, own_rows)
+        sink = Location.of(uri)
+        return Rewind(
+            file_sink.empty(name, sink), file_sink.newest_batch(sink), {}, owner, empty=True
+        )
+    features.require_writable(table, uri, removes=True)
+    if own_rows is not None:
+        rows_of_ours.require_usable(table, uri, own_rows)
+    newest, location = int(table.version()), str(Location.of(uri))
+    known = delta_log.transactions(uri, newest)
+    ours = [app for app in known if app.startswith(owner) or app in app_ids]
+    others = [app for app in known if app not in ours and not is_id(app)]
+    wanted = dict.fromkeys([*app_ids, *ours, new_app_id], _BEFORE_FIRST_BATCH)
+    output = OutputVersion(name, location, align.table_id(table), newest, new_app_id, None)
+    planned = Rewind(output, newest, wanted, owner, own_rows, empty=True)
+    if own_rows is None:
+        _refuse_all(
+            location,
+            [
+                one
+                for one in delta_log.commits(uri, newest)
+                if one.changes_data and not one.written_by(owner, tuple(wanted))
+            ],
+            others,
+        )
+    return planned
+
+
+def _of_version(table: DeltaTable, output: OutputVersion, own_ids: Sequence[str]) -> dict[str, int]:
+    """Return what the version says of application ids that the table knows by now."""
+    known = [one for one in own_ids if table.transaction_version(one) is not None]
+    if not set(known) - {output.app_id}:
+        return {}
+    then = align.open_table(output.uri, output.version)
+    reached = {one: then.transaction_version(one) for one in known}
+    return {one: _BEFORE_FIRST_BATCH if at is None else at for one, at in reached.items()}
+
+
+def refuse_changed(rewind: Rewind) -> None:
+    """Refuse to go on when an output was written to by others since the plan.
 
     Raises:
         NotAlignedError: Names their commits.
     """
-    foreign = align.foreign_commits(output.uri, since, (owner, output.app_id, "op-"))
-    if foreign:
-        first = foreign[-1]
-        raise NotAlignedError(
-            f"others have written to {output.uri} since version {since}: "
-            f"{len(foreign)} commits, the first is version {first.version} ({first.operation})",
-            hint="their rows would be lost; roll back state and offsets only: --outputs none",
-            uri=output.uri,
-            versions=[commit.version for commit in foreign],
-        )
+    if rewind.output.kind == "delta":
+        _refuse_others(rewind, rewind.newest)
+    elif file_sink.newest_batch(Location.of(rewind.output.uri)) != rewind.newest:
+        raise file_sink.changed(Location.of(rewind.output.uri), rewind.newest)
 
 
 def execute(rewind: Rewind, operation_id: str) -> int:
     """Take the output back, in one commit; doing it again for the same operation does nothing.
+
+    A file sink takes several steps, each of which leaves it at a batch that it had; it goes on
+    where it was killed.
 
     Args:
         rewind: What was planned.
@@ -106,37 +208,23 @@ def execute(rewind: Rewind, operation_id: str) -> int:
             crash finds out that it was done.
 
     Returns:
-        The version that the commit made, or the newest one when it had been made before.
+        The version that the commit made, or the newest one when it had been made before; of a
+        file sink, the newest batch that it has now.
 
     Raises:
         NotAlignedError: If others have written to the table since the plan.
     """
+    if rewind.output.kind == "files":
+        return file_sink.take_back(rewind.output, rewind.newest, operation_id)
     table = align.open_table(rewind.output.uri)
     if table.transaction_version(operation_id) == _OPERATION_VERSION:
         return int(table.version())
-    refuse_foreign(rewind.output, rewind.newest, rewind.owner)
-    return _take_back(
-        table, rewind.output.version, {**rewind.transactions, operation_id: _OPERATION_VERSION}
-    )
-
-
-def _take_back(table: DeltaTable, version: int, transactions: Mapping[str, int]) -> int:
-    """Commit rows of an older version together with transaction ids; returns the new version."""
-    from deltalake import CommitProperties, Transaction
-
-    now_ms = int(utc_now().timestamp() * 1000)
-    properties = CommitProperties(
-        app_transactions=[Transaction(app, at, now_ms) for app, at in transactions.items()]
-    )
-    if table.version() == version:
-        # Nothing to take back, and RESTORE refuses the present: only the transaction ids change.
-        table.create_write_transaction(
-            actions=[], mode="append", schema=table.schema(), commit_properties=properties
-        )
-    else:
-        table.restore(version, commit_properties=properties)
-    table.update_incremental()
-    return int(table.version())
+    refuse_changed(rewind)
+    transactions = {**rewind.transactions, operation_id: _OPERATION_VERSION}
+    if rewind.empty:
+        return commit.remove_all(table, rewind.output.uri, transactions, rewind.own_rows)
+    version = rewind.output.version
+    return commit.take_back(table, rewind.output.uri, version, transactions, rewind.own_rows)
 
 
 def undo(rewind: Rewind, operation_id: str) -> int | None:
@@ -152,50 +240,66 @@ def undo(rewind: Rewind, operation_id: str) -> int | None:
     Raises:
         NotAlignedError: If others have written to the table since.
     """
+    if rewind.output.kind == "files":
+        return file_sink.put_back(rewind.output, rewind.newest, operation_id)
     table = align.open_table(rewind.output.uri)
     if table.transaction_version(operation_id) != _OPERATION_VERSION:
         return None
-    refuse_foreign(rewind.output, rewind.newest, rewind.owner)
+    refuse_changed(rewind)
     before = align.open_table(rewind.output.uri, rewind.newest)
     reached = {app: before.transaction_version(app) for app in rewind.transactions}
     known = {app: _BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
-    return _take_back(table, rewind.newest, {**known, operation_id: _UNDONE})
+    transactions = {**known, operation_id: _UNDONE}
+    return commit.take_back(table, rewind.output.uri, rewind.newest, transactions, rewind.own_rows)
 
 
-def unreadable_files(output: OutputVersion) -> list[str]:
-    """Return the files of a pinned version that are gone, for example by VACUUM.
+def _refuse_others(rewind: Rewind, since: int) -> None:
+    """Refuse when others wrote after a version what would be lost."""
+    output, ours = rewind.output, tuple(rewind.transactions)
+    if rewind.own_rows is not None:
+        rows_of_ours.check(output.uri, rewind.own_rows, since, rewind.owner, ours)
+    elif foreign := align.foreign_commits(output.uri, since, rewind.owner, ours):
+        first = foreign[-1]
+        raise NotAlignedError(
+            f"others have written to {output.uri} since version {since}: "
+            f"{len(foreign)} commits, the first is version {first.version} ({first.operation})",
+            hint="their rows would be lost: say which rows are the query's in "
+            "[queries.NAME.own_rows], or roll back state and offsets only: --outputs none",
+            uri=output.uri,
+            versions=[one.version for one in foreign],
+        )
 
-    Those are data files; when none of them is gone, the first deletion vector that is.
 
-    Raises:
-        NotFoundError: If the table is gone.
-        NotAlignedError: If the version's log is gone.
-    """
-    there = {info.path for info in Location.of(output.uri).list()}
-    table = align.open_table(output.uri, output.version)
-    root = f"{Location.of(output.uri)}/".lstrip("/")
-    needed = table.file_uris()
-    gone = [uri for uri in needed if uri.lstrip("/").removeprefix(root) not in there]
-    return gone or _lost_vectors(table, output)
+def _refuse_all(uri: str, foreign: list[delta_log.Commit], others: list[str]) -> None:
+    """Refuse to empty a table that others have written to."""
+    if not foreign and not others:
+        return
+    who = f"version {foreign[0].version} ({foreign[0].operation})" if foreign else others[0]
+    raise NotAlignedError(
+        f"others have written to {uri} as well, for example {who}: they would lose their rows",
+        hint="say which rows are the query's in [queries.NAME.own_rows], or keep the outputs: "
+        "--outputs keep",
+        uri=uri,
+        versions=[one.version for one in foreign],
+        app_ids=others,
+    )
 
 
-def _lost_vectors(table: DeltaTable, output: OutputVersion) -> list[str]:
-    """Read the deletion vectors, without which rows that were deleted would come back."""
-    from deltalake.exceptions import DeltaError
+def _refuse_unreadable(output: OutputVersion) -> None:
+    if gone := unreadable_files(output):
+        raise NotAlignedError(
+            f"version {output.version} of {output.uri} lacks {len(gone)} files, such as {gone[0]}",
+            hint="VACUUM or somebody removed them; roll back state and offsets only: "
+            "--outputs none",
+            uri=output.uri,
+            files=gone,
+        )
 
-    if "deletionVectors" not in (table.protocol().reader_features or ()):
-        return []
-    try:
-        for _ in table.deletion_vectors():
-            pass
-    except DeltaError as error:
-        lost = _VECTOR.search(str(error))
-        if lost is None or "not found" not in str(error).lower():
-            raise NotAlignedError(
-                f"version {output.version} of {output.uri}: its deletion vectors cannot be read: "
-                f"{str(error)[:300]}",
-                hint="roll back state and offsets only: --outputs none",
-                uri=output.uri,
-            ) from None
-        return [lost.group()]
-    return []
+
+def _refuse_predicate(uri: str, predicate: str | None) -> None:
+    if predicate is not None:
+        raise FileSinkError(
+            f"{uri} is written by Spark's file sink, of which only whole batches can be taken back",
+            hint="remove it from [queries.NAME.own_rows]",
+            uri=uri,
+        )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyarrow import parquet
 
-from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
+from savepoints.errors import NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
-from savepoints.outputs import align
+from savepoints.outputs import align, delta_log, rewind
+from tests.outputs import tables
+from tests.outputs.tables import opened
 
 APP = "orders/totals/1"
 OTHER = "another/table/1"
@@ -33,6 +36,16 @@ class Output:
             storage_options=self.options,
             commit_properties=CommitProperties(app_transactions=transactions),
         )
+        return self.table.version()
+
+    def merge(self, batch: int) -> int:
+        """Write a row with MERGE and return the version."""
+        row = pa.table({"n": [batch]})
+        properties = CommitProperties(app_transactions=[Transaction(APP, batch)])
+        merging = self.table.merge(
+            row, "t.n = s.n", source_alias="s", target_alias="t", commit_properties=properties
+        )
+        merging.when_matched_update_all().when_not_matched_insert_all().execute()
         return self.table.version()
 
     def version_of(self, batch: int, *apps: str) -> tuple[int, str, int | None]:
@@ -175,10 +188,10 @@ def test_foreign_commits_are_those_that_changed_rows_and_are_not_ours(output: Ou
     output.write(8, None)
     output.write(2)
 
-    found = align.foreign_commits(output.uri, 1, ("orders/",))
+    found = align.foreign_commits(output.uri, 1, "orders/", ())
 
     assert [commit.version for commit in found] == [6, 5]
-    assert align.foreign_commits(output.uri, 6, ("orders/",)) == []
+    assert align.foreign_commits(output.uri, 6, "orders/", ()) == []
 
 
 def test_who_wrote_is_unknown_when_the_log_was_cleaned_up(output: Output) -> None:
@@ -189,24 +202,230 @@ def test_who_wrote_is_unknown_when_the_log_was_cleaned_up(output: Output) -> Non
     log.delete([f"{version:020}.json" for version in range(4)])
 
     with pytest.raises(NotAlignedError, match="who wrote versions 2 to 5"):
-        align.foreign_commits(output.uri, 1, ("orders/",))
-    assert align.foreign_commits(output.uri, 3, ("orders/",)) == []
+        align.foreign_commits(output.uri, 1, "orders/", ())
+    assert align.foreign_commits(output.uri, 3, "orders/", ()) == []
 
 
 def test_a_change_of_the_tables_settings_changes_no_rows(output: Output) -> None:
     output.write(0)
     output.table.alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
 
-    assert align.foreign_commits(output.uri, 1, ("orders/",)) == []
+    assert align.foreign_commits(output.uri, 1, "orders/", ()) == []
 
 
-def test_trap_a_file_sink_drops_batches_that_it_has_seen(place: Location) -> None:
-    """Its directory has a log of batch ids; a restored query would write nothing, silently."""
-    sink = place / "clicks"
-    sink.put("_spark_metadata/0", b"v1\n")
-    sink.put("part-0.json", b"{}\n")
+def test_trap_every_kind_of_commit_lies_between_the_batches(place: Location) -> None:
+    """OPTIMIZE, VACUUM, MERGE, UPDATE and other queries; each version as deltalake itself says."""
+    output = Output(place / "totals")
+    expected = [output.write(0)]
+    output.write(40, OTHER)
+    output.table.optimize.compact()
+    output.table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    expected.append(output.write(1))
+    output.table.update({"n": "n + 0"}, predicate="n = 40")
+    expected.append(output.merge(2))
+    output.write(78, None)
+    output.table.delete("n = 78")
+    output.write(41, OTHER)
+    expected.append(output.write(3))
+    output.table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
 
-    with pytest.raises(FileSinkError, match="silently drops") as refused:
-        align.open_table(str(sink))
+    assert [output.version_of(batch) for batch in range(4)] == [
+        (version, APP, batch) for batch, version in enumerate(expected)
+    ]
+    for batch, version in enumerate(expected):
+        before = DeltaTable(output.uri, version - 1, storage_options=output.options)
+        at = DeltaTable(output.uri, version, storage_options=output.options)
+        assert at.transaction_version(APP) == batch
+        assert before.transaction_version(APP) == (batch - 1 if batch else None)
 
-    assert "new directory" in refused.value.hint
+
+def test_where_commits_are_gone_a_checkpoint_of_the_log_says_it(place: Location) -> None:
+    """Each checkpoint stands for what was committed up to it, whoever did."""
+    output = Output(place / "totals")
+    for batch in range(2):
+        output.write(batch)
+    output.write(40, OTHER)
+    output.table.create_checkpoint()  # of version 3, at batch 1
+    for batch in range(2, 5):
+        output.write(batch)
+    output.table.create_checkpoint()  # of version 6, at batch 4
+    output.write(5)
+    tables.clean_up(output.uri, 7)
+
+    at = {version: opened(output.uri, version).transaction_version(APP) for version in (3, 6, 7)}
+    assert at == {3: 1, 6: 4, 7: 5}
+    assert [output.version_of(batch) for batch in (1, 4, 5)] == [
+        (3, APP, 1),
+        (6, APP, 4),
+        (7, APP, 5),
+    ]
+    for lost in (0, 2, 3):
+        with pytest.raises(NotAlignedError, match="commits before version 7 were cleaned up"):
+            output.version_of(lost)
+
+
+def test_a_checkpoint_right_before_the_commits_says_it_for_a_batch_without_rows(
+    output: Output,
+) -> None:
+    """Batch 2 wrote nothing, and nothing lies between the checkpoint and batch 5."""
+    for batch in (0, 1):
+        output.write(batch)
+    output.table.create_checkpoint()
+    output.write(40, OTHER)
+    output.write(5)
+    tables.clean_up(output.uri, 3)
+
+    assert output.version_of(3) == (2, APP, 1)
+
+
+def test_a_checkpoint_from_before_the_first_batch_says_it(output: Output) -> None:
+    output.write(40, OTHER)
+    output.table.create_checkpoint()
+    output.write(5)
+    tables.clean_up(output.uri, 2)
+
+    assert output.version_of(4) == (1, APP, None)
+
+
+def test_an_id_that_delta_forgets_is_not_taken_for_one_that_never_was(output: Output) -> None:
+    output.table.alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 9 days"}
+    )
+    output.write(40, OTHER)
+    output.table.create_checkpoint()
+    output.write(5)
+    tables.clean_up(output.uri, 3)
+
+    with pytest.raises(NotAlignedError, match="no longer shows"):
+        output.version_of(4)
+
+
+def test_a_checkpoint_of_a_lineage_that_was_rewound_is_not_believed(output: Output) -> None:
+    """It has a batch 2, but that was taken back and written again since."""
+    for batch in range(3):
+        output.write(batch)
+    output.table.create_checkpoint()  # of version 3, at the old batch 2
+    plan = rewind.plan(align.version_of_batch("totals", output.uri, (APP,), 0), "orders/", APP)
+    rewind.execute(plan, "op-20261121-101530-aaaaaa")
+    for batch in range(1, 5):
+        output.write(batch)
+    output.table.create_checkpoint()
+    output.write(5)
+    tables.clean_up(output.uri, 9)
+
+    with pytest.raises(NotAlignedError, match="no longer shows"):
+        output.version_of(2)
+    assert output.version_of(4) == (8, APP, 4)
+
+
+def test_checkpoints_in_several_parts_say_it_too(output: Output) -> None:
+    """Made by hand, by the protocol: deltalake makes none, and Spark only very large ones."""
+    for batch in range(3):
+        output.write(batch)
+    output.table.create_checkpoint()
+    log = Location.of(output.uri) / "_delta_log"
+    whole = parquet.read_table(pa.BufferReader(log.get(f"{3:020}.checkpoint.parquet")))
+    for part in (1, 2):
+        sink = pa.BufferOutputStream()
+        parquet.write_table(whole.slice(0 if part == 1 else 4, 4 if part == 1 else None), sink)
+        log.put(f"{3:020}.checkpoint.{part:010}.{2:010}.parquet", sink.getvalue().to_pybytes())
+    log.delete([f"{3:020}.checkpoint.parquet", "_last_checkpoint"])
+    output.write(3)
+    tables.clean_up(output.uri, 4)
+
+    assert opened(output.uri, 3).transaction_version(APP) == 2
+    assert output.version_of(2) == (3, APP, 2)
+    log.delete([f"{3:020}.checkpoint.{1:010}.{2:010}.parquet"])
+    with pytest.raises(NotAlignedError):
+        output.version_of(2)
+
+
+def test_checkpoints_of_the_second_version_say_it_too(on_local: Location) -> None:
+    """Which Spark writes, with the files in sidecars; the batch's own commit is gone."""
+    uri = tables.unpack("v2_checkpoint", on_local / "totals")
+    tables.clean_up(uri, 4)
+
+    assert opened(uri, 3).transaction_version(APP) == 2
+    found = align.version_of_batch("totals", uri, (APP,), 2)
+    assert (found.version, found.app_version) == (3, 2)
+    with pytest.raises(NotAlignedError):
+        align.version_of_batch("totals", uri, (APP,), 1)
+    rewind.execute(rewind.plan(found, "orders/", "orders/totals/2"), "op-1")
+    assert sorted(row["n"] for row in tables.rows(uri)) == [0, 1, 2, 100, 101, 102]
+
+
+def test_what_lies_between_a_rewind_and_its_undo_does_not_count(output: Output) -> None:
+    """Trap: the commit of the rewind has the lower batch, the rows of the batch asked for not."""
+    versions = [output.write(batch) for batch in range(5)]
+    plan = rewind.plan(align.version_of_batch("totals", output.uri, (APP,), 1), "orders/", APP)
+    rewind.execute(plan, "op-20261121-101530-aaaaaa")
+    assert output.version_of(3) == (6, APP, 1)
+    rewind.undo(plan, "op-20261121-101530-aaaaaa")
+    output.write(5)
+
+    assert [output.version_of(batch)[0] for batch in range(6)] == [*versions[:4], 7, 8]
+
+
+def test_after_going_back_to_what_was_rolled_back_its_lineage_counts(output: Output) -> None:
+    """As `rollback --undo` does: the batches that were written anew in between do not count."""
+    versions = [output.write(batch) for batch in range(5)]
+    safety = align.version_of_batch("totals", output.uri, (APP,), 4)
+    first = rewind.plan(align.version_of_batch("totals", output.uri, (APP,), 1), "orders/", APP)
+    rewind.execute(first, "op-20261121-101530-aaaaaa")
+    again = [output.write(batch) for batch in range(2, 4)]
+    assert [output.version_of(batch)[0] for batch in (1, 2, 3)] == [6, *again]
+
+    rewind.execute(rewind.plan(safety, "orders/", APP), "op-20261121-101531-bbbbbb")
+
+    assert [output.version_of(batch)[0] for batch in range(5)] == [*versions[:4], 9]
+
+
+def test_rewinds_of_the_first_version_are_known_by_deltas_own_word(output: Output) -> None:
+    for batch in range(3):
+        output.write(batch)
+    ids = [Transaction(APP, 0), Transaction("op-20261121-101530-aaaaaa", 1)]
+    output.table.restore(1, commit_properties=CommitProperties(app_transactions=ids))
+
+    log = Location.of(output.uri) / "_delta_log"
+    assert delta_log.parse_commit(4, log.get(f"{4:020}.json")).back_to == 1
+
+
+def test_an_id_of_the_users_own_is_found_when_it_is_named(output: Output) -> None:
+    """In `foreachBatch` people choose `txnAppId` themselves; the error lists what the table has."""
+    output.write(0, "shop-totals")
+    output.write(41, OTHER)
+    output.write(1, "shop-totals")
+
+    with pytest.raises(NotAlignedError, match=r"shop-totals \(at 1\)") as refused:
+        output.version_of(0, APP, "the-query-id")
+    assert "app_ids" in refused.value.hint
+    assert refused.value.details["transactions"] == {OTHER: 41, "shop-totals": 1}
+    assert output.version_of(0, "shop-totals", APP) == (1, "shop-totals", 0)
+
+
+def test_a_table_that_a_later_batch_made_has_no_version_before(on_local: Location) -> None:
+    uri = str(on_local / "totals")
+    tables.append(uri, {"n": [5]}, APP, 5)
+
+    assert align.version_of_batch("totals", uri, (APP,), 5).version == 0
+    with pytest.raises(NotAlignedError, match="made by a batch after 4"):
+        align.version_of_batch("totals", uri, (APP,), 4)
+
+
+def test_an_id_that_begins_like_ours_is_another(output: Output) -> None:
+    """`shop` is not `shop2`: an id of the user's own is compared whole."""
+    output.write(0, "shop")
+    output.write(1, "shop2")
+
+    assert [one.version for one in align.foreign_commits(output.uri, 0, "orders/", ("shop",))] == [
+        2
+    ]
+
+
+def test_the_present_of_an_output_is_its_newest_version(output: Output) -> None:
+    output.write(0)
+    output.write(77, OTHER)
+
+    found = align.present("totals", output.uri, APP)
+
+    assert (found.version, found.app_id, found.app_version) == (2, APP, 0)

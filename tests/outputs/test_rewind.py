@@ -7,12 +7,20 @@ import json
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    TableFeatures,
+    Transaction,
+    write_deltalake,
+)
+from deltalake.exceptions import DeltaError
 
-from savepoints.errors import NotAlignedError, NotFoundError
+from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
-from savepoints.model import OutputVersion
-from savepoints.outputs import align, rewind
+from savepoints.model import OutputVersion, to_json
+from savepoints.outputs import align, delta_log, readable, rewind
+from tests.outputs import tables
 
 OWN = "orders/totals/1"
 NEXT = "orders/totals/2"
@@ -128,7 +136,7 @@ def test_going_back_to_the_present_changes_transaction_ids_only(place: Location)
     assert version == 4
     assert sorted(table(uri).file_uris()) == files
     assert table(uri).transaction_version(NEXT) == 3
-    commit = align.parse_commit(4, (Location.of(uri) / "_delta_log").get(f"{4:020}.json"))
+    commit = delta_log.parse_commit(4, (Location.of(uri) / "_delta_log").get(f"{4:020}.json"))
     assert not commit.changes_data
     assert commit.transactions == {OWN: 3, NEXT: 3, "op-1": 1}
     assert rewind.execute(planned(uri, 3), "op-1") == 4
@@ -219,7 +227,7 @@ def test_a_version_that_never_was_is_refused(on_local: Location) -> None:
 def test_files_of_a_readable_version_are_all_there(place: Location) -> None:
     uri = written(place)
 
-    assert rewind.unreadable_files(at_batch(uri, 1)) == []
+    assert readable.unreadable_files(at_batch(uri, 1)) == []
 
 
 def test_files_that_vacuum_removed_are_named(on_local: Location) -> None:
@@ -228,7 +236,7 @@ def test_files_that_vacuum_removed_are_named(on_local: Location) -> None:
     needed = align.open_table(uri, first.version).file_uris()
     overwrite(uri)
 
-    assert sorted(rewind.unreadable_files(first)) == sorted(needed)
+    assert sorted(readable.unreadable_files(first)) == sorted(needed)
 
 
 def test_a_version_whose_files_were_vacuumed_is_refused(on_local: Location) -> None:
@@ -238,3 +246,214 @@ def test_a_version_whose_files_were_vacuumed_is_refused(on_local: Location) -> N
 
     with pytest.raises(NotAlignedError):
         rewind.plan(first, "orders/", NEXT)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        "partitions",
+        "deletion_vectors",
+        "generated",
+        "column_mapping",
+        "change_data_feed",
+        "v2_checkpoint",
+    ],
+)
+def test_tables_of_spark_go_back_and_forth(on_local: Location, name: str) -> None:
+    """Batch 4 deleted a row of batch 1: with it gone, and undone, all is as it was then."""
+    uri = tables.unpack(name, on_local / "totals")
+    versions = {batch: tables.rows(uri, batch + 1) for batch in (2, 4)}
+    assert len(versions[4]) == len(versions[2]) + 1
+    plan = planned(uri, 2)
+
+    rewind.execute(plan, "op-1")
+    assert tables.rows(uri) == versions[2]
+    assert table(uri).transaction_version(OWN) == 2
+    rewind.undo(plan, "op-1")
+    assert tables.rows(uri) == versions[4]
+    assert table(uri).transaction_version(OWN) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("row_tracking", ["domainMetadata", "rowTracking"]),
+        ("in_commit_timestamps", ["inCommitTimestamp"]),
+        ("clustering", ["clustering", "domainMetadata"]),
+        ("identity", ["identityColumns"]),
+    ],
+)
+def test_tables_that_only_spark_can_write_are_refused_before_anything_is_touched(
+    on_local: Location, name: str, features: list[str]
+) -> None:
+    uri = tables.unpack(name, on_local / "totals")
+    output = at_batch(uri, 2)
+    before = [info.path for info in Location.of(uri).list()]
+
+    with pytest.raises(IncompatibleError, match=", ".join(features)) as refused:
+        rewind.plan(output, "orders/", NEXT)
+    assert refused.value.details["features"] == features
+    assert "--outputs none" in refused.value.hint
+    with pytest.raises(IncompatibleError, match=", ".join(features)):
+        rewind.plan(output, "orders/", NEXT, "n > 0")
+    with pytest.raises(IncompatibleError, match=", ".join(features)):
+        rewind.plan_empty("totals", uri, "orders/", (), NEXT)
+    assert [info.path for info in Location.of(uri).list()] == before
+    with pytest.raises(DeltaError):
+        table(uri).restore(2)
+
+
+def test_a_table_from_which_nothing_may_be_removed_is_refused(on_local: Location) -> None:
+    uri = written(on_local)
+    table(uri).alter.set_table_properties({"delta.appendOnly": "true"})
+
+    with pytest.raises(IncompatibleError, match="appendOnly"):
+        planned(uri, 1)
+
+
+def test_columns_and_properties_go_back_too_and_the_plan_says_so(on_local: Location) -> None:
+    uri = written(on_local)
+    more = {"n": [9], "part": ["a b 1"], "extra": [1]}
+    write_deltalake(
+        uri,
+        pa.table(more),
+        mode="append",
+        schema_mode="merge",
+        commit_properties=CommitProperties(app_transactions=[Transaction(OWN, 4)]),
+    )
+    table(uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    plan = planned(uri, 1)
+
+    notes = " / ".join(rewind.notes(plan))
+    assert "go back to those of version 1; these go: extra" in notes
+    assert "properties go back as well: delta.logRetentionDuration" in notes
+    rewind.execute(plan, "op-1")
+    assert [field.name for field in table(uri).schema().fields] == ["n", "part"]
+    assert table(uri).metadata().configuration == {}
+    rewind.undo(plan, "op-1")
+    assert [field.name for field in table(uri).schema().fields] == ["n", "part", "extra"]
+    assert rows(uri) == [0, 1, 2, 3, 9]
+
+
+def test_a_protocol_that_went_up_stays_and_the_plan_says_so(on_local: Location) -> None:
+    uri = written(on_local)
+    table(uri).alter.add_feature(
+        TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
+    )
+    plan = planned(uri, 1)
+
+    assert any("protocol stays" in one for one in rewind.notes(plan))
+    rewind.execute(plan, "op-1")
+    assert table(uri).protocol().writer_features is not None
+
+
+def test_the_plan_says_what_readers_see_and_when_ids_are_forgotten(on_local: Location) -> None:
+    uri = tables.unpack("change_data_feed", on_local / "totals")
+    plan = planned(uri, 2)
+    assert rewind.what(plan) == (
+        f"take {uri} from version 5 back to the rows and transaction ids of version 3, in one "
+        "commit"
+    )
+    readers, feed = rewind.notes(plan)
+    assert "skipChangeCommits" in readers
+    assert "deletes and inserts" in feed
+    assert rewind.notes(planned(uri, 4)) == ()
+
+    table(uri).alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 9 days"}, raise_if_not_exists=False
+    )
+    assert "forgotten after interval 9 days" in rewind.notes(planned(uri, 4))[-1]
+
+
+def test_a_plan_is_read_from_the_journal_as_it_was(on_local: Location) -> None:
+    plan = planned(written(on_local), 1)
+
+    assert rewind.Rewind.from_json(json.loads(json.dumps(to_json(plan)))) == plan
+    old = to_json(plan)
+    del old["own_rows"], old["empty"], old["output"]["kind"]
+    assert rewind.Rewind.from_json(old) == plan
+
+
+def test_emptied_it_has_no_rows_and_the_first_batch_is_written_again(place: Location) -> None:
+    uri = written(place)
+    write(uri, 9, NEXT)
+    plan = rewind.plan_empty("totals", uri, "orders/", ("the-query-id",), "orders/totals/3")
+
+    version = rewind.execute(plan, "op-1")
+
+    assert version == table(uri).version() == 5
+    assert rows(uri) == []
+    ids = (OWN, NEXT, "orders/totals/3", "the-query-id")
+    assert {table(uri).transaction_version(app) for app in ids} == {-1}
+    assert rewind.execute(plan, "op-1") == 5
+    assert at_batch(uri, 0).version == 5
+    assert "remove the rows of" in rewind.what(plan)
+
+
+def test_emptied_and_undone_it_is_as_before(place: Location) -> None:
+    uri = written(place)
+    plan = rewind.plan_empty("totals", uri, "orders/", (), NEXT)
+    rewind.execute(plan, "op-1")
+
+    rewind.undo(plan, "op-1")
+
+    assert rows(uri) == [0, 1, 2, 3]
+    assert table(uri).transaction_version(OWN) == 3
+    assert rewind.undo(plan, "op-1") is None
+
+
+def test_an_empty_table_is_emptied_by_its_ids_alone(on_local: Location) -> None:
+    uri = str(on_local / "totals")
+    DeltaTable.create(uri, pa.schema([("n", pa.int64())]))
+    plan = rewind.plan_empty("totals", uri, "orders/", (), NEXT)
+
+    assert rewind.execute(plan, "op-1") == 1
+    assert rewind.execute(plan, "op-1") == 1
+    assert rewind.undo(plan, "op-1") == 2
+
+
+@pytest.mark.parametrize("app", ["another/app/1", None])
+def test_rows_of_others_are_not_removed(on_local: Location, app: str | None) -> None:
+    """Also when the commits that say so are gone, and only the transaction id is left."""
+    uri = written(on_local)
+    write(uri, 50, app)
+    write(uri, 4)
+
+    with pytest.raises(NotAlignedError, match="lose their rows"):
+        rewind.plan_empty("totals", uri, "orders/", (), NEXT)
+    table(uri).create_checkpoint()
+    tables.clean_up(uri, 5)
+    if app is not None:
+        with pytest.raises(NotAlignedError, match="for example another/app/1"):
+            rewind.plan_empty("totals", uri, "orders/", (), NEXT)
+    else:
+        plan = rewind.plan_empty("totals", uri, "orders/", (), NEXT)
+        assert any("log begins with version 5" in one for one in rewind.notes(plan))
+
+
+def test_going_back_to_a_version_whose_own_commit_is_gone(on_local: Location) -> None:
+    """A checkpoint of the log still has it."""
+    uri = written(on_local)
+    table(uri).create_checkpoint()
+    write(uri, 4)
+    write(uri, 5)
+    tables.clean_up(uri, 4)
+
+    rewind.execute(planned(uri, 3), "op-1")
+
+    assert rows(uri) == [0, 1, 2, 3]
+
+
+def test_trap_what_stays_drops_or_doubles_the_batches_that_are_run_again(
+    on_local: Location,
+) -> None:
+    """Under the old id Delta drops them; under a new one they are written beside the old rows."""
+    uri = written(on_local)
+    first, last = at_batch(uri, 1), at_batch(uri, 3)
+
+    (dropped,) = rewind.kept(first, OWN)
+    assert "drops batches 2 to 3 silently" in dropped
+    (doubled,) = rewind.kept(first, NEXT)
+    assert "since version 1: rows may double" in doubled
+    assert rewind.kept(last, OWN) == rewind.kept(last, NEXT) == ()

@@ -13,7 +13,7 @@ from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Savepoint, utc_now
 from savepoints.operations.findings import Seen
-from savepoints.outputs import align, lifetime
+from savepoints.outputs import align, file_sink, lifetime
 from savepoints.store import catalog
 from savepoints.store.root import Store
 
@@ -89,6 +89,10 @@ def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[S
     for output in mine[0].outputs if mine else ():
         what = f"output {output.name} of {name}"
         try:
+            if output.kind == "files":
+                file_sink.require_reachable(output)
+                seen.append(Seen(what, "ok", "its log can be taken back to the newest savepoint"))
+                continue
             table = align.open_table(output.uri)
             files = lifetime.retention(table.metadata().configuration, lifetime.FILES_PROPERTY)
             problem = lifetime.of_output(output).problem(utc_now())

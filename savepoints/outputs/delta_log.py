@@ -1,0 +1,157 @@
+"""The log of a Delta table: who wrote what, read without looking at any data.
+
+Two kinds of files say it (Delta protocol, "Delta Log Entries" and "Checkpoints"). `<version>.json`
+is one commit. `<version>.checkpoint…` is the state of the table at a version: classic (one parquet
+file), in several parts, or v2 (one parquet or JSON file with a UUID in its name, whose sidecars
+hold files only). After a log checkpoint the older commits may be removed; every `txn` action that
+was in force then stands in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from savepoints.io import Location
+from savepoints.model import is_id
+
+# In the `commitInfo` of a rewind: the version to whose rows it goes back.
+BACK_TO = "savepointsBackTo"
+_CHECKPOINT = re.compile(
+    r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a table's log.
+
+    Attributes:
+        version: The table version that it made.
+        operation: What Delta calls it, such as `MERGE`.
+        transactions: Its `txn` actions: version by application id.
+        changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
+        back_to: The version to whose rows this library took the table back with it, None with all
+            others. What was committed in between no longer counts.
+    """
+
+    version: int
+    operation: str
+    transactions: dict[str, int]
+    changes_data: bool
+    back_to: int | None = None
+
+    def written_by(self, owner: str, app_ids: tuple[str, ...]) -> bool:
+        """Say whether it is the query's own.
+
+        Args:
+            owner: Beginning of the application ids that are the query's own.
+            app_ids: Others that are, whole.
+        """
+        return any(app.startswith(owner) or app in app_ids for app in self.transactions)
+
+
+@dataclass(frozen=True)
+class LogCheckpoint:
+    """A checkpoint of the log.
+
+    Attributes:
+        version: The table version that it is the state of.
+        names: Its files, in order.
+    """
+
+    version: int
+    names: tuple[str, ...]
+
+    def transactions(self, log: Location) -> dict[str, int]:
+        """Return the `txn` actions in force at the version: version by application id."""
+        found: dict[str, int] = {}
+        for name in self.names:
+            found.update(_transactions(name, log.get(name)))
+        return found
+
+
+def commits(uri: str, newest: int) -> Iterator[Commit]:
+    """Walk a table's log from the newest commit back, as far as its JSON files are kept."""
+    log = log_of(uri)
+    for version in range(newest, -1, -1):
+        try:
+            yield parse_commit(version, log.get(f"{version:020}.json"))
+        except FileNotFoundError:
+            return
+
+
+def parse_commit(version: int, data: bytes) -> Commit:
+    """Read one commit file of a Delta log."""
+    info: dict[str, Any] = {}
+    transactions, changes = {}, False
+    for line in data.decode().splitlines():
+        action: dict[str, Any] = json.loads(line)
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "txn" in action:
+            transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
+        elif "add" in action or "remove" in action:
+            changes = changes or bool((action.get("add") or action["remove"])["dataChange"])
+    back_to = None
+    if rewinds(transactions):
+        # Rewinds of version 0.1 were all RESTOREs, and have only Delta's own word for it.
+        said = info.get(BACK_TO, (info.get("operationParameters") or {}).get("version"))
+        back_to = None if said is None else int(said)
+    return Commit(version, str(info.get("operation", "")), transactions, changes, back_to)
+
+
+def checkpoints(uri: str) -> list[LogCheckpoint]:
+    """Return the complete checkpoints of a table's log, the newest first."""
+    parts: dict[tuple[int, int], dict[int, str]] = {}
+    whole: dict[int, str] = {}
+    for info in log_of(uri).list():
+        match = _CHECKPOINT.fullmatch(info.path)
+        if match is None:
+            continue
+        if match[2]:
+            parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = info.path
+        else:
+            whole[int(match[1])] = info.path
+    found: dict[int, tuple[str, ...]] = {at: (name,) for at, name in whole.items()}
+    for (version, count), names in parts.items():
+        if len(names) == count:
+            found.setdefault(version, tuple(names[number] for number in sorted(names)))
+    return [LogCheckpoint(version, found[version]) for version in sorted(found, reverse=True)]
+
+
+def transactions(uri: str, newest: int) -> dict[str, int]:
+    """Return the `txn` actions in force at the newest version: version by application id."""
+    later: dict[str, int] = {}
+    saved = {one.version: one for one in checkpoints(uri)}
+    reached = newest + 1
+    for commit in commits(uri, newest):
+        if commit.version in saved:
+            break
+        later = {**commit.transactions, **later}
+        reached = commit.version
+    before = saved.get(reached - 1)
+    return {**(before.transactions(log_of(uri)) if before else {}), **later}
+
+
+def rewinds(transactions: dict[str, int]) -> set[str]:
+    """Return the operations of this library that took the table back, which leave their ids."""
+    return {app for app in transactions if is_id(app)}
+
+
+def log_of(uri: str) -> Location:
+    """Return the directory of a table's log."""
+    return Location.of(uri) / "_delta_log"
+
+
+def _transactions(name: str, data: bytes) -> dict[str, int]:
+    if name.endswith(".json"):
+        return parse_commit(0, data).transactions
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    column = parquet.read_table(pa.BufferReader(data), columns=["txn"]).column("txn")
+    return {row["appId"]: row["version"] for row in column.to_pylist() if row and row["appId"]}

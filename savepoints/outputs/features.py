@@ -1,0 +1,70 @@
+"""Which Delta tables deltalake can write: asked before anything is touched.
+
+A table names its features in its protocol (Delta protocol, "Table Features"), and a writer that
+does not know one must not write. Here is what deltalake 1.6 commits to; the tests try each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_KNOWN = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "variantType",
+    "variantType-preview",
+}
+# Before writers named features, this version of theirs stood for one more than the one before.
+_WITH_IDENTITY = 6
+_NAMED = 7
+
+
+def unknown(table: DeltaTable) -> list[str]:
+    """Return the features of a table that deltalake cannot write."""
+    protocol = table.protocol()
+    if protocol.min_writer_version == _WITH_IDENTITY:
+        return ["identityColumns"]
+    if protocol.min_writer_version > _NAMED:
+        return [f"writer version {protocol.min_writer_version}"]
+    return sorted({*(protocol.writer_features or ())} - _KNOWN)
+
+
+def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
+    """Refuse a table that cannot be taken back.
+
+    Args:
+        table: The table.
+        uri: Where it is.
+        removes: Whether rows are to be removed.
+
+    Raises:
+        IncompatibleError: Names the features.
+    """
+    if found := unknown(table):
+        raise IncompatibleError(
+            f"{uri} cannot be taken back: it has table features that only Spark can write: "
+            f"{', '.join(found)}",
+            hint="roll back state and offsets only: --outputs none",
+            uri=uri,
+            features=found,
+        )
+    if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
+        raise IncompatibleError(
+            f"{uri} cannot be taken back: no rows may be removed from it (delta.appendOnly)",
+            hint="set delta.appendOnly to false, or roll back state and offsets only: "
+            "--outputs none",
+            uri=uri,
+            features=["appendOnly"],
+        )

@@ -1,0 +1,58 @@
+"""Delta tables for the tests: some that only Spark can write, some that deltalake wrote."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from savepoints.io import Location, storage_options
+from savepoints.outputs.delta_log import log_of
+
+TABLES = Path(__file__).parents[1] / "data" / "tables"
+# As data/make_tables.py writes them.
+APP = "orders/totals/1"
+
+
+def unpack(name: str, target: Location) -> str:
+    """Put the files of a sample table into a directory and return its URI; see data/README.md."""
+    with zipfile.ZipFile(TABLES / f"{name}.zip") as archive:
+        for info in archive.infolist():
+            target.put(info.filename, archive.read(info))
+    return str(target)
+
+
+def opened(uri: str, version: int | None = None) -> DeltaTable:
+    """Open a table."""
+    return DeltaTable(uri, version=version, storage_options=storage_options(Location.of(uri).uri))
+
+
+def rows(uri: str, version: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a table, sorted."""
+    found = pa.table(opened(uri, version).scan()).to_pylist()
+    return sorted(found, key=str)
+
+
+def append(uri: str, data: dict[str, list[Any]], app: str | None, batch: int = 0) -> int:
+    """Append rows in one commit and return its version."""
+    write_deltalake(
+        uri,
+        pa.table(data),
+        mode="append",
+        storage_options=storage_options(Location.of(uri).uri),
+        commit_properties=recorded(app, batch),
+    )
+    return int(opened(uri).version())
+
+
+def recorded(app: str | None, batch: int) -> CommitProperties:
+    """Return what a commit needs to record a batch."""
+    return CommitProperties(app_transactions=[Transaction(app, batch)] if app else None)
+
+
+def clean_up(uri: str, below: int) -> None:
+    """Remove the commits below a version from the log, as Delta does after a checkpoint."""
+    log_of(uri).delete([f"{version:020}.json" for version in range(below)])
