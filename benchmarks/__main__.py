@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 from benchmarks import (
+    bounded_run,
     export,
     incremental,
     list_,
@@ -35,6 +36,7 @@ MEASURES: dict[str, Measure] = {
     "restore-native": restore_native.measure,
     "incremental": incremental.measure,
     "list": list_.measure,
+    "bounded-run": bounded_run.measure,
 }
 _TERMINATED = 143
 

@@ -330,12 +330,12 @@ class Runner:
         self._write(batch, batch_id)
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
-        if self._is_first and len(self.has_written(batch_id)) == len(self._app.outputs):
+        is_first, self._is_first = self._is_first, False
+        if is_first and len(self.has_written(batch_id)) == len(self._app.outputs):
             # Run again after it was killed between outputs and commit. Delta would not even look at
             # the rows, and without that Spark finds the state not written and fails, each time.
             batch.write.format("noop").mode("overwrite").save()
             return
-        self._is_first = False
         many = len(self._app.outputs) > 1
         if many:
             batch.persist()

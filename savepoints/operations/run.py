@@ -77,8 +77,8 @@ def run(
             name of a savepoint. See `savepoints.operations.ends`.
         max_duration: No batch is begun when the query has been held for so long. A batch that runs
             is not interrupted: `max_offsets_per_trigger` is what bounds its length.
-        max_records: End after exactly so many more records, or at the end of `until` if that is
-            nearer; without `until`, at what Kafka has when the run begins.
+        max_records: End after exactly so many more records, counted by their offsets, or at the end
+            of `until` if that is nearer; without `until`, at what Kafka has when the run begins.
         wait: How long to wait for another run, or another verb, that has the query.
         recover: Make a checkpoint that is gone or damaged anew from the newest good savepoint,
             outputs included. See `savepoints.operations.recover`.

@@ -16,8 +16,8 @@ from benchmarks.result import Result, Sample
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Half a minute for both; what they call is tested elsewhere.
-_SLOW = ("export", "restore-canonical")
+# Half a minute and more each; what they call is tested elsewhere.
+_SLOW = ("export", "restore-canonical", "bounded-run")
 _ROW = re.compile(r"^(.+?)((?: +\d+\.\d+){6}) +(\d+)$", re.MULTILINE)
 
 

@@ -92,7 +92,7 @@ class Shop:
             QUERY,
             settings=self.settings,
             app=app,
-            until_latest=True,
+            until="latest",
             forms=forms,
             final_savepoint=save,
         )

@@ -1,0 +1,103 @@
+"""`bounded-run`: a run from a cold process to its exit, on so few records that they cost nothing.
+
+Ours is `savepoints run order_totals --until latest`: lease, offsets from Kafka, one planned batch,
+a native savepoint. The peer is the same processing as a plain Spark job with `availableNow`,
+without any of that. Both write Delta by MERGE, with checkpoint and table on the local disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+from benchmarks import state
+from benchmarks.result import Result, Sample, in_turns, seconds
+from savepoints.local import LocalWorld
+from spark_jobs.orders.cdnow import orders_between, read_orders
+from spark_jobs.orders.producer import produce
+
+TOPIC = "orders"
+# Lines of progress on stderr: the seconds since the command began, and what is done from then on.
+_LINE = re.compile(r"^ *(\d+\.\d)s (.+)$", re.MULTILINE)
+_PARTS = {
+    "ours: until Spark is started": "starting Spark",
+    "ours: starting Spark": "running ",
+    "ours: the first batch": "batch 0: ",
+    "ours: the savepoint": "savepoint sp-",
+}
+
+
+def measure(directory: Path, keys: int, rounds: int) -> Result:
+    """Run both in turns, each time as a process of its own on a query that has run nothing yet.
+
+    Args:
+        directory: Where everything lies.
+        keys: Most orders to process.
+        rounds: Samples of each side.
+    """
+    orders = orders_between(read_orders(), from_date=date(1997, 1, 1), until_date=date(1997, 1, 2))
+    orders = orders[:keys]
+    with LocalWorld.start() as world:
+        produce(orders, bootstrap_servers=world.bootstrap_servers, topic=TOPIC)
+        environment = {**os.environ, **world.environment}
+        samples = in_turns(
+            directory,
+            rounds,
+            lambda scratch: _ours(scratch, environment),
+            lambda scratch: _peer(scratch, environment),
+        )
+    ours, peer = seconds(samples["ours"]), seconds(samples["peer"])
+    notes = (
+        f"{len(orders)} orders; a bounded run takes {ours - peer:.1f} s more than the plain job",
+    )
+    return Result(samples, peer / ours, notes)
+
+
+def _ours(scratch: Path, environment: Mapping[str, str]) -> Mapping[str, Sample]:
+    (scratch / "store").mkdir()
+    settings = scratch / "savepoints.toml"
+    known = {**state.settings().spark.conf, "spark.sql.shuffle.partitions": state.PARTITIONS}
+    conf = "".join(f'"{key}" = "{value}"\n' for key, value in known.items())
+    settings.write_text(
+        f'store = "{scratch}/store"\n[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
+        '[queries.order_totals]\napp = "spark_jobs.order_totals:app"\n'
+        f'checkpoints = "{scratch}/live"\n[queries.order_totals.outputs]\n'
+        f'totals = "{scratch}/totals"\n'
+    )
+    words = ("run", "order_totals", "--until", "latest", "--format", "native")
+    took, said = _timed(
+        ["-m", "savepoints", *words, "--progress", "plain", "--config", str(settings)], environment
+    )
+    samples = {"ours": Sample(took, 0, 0)}
+    before = 0.0
+    for part, line in _PARTS.items():
+        at = next(float(second) for second, text in _LINE.findall(said) if text.startswith(line))
+        samples[part] = Sample(at - before, 0, 0)
+        before = at
+    return {**samples, "ours: the exit, and Python's start": Sample(took - before, 0, 0)}
+
+
+def _peer(scratch: Path, environment: Mapping[str, str]) -> Mapping[str, Sample]:
+    took, _ = _timed(["-m", "benchmarks.plain_run", TOPIC, str(scratch)], environment)
+    return {"peer": Sample(took, 0, 0)}
+
+
+def _timed(words: list[str], environment: Mapping[str, str]) -> tuple[float, str]:
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=Path(__file__).parents[1],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return time.monotonic() - begun, done.stderr

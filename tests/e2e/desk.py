@@ -1,0 +1,120 @@
+"""A query with topics of its own, and everything else on the local file system."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import savepoints
+from savepoints.app import load
+from savepoints.config import QuerySettings, Settings
+from savepoints.io import Location
+from savepoints.local import LocalWorld
+from savepoints.model import KafkaOffsets, Savepoint
+from savepoints.outputs.align import open_table
+from savepoints.runner import Ran
+from savepoints.store.root import Store
+from tests import spark_session
+
+PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Desk:
+    """One query and what it is bound to.
+
+    Attributes:
+        directory: Where store, checkpoints and output lie.
+        query: Name of the query.
+        topics: Topic by the input's name.
+        settings: All of it as settings.
+    """
+
+    directory: Path
+    query: str
+    topics: Mapping[str, str]
+    settings: Settings
+
+    @classmethod
+    def open(cls, world: LocalWorld, directory: Path, app: str, *, most: int | None = None) -> Desk:
+        """Make the topics and bind the application."""
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        application = load(app)
+        topics = {name: f"{name}-{uuid.uuid4().hex[:10]}" for name in application.inputs}
+        admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
+        made = admin.create_topics([NewTopic(one, PARTITIONS) for one in topics.values()])
+        for future in made.values():
+            future.result()
+        (directory / "store").mkdir()
+        bound = QuerySettings(
+            app=app,
+            checkpoints=str(directory / "checkpoints"),
+            outputs={name: str(directory / name) for name in application.outputs},
+            topics=topics,
+            max_offsets_per_trigger=most,
+        )
+        settings = spark_session.settings(
+            store=str(directory / "store"),
+            kafka={"bootstrap_servers": world.bootstrap_servers},
+            queries={application.name: bound},
+        )
+        return cls(directory, application.name, topics, settings)
+
+    @property
+    def store(self) -> Store:
+        """The savepoint store."""
+        return Store.open(self.settings.store)
+
+    @property
+    def checkpoint(self) -> Location:
+        """The checkpoint of the current generation."""
+        return Location.of(self.store.generations.current(self.query).checkpoint)
+
+    def send(self, name: str, records: Sequence[tuple[str, int]]) -> None:
+        """Send records `key,number`, in turns to the partitions, so that offsets are known."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.settings.kafka.bootstrap_servers})
+        for number, (key, value) in enumerate(records):
+            text = f"{key},{value}".encode()
+            producer.produce(self.topics[name], text, partition=number % PARTITIONS)
+        producer.flush()
+
+    def run(self, **options: Any) -> tuple[Ran, Savepoint | None]:
+        """Run the query in this process, with native savepoints."""
+        return savepoints.run(
+            self.store, self.query, settings=self.settings, forms=("native",), **options
+        )
+
+    def rows(self, output: str = "out") -> list[dict[str, Any]]:
+        """Return the rows of an output, read by deltalake and not by Spark."""
+        table = open_table(str(self.directory / output)).to_pyarrow_table()
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return sorted(rows, key=str)
+
+
+def records_before(bootstrap_servers: str, offsets: KafkaOffsets) -> list[Any]:
+    """Return the records before these offsets, read by Kafka's own client."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    found: list[Any] = []
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": uuid.uuid4().hex,
+         "auto.offset.reset": "earliest"}
+    )  # fmt: skip
+    try:
+        for topic, parts in offsets.items():
+            for partition, end in parts.items():
+                consumer.assign([TopicPartition(topic, partition, 0)])
+                got: list[Any] = []
+                while len(got) < end:
+                    got += consumer.consume(end - len(got), timeout=1)
+                found += got
+    finally:
+        consumer.close()
+    return found

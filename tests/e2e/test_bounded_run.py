@@ -1,0 +1,310 @@
+"""Bounded runs on real parts: exactly up to given ends, and on from there with the next record."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from savepoints import app as apps
+from savepoints.checkpoint import planned, standing
+from savepoints.errors import NotAlignedError, UsageError
+from savepoints.io import Location
+from savepoints.local import LocalWorld
+from savepoints.model import KafkaOffsets, kafka_position, utc_now
+from savepoints.operations import ends
+from savepoints.runner import Ran, Runner
+from savepoints.sources import kafka
+from spark_jobs.orders.cdnow import orders_between, read_orders
+from spark_jobs.orders.codec import decode_order
+from spark_jobs.orders.producer import produce
+from tests.e2e.desk import Desk, records_before
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+
+BEGIN = date(1997, 1, 1)
+
+
+def totals(desk: Desk, offsets: KafkaOffsets) -> list[tuple[int, int, int]]:
+    """Compute orders and cents of each customer from the records before these offsets."""
+    servers = desk.settings.kafka.bootstrap_servers
+    orders = [decode_order(one.value()) for one in records_before(servers, offsets)]
+    frame = pd.DataFrame(
+        [(one.customer_id, one.amount_cents) for one in orders], columns=["c", "a"]
+    )
+    summed = frame.groupby("c")["a"].agg(["size", "sum"])
+    return sorted((int(c), int(n), int(a)) for c, n, a in summed.itertuples())
+
+
+def written(desk: Desk) -> list[tuple[int, int, int]]:
+    rows = desk.rows("totals")
+    return sorted((row["customer_id"], row["orders"], row["amount_cents"]) for row in rows)
+
+
+def state(spark: SparkSession, desk: Desk) -> list[tuple[int, int, int]]:
+    """Read the state of the newest batch through Spark's own typed reader."""
+    rows = spark.read.format("statestore").load(str(desk.checkpoint)).select("key.*", "value.*")
+    return sorted((row[0], row[1], row[2]) for row in rows.collect())
+
+
+def somewhere(rng: random.Random, begin: KafkaOffsets, end: KafkaOffsets) -> KafkaOffsets:
+    return {
+        topic: {part: rng.randint(begin[topic][part], stop) for part, stop in parts.items()}
+        for topic, parts in end.items()
+    }
+
+
+def ends_at_random(spark: SparkSession, desk: Desk, rng: random.Random, legs: list[str]) -> None:
+    """Run leg by leg to random ends of some kinds, comparing with pandas after each."""
+    topic, servers = desk.topics["orders"], desk.settings.kafka.bootstrap_servers
+    orders = orders_between(read_orders(), from_date=BEGIN, until_date=BEGIN + timedelta(days=6))
+    produce(orders, bootstrap_servers=servers, topic=topic)
+    newest = ends.newest(kafka.ranges([topic], desk.settings.kafka))
+    here: KafkaOffsets = {topic: dict.fromkeys(newest[topic], 0)}
+    batch = -1
+    for leg in legs:
+        if leg == "offsets":
+            wanted = somewhere(rng, here, newest)
+            path = desk.directory / "offsets.json"
+            path.write_text(kafka_position(wanted))
+            ran, saved = desk.run(until=str(path))
+        elif leg == "time":
+            # A moment within what has not been read in any partition.
+            read = records_before(servers, here)
+            after = max(
+                (one.timestamp()[1] for one in read),
+                default=orders[0].ordered_at.timestamp() * 1000,
+            )
+            last = orders[-1].ordered_at.timestamp() * 1000
+            moment = datetime.fromtimestamp(rng.uniform(after, last) // 1000 + 1, timezone.utc)
+            every = records_before(servers, newest)
+            wanted = {topic: dict.fromkeys(newest[topic], 0)}
+            for one in every:
+                wanted[topic][one.partition()] += one.timestamp()[1] < moment.timestamp() * 1000
+            ran, saved = desk.run(until=moment.isoformat())
+        elif leg == "max_records":
+            most = rng.randint(1, 200)
+            ran, saved = desk.run(max_records=most)
+            wanted = ran.offsets
+            left = sum(newest[topic].values()) - sum(here[topic].values())
+            assert ran.input_rows == min(most, left)
+            assert ran.ended == ("max_records" if most < left else "caught_up")
+        else:
+            wanted = newest
+            ran, saved = desk.run(until="latest")
+        assert ran.offsets == wanted, leg
+        count = sum(wanted[topic].values()) - sum(here[topic].values())
+        assert ran.input_rows == count, f"{leg}: it goes on with the next record"
+        assert ran.batches == -(
+            -count // (desk.settings.queries[desk.query].max_offsets_per_trigger or count)
+        )
+        if count:
+            assert ran.first_batch == batch + 1
+            batch = ran.last_batch or 0
+        assert written(desk) == state(spark, desk) == totals(desk, wanted), leg
+        assert saved is not None
+        assert saved.cut.offsets == (kafka_position(wanted),)
+        here = wanted
+
+
+def test_runs_to_random_ends_are_exact_and_the_next_goes_on_with_the_next_record(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Seeded; a second run to the same end has nothing to do and takes no other savepoint."""
+    desk = Desk.open(world, tmp_path, "spark_jobs.order_totals:app", most=500)
+    ends_at_random(spark, desk, random.Random(6), ["offsets", "max_records", "time", "latest"])
+
+    ran, saved = desk.run(until="latest")
+
+    assert (ran.batches, ran.ended, ran.caught_up) == (0, "caught_up", True)
+    assert saved == desk.store.catalog.all()[0]
+    assert len(desk.store.catalog.all()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_many_runs_to_random_ends_are_exact(
+    spark: SparkSession,
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    desk = Desk.open(
+        world, tmp_path, "spark_jobs.order_totals:app", most=rng.choice([150, 1000, None])
+    )
+    legs = rng.choices(["offsets", "max_records", "time"], k=4)
+    ends_at_random(spark, desk, rng, [*legs, "latest"])
+
+
+def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_refuse_is_stuck(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Two sources, which Spark counts in another order than the application names them.
+
+    A batch that was begun is run again as it is when it lies within the end; it is planned anew
+    when it goes beyond and no output has it; it is refused when an output has it, and finished by a
+    run that allows it.
+    """
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:two_topics", most=6)
+    left, right = desk.topics["left"], desk.topics["right"]
+    sent = {
+        "left": [(f"k{n % 3}", n) for n in range(20)],
+        "right": [(f"k{n % 4}", 100 * n) for n in range(10)],
+    }
+
+    def run_to(lefts: int, rights: int) -> Ran:
+        wanted = {left: {0: lefts, 1: lefts}, right: {0: rights, 1: rights}}
+        path = tmp_path / "to.json"
+        path.write_text(kafka_position(wanted))
+        ran, _ = desk.run(until=str(path))
+        assert ran.offsets == wanted
+        assert_exact(lefts, rights)
+        return ran
+
+    def assert_exact(lefts: int, rights: int) -> None:
+        read = [*sent["left"][: 2 * lefts], *sent["right"][: 2 * rights]]
+        many = Counter(k for k, _ in read)
+        summed = {k: sum(n for other, n in read if other == k) for k in many}
+        assert desk.rows() == sorted(
+            ({"k": k, "many": many[k], "total": summed[k]} for k in many), key=str
+        )
+
+    def begin(lefts: int, rights: int) -> int:
+        """Write what a query writes before it runs a batch, and return the batch."""
+        checkpoint, now = desk.checkpoint, standing.read(desk.checkpoint)
+        positions = [
+            kafka_position({left: {0: lefts, 1: lefts}}),
+            kafka_position({right: {0: rights, 1: rights}}),
+        ]
+        assert now.committed is not None
+        data = planned.next_batch(
+            checkpoint.get(f"offsets/{now.committed}"),
+            checkpoint.get(f"commits/{now.committed}"),
+            now.committed,
+            positions,
+            utc_now(),
+        )
+        checkpoint.put(f"offsets/{now.next_batch}", data)
+        return now.next_batch
+
+    desk.send("left", sent["left"])
+    assert run_to(1, 0).batches == 1, "the other topic is empty"
+    desk.send("right", sent["right"])
+    assert run_to(5, 1).batches == 2, "at most 6 records of a source in a batch"
+    assert list(kafka_of(desk.checkpoint)) == [left, right]
+
+    batch = begin(6, 2)  # Within the end: run again as it is, then on.
+    assert run_to(7, 2).first_batch == batch
+    assert standing.read(desk.checkpoint).committed == batch + 1
+
+    batch = begin(9, 5)  # Beyond the end, and nowhere: planned anew.
+    assert run_to(8, 3).last_batch == batch
+
+    batch = begin(9, 5)  # Beyond the end, and in the output: killed before the commit.
+    runner(spark, desk).run_planned()
+    desk.checkpoint.delete([f"commits/{batch}", f"commits/.{batch}.crc"])
+    with pytest.raises(NotAlignedError, match=f"batch {batch} of two_topics was begun") as refused:
+        run_to(8, 4)
+    assert refused.value.details["batch_id"] == batch
+    assert run_to(10, 5).first_batch == batch, "finished, and each row once"
+
+    begin(10, 5)
+    desk.checkpoint.copy_from(desk.checkpoint, f"offsets/{batch + 2}", f"offsets/{batch + 3}")
+    with pytest.raises(NotAlignedError, match="lose the rows"):
+        desk.run(until="latest")
+
+
+def kafka_of(checkpoint: Location) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for position in standing.read(checkpoint).positions:
+        found.update(json.loads(position or "{}"))
+    return found
+
+
+def runner(spark: SparkSession, desk: Desk) -> Runner:
+    bound = desk.settings.queries[desk.query]
+    return Runner(
+        spark,
+        apps.load(bound.app),
+        bound,
+        desk.settings,
+        generation=1,
+        checkpoint=desk.checkpoint,
+    )
+
+
+def test_the_end_state_is_that_of_spark_s_own_run_to_the_same_end(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """With a watermark: what is over by the last batch is written and evicted."""
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:windowed")
+    desk.send("events", [(f"k{n % 2}", n) for n in range(60)])
+    ran, _ = desk.run(until="latest")
+    own = desk.rows()
+    mine = spark.read.format("statestore").load(str(desk.checkpoint)).select("key.*", "value.*")
+
+    from tests.e2e.bounded_apps import windowed
+
+    source = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", desk.settings.kafka.bootstrap_servers)
+        .option("subscribe", desk.topics["events"])
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    result = windowed.build({"events": windowed.inputs["events"].decode(source)})
+    peer, table = str(tmp_path / "peer"), str(tmp_path / "peer-rows")
+    writer = result.writeStream.format("delta").option("checkpointLocation", peer)
+    writer.outputMode("append").trigger(availableNow=True).start(table).awaitTermination()
+
+    assert own, "some windows are over"
+    assert own == sorted(spark.read.format("delta").load(table).toArrow().to_pylist(), key=str), (
+        "the same rows"
+    )
+    theirs = spark.read.format("statestore").load(peer).select("key.*", "value.*")
+    assert sorted(mine.collect()) == sorted(theirs.collect()), "the same state"
+    assert standing.read(Location.of(peer)).committed == ran.last_batch == 1, "as many batches"
+    assert desk.run(until="latest")[0].batches == 0
+
+
+def test_a_query_with_timers_in_processing_time_ends(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Under availableNow it would run empty batches for ever. What cannot be reached is refused."""
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:timed")
+    desk.send("events", [("a", 1), ("b", 2), ("a", 3), ("b", 4)])
+    topic = desk.topics["events"]
+    path = tmp_path / "to.json"
+
+    ran, _ = desk.run(until="latest")
+    assert (ran.batches, ran.ended, ran.offsets) == (1, "caught_up", {topic: {0: 2, 1: 2}})
+    desk.send("events", [("a", 5), ("c", 6)])
+    ran, _ = desk.run(max_records=1)
+    assert (ran.batches, ran.ended, ran.remaining_records) == (1, "max_records", 1)
+    ran, _ = desk.run(until="latest", max_duration=timedelta(milliseconds=1))
+    assert (ran.batches, ran.ended, ran.caught_up) == (0, "max_duration", False)
+    assert ran.remaining_records == 1
+    ran, saved = desk.run(until="latest")
+    assert desk.rows() == [{"k": k, "total": n} for k, n in {"a": 9, "b": 6, "c": 6}.items()]
+
+    for offsets, reason in (
+        ({topic: {0: 2, 1: 2}}, "before the start at 3"),
+        ({topic: {0: 9, 1: 9}}, "available 0 to 3"),
+        ({topic: {0: 3}}, "partition 1"),
+    ):
+        path.write_text(kafka_position(offsets))
+        with pytest.raises(UsageError, match=reason):
+            desk.run(until=str(path))
+    assert saved is not None
+    assert desk.run(until=saved.id)[0].caught_up, "a savepoint names where it was"
