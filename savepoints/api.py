@@ -28,7 +28,8 @@ from savepoints.operations.gc import GRACE, Collected
 from savepoints.operations.goal import Point
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.rebuild import Rebuilt
-from savepoints.operations.reset import Outputs, State
+from savepoints.operations.reset import State
+from savepoints.operations.reset_outputs import Outputs
 from savepoints.operations.restore import Restored
 from savepoints.operations.rollback import RolledBack
 from savepoints.operations.transition import Moved

@@ -118,6 +118,11 @@ def load(reference: str) -> App:
             f"the application {reference} cannot be imported: {error}",
             hint="run the command where its package is, or install it",
         ) from None
+    except Exception as error:  # noqa: BLE001  (it is whatever the program raises)
+        raise UsageError(
+            f"the application {reference} cannot be imported: {type(error).__name__}: {error}",
+            hint=f"see where it fails: python -c 'import {module_name}'",
+        ) from error
     found = getattr(module, attribute, None)
     if not isinstance(found, App):
         raise UsageError(
@@ -126,3 +131,38 @@ def load(reference: str) -> App:
             + (", ".join(n for n, v in vars(module).items() if isinstance(v, App)) or "none"),
         )
     return found
+
+
+def load_for(query: str, reference: str, tables: Mapping[str, str]) -> App:
+    """Import what runs a query.
+
+    Args:
+        query: Name of the query.
+        reference: See `load`.
+        tables: The query's tables by output.
+
+    Raises:
+        UsageError: If it cannot be imported, is of another name, or has an output without a table.
+    """
+    application = load(reference)
+    if application.name != query:
+        raise UsageError(
+            f"{reference} is the application {application.name!r}, not {query!r}",
+            hint=f"savepoints run {application.name}",
+        )
+    require_tables(application, tables)
+    return application
+
+
+def require_tables(application: App, tables: Mapping[str, str]) -> None:
+    """Check that each output has a table.
+
+    Raises:
+        UsageError: If one has none.
+    """
+    missing = [name for name in application.outputs if name not in tables]
+    if missing:
+        raise UsageError(
+            f"output {missing[0]!r} of {application.name} has no table",
+            hint=f'set it: [queries.{application.name}.outputs] {missing[0]} = "s3://…"',
+        )

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from savepoints.app import App
+from savepoints.app import App, require_tables
 from savepoints.checkpoint import damage
 from savepoints.config import QuerySettings, Settings
-from savepoints.errors import CheckpointDamagedError, NotFoundError, SavepointsError, UsageError
+from savepoints.errors import CheckpointDamagedError, NotFoundError, SavepointsError
 from savepoints.io import Location, Uri
 from savepoints.model import KafkaOffsets
 from savepoints.outputs import align, write
@@ -104,12 +104,7 @@ class Runner:
         Raises:
             UsageError: If an output has no table in the settings.
         """
-        missing = [name for name in app.outputs if name not in bound.outputs]
-        if missing:
-            raise UsageError(
-                f"output {missing[0]!r} of {app.name} has no table",
-                hint=f'set it: [queries.{app.name}.outputs] {missing[0]} = "s3://…"',
-            )
+        require_tables(app, bound.outputs)
         self._spark = spark
         self._app = app
         self._bound = bound

@@ -30,6 +30,9 @@ _ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SNAPSHOT_SUFFIXES = (".zip", ".snapshot")
 _CHANGE_SUFFIXES = (".changelog", ".delta")
 _VERSIONED = re.compile(rf"^(\d+)(_{_ID})?(\.(?:zip|snapshot|changelog|delta))$")
+_ANY_VERSION = re.compile(
+    rf"^state/\d+/\d+/(?:[^/_][^/]*/)?\.?(\d+)(?:_{_ID})?\.(?:zip|snapshot|changelog|delta)(?:\.crc)?$"
+)
 _STORE = re.compile(
     rf"^state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?"
     rf"(\d+(?:_{_ID})?\.(?:zip|snapshot|changelog|delta)|SSTs/[^/]+\.sst)$"
@@ -203,6 +206,20 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
             hint="the file is damaged: take the savepoint at another batch with --at-batch",
             file=path,
         ) from None
+
+
+def of_version(paths: Iterable[str], version: int) -> list[str]:
+    """Choose the snapshots and changes of one version in all stores, with their checksums.
+
+    Those of a batch that was begun and is planned anew must not stay: Spark writes a version's
+    changes again but not its snapshot, which maintenance may have written, and which is what
+    counts (`HDFSBackedStateStoreProvider.loadMap`, `RocksDBFileManager`).
+    """
+    return [
+        path
+        for path in paths
+        if (match := _ANY_VERSION.match(path)) and int(match.group(1)) == version
+    ]
 
 
 def is_state_data(path: str) -> bool:

@@ -7,11 +7,13 @@ operators have it in common, and are damaged in the same ways.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, UnsupportedVersionError
 
 _VERSIONS = ("v1", "v2")
+_A_VERSION = re.compile(r"v\d{1,9}")
 
 
 def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, str]:
@@ -24,16 +26,22 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, str]:
         hint: What to do when it is of another version than 1 and 2.
 
     Raises:
-        IncompatibleError: If it is of another version.
+        UnsupportedVersionError: If it is of another version.
+        IncompatibleError: If it begins with no version at all.
     """
     version, _, body = data.decode("utf-8", errors="replace").partition("\n")
     if version not in _VERSIONS:
-        raise IncompatibleError(
+        raise refusal(version)(
             f"{name}: {kind} version {version[:40]!r} is not supported, only 'v1' and 'v2'",
             hint=hint,
             file=name,
         )
     return version, body
+
+
+def refusal(version: str) -> type[IncompatibleError]:
+    """Say what a version that is not known is: of a newer Spark, or no version but damage."""
+    return UnsupportedVersionError if _A_VERSION.fullmatch(version) else IncompatibleError
 
 
 def parse_object(text: str, name: str, what: str) -> dict[str, Any]:

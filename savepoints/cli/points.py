@@ -28,9 +28,8 @@ def to_a_point(function: Function) -> Function:
             "--at-by",
             "by",
             type=click.Choice(["arrival", "commit"]),
-            default="arrival",
-            help="With --exact: the records that had arrived in Kafka by their timestamps, or the "
-            "batches that were committed.",
+            help="With --exact: by the records' timestamps in Kafka (the default), or by when a "
+            "batch was committed.",
         ),
         click.option(
             "--exact", is_flag=True, help="With --at: run on to the very offsets of that time."
@@ -50,7 +49,8 @@ def point_of(
     *,
     at: str | None,
     exact: bool,
-    by: Meaning,
+    by: Meaning | None,
+    app: str | None,
     at_batch: int | None,
     undo: bool = False,
 ) -> Point:
@@ -66,16 +66,22 @@ def point_of(
         given.append(Named(name))
     if at is not None:
         moment = parse_rfc3339(at)
-        given.append(AtTime(moment, by) if exact else Named(f"@{rfc3339(moment)}"))
+        given.append(AtTime(moment, by or "arrival") if exact else Named(f"@{rfc3339(moment)}"))
     if at_batch is not None:
         given.append(AtBatch(at_batch))
     if undo:
         given.append(BeforeLast())
-    if len(given) != 1 or (exact and at is None):
+    if len(given) != 1:
         raise UsageError(
-            "--exact needs --at"
-            if exact and at is None
-            else f"{len(given)} points to go to are given, and one is needed",
-            hint="give a savepoint's name, --at TIME, --at TIME --exact or --at-batch N",
+            f"{len(given)} points to go to are given, and one is needed",
+            hint="give a savepoint's name, --at TIME, --at TIME --exact or --at-batch N"
+            "; rollback also has --undo",
         )
+    needless = {"--exact": exact and at is None, "--at-by": by and not exact,
+                "--app": app and not exact}  # fmt: skip
+    for option, is_needless in needless.items():
+        if is_needless:
+            raise UsageError(
+                f"{option} says nothing here", hint="it belongs to --at TIME --exact; leave it out"
+            )
     return given[0]

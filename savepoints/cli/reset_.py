@@ -15,7 +15,8 @@ from savepoints.model import KafkaOffsets, parse_rfc3339, utc_now
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from savepoints.operations.reset import Outputs, ResetPlan, State
+    from savepoints.operations.reset import ResetPlan, State
+    from savepoints.operations.reset_outputs import Outputs
     from savepoints.sources.targets import Target
 
 _TARGETS = (

@@ -42,7 +42,7 @@ def command(
     call: Invocation,
     name: str | None,
     at: str | None,
-    by: Meaning,
+    by: Meaning | None,
     at_batch: int | None,
     app: str | None,
     to: str,
@@ -63,7 +63,8 @@ def command(
     state is written anew, which needs the canonical form (see export).
 
     With --at TIME --exact the query is run on in the new directory, from the savepoint before TIME
-    to exactly the records that had arrived by then; what it writes meanwhile is thrown away.
+    in each partition up to the first record whose timestamp in Kafka is TIME or later; what it
+    writes meanwhile is thrown away.
 
     \b
     Examples:
@@ -77,7 +78,7 @@ def command(
     from savepoints.operations.goal import Named
     from savepoints.operations.point import PointPlan
 
-    where = point_of(name, at=at, exact=exact, by=by, at_batch=at_batch)
+    where = point_of(name, at=at, exact=exact, by=by, app=app, at_batch=at_batch)
     plan: RestorePlan | PointPlan
     if isinstance(where, Named):
         plan = restore.plan(

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do not ask Kafka whether it still has the records; the query may then fail to start.",
 )
+@click.option(
+    "--no-safety-savepoint",
+    is_flag=True,
+    help="Do not save the present, where it is damaged; the rollback cannot be undone then.",
+)
 @of_query
 @mutating
 @common
@@ -47,7 +52,7 @@ def command(
     call: Invocation,
     name: str | None,
     at: str | None,
-    by: Meaning,
+    by: Meaning | None,
     at_batch: int | None,
     app: str | None,
     to: str | None,
@@ -58,6 +63,7 @@ def command(
     exact: bool,
     undo: bool,
     no_source_check: bool,
+    no_safety_savepoint: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
@@ -68,8 +74,8 @@ def command(
     generation begins. If it is interrupted, run it again: it goes on.
 
     With --at TIME --exact the query is run on from the savepoint before TIME, by planned batches
-    and with the application of now, to exactly the records whose timestamps in Kafka lie before
-    TIME (--at-by arrival), or to the newest batch committed by then (--at-by commit).
+    and with the application of now, in each partition up to the first record whose timestamp in
+    Kafka is TIME or later; with --at-by commit it goes to the newest batch committed by then.
 
     \b
     Examples:
@@ -83,7 +89,7 @@ def command(
 
     plan = rollback.plan(
         call.store,
-        point_of(name, at=at, exact=exact, by=by, at_batch=at_batch, undo=undo),
+        point_of(name, at=at, exact=exact, by=by, app=app, at_batch=at_batch, undo=undo),
         query=query,
         settings=call.settings,
         to=to,
@@ -91,6 +97,7 @@ def command(
         app=app,
         rewind_outputs=outputs == "rewind",
         check_source=not no_source_check,
+        save_present=not no_safety_savepoint,
     )
     if plan.resumed:
         call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")

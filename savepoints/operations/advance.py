@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from savepoints import app as apps
 from savepoints.config import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import kafka_offsets
-from savepoints.operations import bounded
+from savepoints.operations import bounded, fitting
 from savepoints.operations.plan import Progress, silent
 from savepoints.runner import Runner
 from savepoints.sources import kafka
@@ -20,7 +22,8 @@ def require_possible(
     """Refuse what could not be run on exactly.
 
     Raises:
-        UsageError: If the query is not in the settings, or its outputs stay as they are.
+        UsageError: If the query is not in the settings, its outputs stay as they are, or the
+            application cannot be imported or is not that of the query.
     """
     if query not in settings.queries or application is None:
         raise UsageError(
@@ -35,6 +38,7 @@ def require_possible(
             hint="leave --outputs out, or go to a savepoint",
             query=query,
         )
+    apps.load_for(query, application, settings.queries[query].outputs)
 
 
 def to(
@@ -46,6 +50,7 @@ def to(
     generation: int,
     checkpoint: Location,
     store: Store,
+    check: Callable[[], None] = lambda: None,
     progress: Progress = silent,
 ) -> None:
     """Run a checkpoint on to exactly these positions; run again after a crash, it goes on.
@@ -58,9 +63,11 @@ def to(
         generation: Number of the generation, under which the outputs are written.
         checkpoint: The checkpoint.
         store: Where there is room for trying out.
+        check: Called before each batch; raises when the run must not go on.
         progress: Told what happens.
 
     Raises:
+        LayoutChangedError: If fields of the restored state have other names in the program.
         SourceDataGoneError: If Kafka no longer has the records.
         SavepointsError: If the query fails.
     """
@@ -68,14 +75,17 @@ def to(
 
     progress("starting Spark")
     spark = session(settings, f"savepoints run on {query}")
+    bound = settings.queries[query]
     runner = Runner(
         spark,
-        apps.load(app),
-        settings.queries[query],
+        apps.load_for(query, app, bound.outputs),
+        bound,
         settings,
         generation=generation,
         checkpoint=checkpoint,
     )
+    progress("comparing the program with the state that it goes on with")
+    fitting.require_layout(store, runner, checkpoint, app)
     progress(f"running {app} on to {ends}")
     wanted = kafka_offsets(ends) or {}
     with store.scratch() as scratch:
@@ -84,5 +94,6 @@ def to(
             wanted,
             kafka.ranges(list(wanted), settings.kafka),
             scratch=scratch,
+            check=check,
             progress=progress,
         )

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint import planned, standing
+from savepoints.checkpoint import planned, standing, state_files
 from savepoints.checkpoint.standing import Standing
-from savepoints.errors import IncompatibleError, NotAlignedError
+from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_offsets, kafka_position, utc_now
 from savepoints.operations.plan import Progress, silent
@@ -191,8 +191,7 @@ def is_reached(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> bool:
         SourceDataGoneError: If Kafka no longer has what comes next.
         UsageError: If the ends cannot be reached from there.
     """
-    begin = reached(now, ends, ranges)
-    require_reachable(begin, ends, _of(ends, ranges, begin))
+    begin = _beginning(now, ends, ranges)
     begun = now.begun is not None and _is_within(now.begun_positions, ends)
     return count(begin, ends) == 0 and not begun and not now.watermark_moved
 
@@ -212,8 +211,7 @@ class _BoundedRun:
         self.standing = standing.read(self.runner.checkpoint)
 
     def go(self, limits: Limits) -> Ended:
-        begin = self._reached()
-        require_reachable(begin, self.ends, _of(self.ends, self.ranges, begin))
+        begin = _beginning(self.standing, self.ends, self.ranges)
         left = limits.max_records
         if self.standing.begun is not None and self._is_to_be_finished(self.standing.begun):
             if halted := self._halted(limits):
@@ -223,6 +221,7 @@ class _BoundedRun:
                 left = max(0, left - count(begin, self._reached()))
             begin = self._reached()
         aim = self.ends if left is None else step(begin, self.ends, left) if left else begin
+        _require_not_passed(self.standing, begin, aim)
         while (positions := self._next(aim)) is not None:
             if halted := self._halted(limits):
                 return halted
@@ -328,6 +327,8 @@ class _BoundedRun:
                 utc_now(),
             )
         if self.standing.begun is not None:
+            left = (info.path for info in checkpoint.list("state"))
+            checkpoint.delete(state_files.of_version(left, number + 1))
             checkpoint.delete([f"offsets/.{number}.crc"])  # Hadoop's, on a local file system.
         checkpoint.put(f"offsets/{number}", data)
 
@@ -344,6 +345,34 @@ class _BoundedRun:
                 checkpoint.put(f"sources/{number}/0", planned.initial_position(position))
         if not checkpoint.exists("metadata"):
             checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+
+
+def _beginning(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+    """Return where a query stands, having refused ends that cannot be reached from there."""
+    begin = reached(now, ends, ranges)
+    require_reachable(begin, ends, _of(ends, ranges, begin))
+    _require_not_passed(now, begin, ends)
+    return begin
+
+
+def _require_not_passed(now: Standing, begin: KafkaOffsets, ends: KafkaOffsets) -> None:
+    """Refuse to go where one of two sources that read the same partition is already beyond."""
+    if count(begin, ends) == 0:
+        return
+    for position in now.positions:
+        for topic, parts in _offsets(position).items():
+            for part, offset in parts.items():
+                behind, end = begin[topic][part], ends[topic][part]
+                if offset > end:
+                    raise UsageError(
+                        f"{topic} partition {part}: two sources of the query are at offset "
+                        f"{behind} and at offset {offset}, so that not both can end at {end}",
+                        hint=f"choose an end that is not before {offset}",
+                        topic=topic,
+                        partition=part,
+                        wanted=end,
+                        offsets=[behind, offset],
+                    )
 
 
 def _is_within(positions: Sequence[str | None], ends: KafkaOffsets) -> bool:

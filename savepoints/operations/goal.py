@@ -22,6 +22,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import (
+    Form,
     Generation,
     KafkaOffsets,
     OutputVersion,
@@ -34,6 +35,7 @@ from savepoints.model import (
 )
 from savepoints.operations import create
 from savepoints.sources import kafka
+from savepoints.sources.positions import merge
 from savepoints.store import journal
 from savepoints.store.root import Store
 
@@ -99,6 +101,33 @@ class Goal:
     ends: KafkaOffsets | None = None
 
 
+def words(point: AtTime | AtBatch | BeforeLast, query: str) -> tuple[str, ...]:
+    """Return a point as arguments of a command; the same point always gives the same words."""
+    if isinstance(point, BeforeLast):
+        return ("--undo", "--query", query)
+    if isinstance(point, AtBatch):
+        return ("--at-batch", str(point.batch_id), "--query", query)
+    by = () if point.by == "arrival" else ("--at-by", point.by)
+    return ("--at", rfc3339(point.moment), "--exact", *by, "--query", query)
+
+
+def query_of(store: Store, query: str | None) -> str:
+    """Return the query that is meant; a store that has one alone means that.
+
+    Raises:
+        UsageError: If it is open which one is meant.
+    """
+    if query is not None:
+        return query
+    queries = sorted({one.query for one in store.generations.all()})
+    if len(queries) == 1:
+        return queries[0]
+    raise UsageError(
+        f"the store has {len(queries)} queries, and which one is meant is open",
+        hint=f"add --query, one of: {', '.join(queries) or 'none yet'}",
+    )
+
+
 def find(store: Store, point: Point, *, query: str | None, settings: Settings) -> Goal:
     """Find out what a point means; nothing is written.
 
@@ -119,22 +148,65 @@ def find(store: Store, point: Point, *, query: str | None, settings: Settings) -
     if isinstance(point, Named):
         found = store.catalog.find(point.name, query=query)
         return _of_savepoint(found, (found.id,))
-    name = query or _only_query(store)
+    name = query_of(store, query)
+    said = words(point, name)
     if isinstance(point, BeforeLast):
-        return _before_last(store, name)
+        return _of_savepoint(_before_last(store, name), said)
     if isinstance(point, AtBatch):
-        words = ("--at-batch", str(point.batch_id), "--query", name)
-        return _of_batch(store, name, point.batch_id, words, settings)
+        return _of_batch(store, name, point.batch_id, said, settings)
     if point.moment > utc_now():
         raise UsageError(
             f"{rfc3339(point.moment)} lies in the future", hint="give a time that has passed"
         )
-    by = () if point.by == "arrival" else ("--at-by", point.by)
-    words = ("--at", rfc3339(point.moment), "--exact", *by, "--query", name)
     if point.by == "commit":
         batch = _committed_by(store.generations.current(name), store, point.moment)
-        return _of_batch(store, name, batch, words, settings)
-    return _arrived_by(store, name, point.moment, words, settings)
+        return _of_batch(store, name, batch, said, settings)
+    return _arrived_by(store, name, point.moment, said, settings)
+
+
+def output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:
+    """Return where the outputs of a query are: by its newest savepoint, and by the settings."""
+    saved = history(store, query)[:1]
+    bound = settings.queries.get(query)
+    pinned = {output.name: output.uri for one in saved for output in one.outputs}
+    return {**pinned, **(bound.outputs if bound else {})}
+
+
+def save_batch(
+    store: Store,
+    *,
+    query: str,
+    checkpoint: str,
+    batch_id: int,
+    savepoint_id: str,
+    settings: Settings,
+) -> None:
+    """Save the retained batch that a goal is; done before, nothing happens."""
+    saving = create.plan(
+        store,
+        query=query,
+        checkpoint=checkpoint,
+        settings=settings,
+        batch_id=batch_id,
+        forms=("native",),
+        outputs=output_uris(store, query, settings),
+        description="a retained batch that was gone to",
+        savepoint_id=savepoint_id,
+    )
+    create.execute(saving, store, settings=settings)
+
+
+def refuse_unsaved(found: Goal, form: Form | None) -> None:
+    """Refuse a form that a batch which is not saved yet will not have.
+
+    Raises:
+        UsageError: If it is the canonical one.
+    """
+    if form == "canonical":
+        raise UsageError(
+            f"batch {found.batch_id} is not saved yet, and is saved natively",
+            hint="leave --format out",
+        )
 
 
 def history(store: Store, query: str) -> list[Savepoint]:
@@ -163,11 +235,11 @@ def history(store: Store, query: str) -> list[Savepoint]:
 
 
 def _of_savepoint(
-    savepoint: Savepoint, words: tuple[str, ...], ends: KafkaOffsets | None = None
+    savepoint: Savepoint, said: tuple[str, ...], ends: KafkaOffsets | None = None
 ) -> Goal:
     return Goal(
         query=savepoint.query,
-        words=words,
+        words=said,
         savepoint_id=savepoint.id,
         is_saved=True,
         generation=savepoint.generation,
@@ -180,7 +252,7 @@ def _of_savepoint(
 
 
 def _of_batch(
-    store: Store, query: str, batch_id: int, words: tuple[str, ...], settings: Settings
+    store: Store, query: str, batch_id: int, said: tuple[str, ...], settings: Settings
 ) -> Goal:
     generation = store.generations.current(query)
     files = read_cut(Location.of(generation.checkpoint), batch_id)
@@ -190,18 +262,18 @@ def _of_batch(
         if one.generation == generation.generation and one.cut.batch_id == batch_id
     ]
     if saved:
-        return _of_savepoint(saved[0], words)
+        return _of_savepoint(saved[0], said)
     bound = settings.queries.get(query)
     return Goal(
         query=query,
-        words=words,
+        words=said,
         savepoint_id=new_id("sp", utc_now()),
         is_saved=False,
         generation=generation.generation,
         batch_id=batch_id,
         offsets=files.cut.offsets,
         outputs=create.outputs_of(
-            query, generation.generation, files, bound.outputs if bound else {}, bound
+            query, generation.generation, files, output_uris(store, query, settings), bound
         ),
         topics={},
     )
@@ -232,14 +304,14 @@ def _committed_by(generation: Generation, store: Store, moment: datetime) -> int
 
 
 def _arrived_by(
-    store: Store, query: str, moment: datetime, words: tuple[str, ...], settings: Settings
+    store: Store, query: str, moment: datetime, said: tuple[str, ...], settings: Settings
 ) -> Goal:
     known = history(store, query)
     there = kafka.at_time(_topics(query, known), moment, settings.kafka)
     for savepoint in known:
         read = _read(savepoint)
         if _is_before(read, there):
-            return _of_savepoint(savepoint, words, None if read == there else there)
+            return _of_savepoint(savepoint, said, None if read == there else there)
     raise SavepointNotFoundError(
         f"no savepoint of {query} lies before {rfc3339(moment)}, when Kafka was at "
         f"{kafka_position(there)}",
@@ -264,11 +336,7 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
 
 def _read(savepoint: Savepoint) -> KafkaOffsets:
     """Return where a savepoint goes on, for all its sources together."""
-    found: KafkaOffsets = {}
-    for position in savepoint.cut.offsets:
-        for topic, parts in (kafka_offsets(position) or {}).items():
-            found.setdefault(topic, {}).update(parts)
-    return found
+    return merge(kafka_offsets(one) or {} for one in savepoint.cut.offsets)
 
 
 def _is_before(read: KafkaOffsets, there: KafkaOffsets) -> bool:
@@ -280,7 +348,7 @@ def _is_before(read: KafkaOffsets, there: KafkaOffsets) -> bool:
     )
 
 
-def _before_last(store: Store, query: str) -> Goal:
+def _before_last(store: Store, query: str) -> Savepoint:
     done = [
         one
         for one in journal.all_operations(store.root)
@@ -304,15 +372,4 @@ def _before_last(store: Store, query: str) -> Goal:
             query=query,
             operation=last.id,
         )
-    savepoint = store.catalog.find(str(last.plan["safety_id"]), query=query)
-    return _of_savepoint(savepoint, ("--undo", "--query", query))
-
-
-def _only_query(store: Store) -> str:
-    queries = sorted({one.query for one in store.generations.all()})
-    if len(queries) == 1:
-        return queries[0]
-    raise UsageError(
-        f"the store has {len(queries)} queries, and which one is meant is open",
-        hint=f"add --query, one of: {', '.join(queries) or 'none yet'}",
-    )
+    return store.catalog.find(str(last.plan["safety_id"]), query=query)

@@ -7,24 +7,24 @@ outputs along, see `savepoints.operations.rollback`.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass
 
+from savepoints.checkpoint import standing
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import Settings
-from savepoints.errors import UsageError
+from savepoints.errors import TargetExistsError
 from savepoints.io import Location
-from savepoints.model import Form, kafka_position
-from savepoints.operations import advance, create, goal, restore
+from savepoints.model import Form, kafka_offsets, kafka_position
+from savepoints.operations import advance, goal, restore
 from savepoints.operations.goal import Point
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.restore import Restored
+from savepoints.sources import kafka
 from savepoints.store import native
 from savepoints.store.root import Store
-
-# Marks a directory as this verb's, so that it is gone on with there.
-_OWNER = "point"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class PointPlan(Plan):
         generation: The generation that it is of.
         ends: Where the topics are to be at the end, as Spark's JSON; None to stay.
         application: What runs the query on, None without.
+        owner: Marks the directory as of this very point, so that it is gone on with there.
     """
 
     savepoint_id: str
@@ -50,6 +51,7 @@ class PointPlan(Plan):
     generation: int
     ends: str | None
     application: str | None
+    owner: str
 
 
 def plan(
@@ -81,26 +83,24 @@ def plan(
     """
     settings = settings or Settings()
     found = goal.find(store, point, query=query, settings=settings)
+    owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
     bound = settings.queries.get(found.query)
     application = app or (bound.app if bound else None)
     if found.ends is not None:
+        kafka.require_available(found.offsets, settings.kafka, topics=found.topics)
         advance.require_possible(found.query, settings, application, rewind_outputs=True)
     target = str(Location.of(to))
     steps, warnings = [], []
     if found.is_saved:
         chosen: Form | None = restore.plan(
-            store, found.savepoint_id, target, form=form, owner=_OWNER
+            store, found.savepoint_id, target, form=form, owner=owner
         ).form
     else:
         chosen = form
         steps.append(
             Step("savepoint", f"save the retained batch {found.batch_id}: {found.savepoint_id}")
         )
-        if form == "canonical":
-            raise UsageError(
-                f"batch {found.batch_id} is not saved yet, and is saved natively",
-                hint="leave --format out",
-            )
+        goal.refuse_unsaved(found, form)
     steps.append(
         Step("checkpoint", f"restore {found.savepoint_id} (batch {found.batch_id}) to {target}")
     )
@@ -122,6 +122,7 @@ def plan(
         generation=found.generation,
         ends=None if found.ends is None else kafka_position(found.ends),
         application=application if found.ends is not None else None,
+        owner=owner,
     )
 
 
@@ -142,20 +143,22 @@ def execute(
     begun = time.monotonic()
     settings = settings or Settings()
     if plan.from_checkpoint is not None:
-        saving = create.plan(
+        goal.save_batch(
             store,
             query=plan.query,
             checkpoint=plan.from_checkpoint,
-            settings=settings,
             batch_id=plan.batch_id,
-            forms=("native",),
             savepoint_id=plan.savepoint_id,
+            settings=settings,
         )
-        create.execute(saving, store, settings=settings, progress=progress)
     target = Location.of(plan.target)
-    restoring = restore.plan(store, plan.savepoint_id, plan.target, form=plan.form, owner=_OWNER)
+    restoring = restore.plan(
+        store, plan.savepoint_id, plan.target, form=plan.form, owner=plan.owner
+    )
     already = native.is_restored(target, restoring.owner)
-    if not already:
+    if already:
+        _refuse_run_since(plan, target)
+    else:
         restore.execute(restoring, store, settings=settings, progress=progress)
     if plan.ends is not None:
         assert plan.application is not None
@@ -187,3 +190,23 @@ def execute(
         sum(info.size for info in files),
         already and plan.ends is None,
     )
+
+
+def _refuse_run_since(plan: PointPlan, target: Location) -> None:
+    """Refuse a directory in which the query has been started after it was restored."""
+    now = standing.read(target)
+    if plan.ends is None:
+        has_run = now.committed != plan.batch_id or now.begun is not None
+    else:
+        ends = kafka_offsets(plan.ends) or {}
+        has_run = any(
+            offset > ends.get(topic, {}).get(partition, -1)
+            for topic, parts in now.offsets.items()
+            for partition, offset in parts.items()
+        )
+    if has_run:
+        raise TargetExistsError(
+            f"{target} was restored from {plan.savepoint_id} before, and its query has run since",
+            hint="give --to a directory that does not exist; nothing is ever overwritten",
+            target=plan.target,
+        )

@@ -20,12 +20,14 @@ from savepoints.errors import (
     NotFoundError,
     SavepointsError,
     UnsupportedProviderError,
+    UnsupportedVersionError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.operations import goal, rollback, verify
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
+from savepoints.operations.rollback import RollbackPlan
 from savepoints.outputs.align import open_table
 from savepoints.outputs.write import app_id
 from savepoints.store import journal
@@ -72,6 +74,7 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
     Raises:
         UnreachableError: If its storage does not answer.
         CredentialsError: If its storage refuses us.
+        UnsupportedVersionError: If a file is of a version that is not known, as of a newer Spark.
     """
     checkpoint = Location.of(generation.checkpoint)
     try:
@@ -82,6 +85,8 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
             return f"has no committed batch, although {because}"
     except UnsupportedProviderError:
         return None  # Nothing is known about its files, neither here nor in a savepoint.
+    except UnsupportedVersionError:
+        raise  # Gone back from, all that a newer Spark did would be lost.
     except _DAMAGE as error:
         return error.message if isinstance(error, SavepointsError) else f"{error!r}"
     return None
@@ -97,17 +102,20 @@ def if_damaged(
 ) -> str | None:
     """Recover a query whose checkpoint is damaged; see `recover`.
 
+    A recovery that was killed is finished first; every other operation is left to who began it.
+
     Returns:
         The id of the savepoint that it goes on from, None when nothing was wrong.
 
     Raises:
-        UnfinishedOperationError: If an operation on it was interrupted.
+        UnfinishedOperationError: If an operation on it was interrupted that is no recovery.
+        UnsupportedVersionError: If a file is of a version that is not known, as of a newer Spark.
     """
-    journal.refuse_unfinished(store.root, query)
+    resumed = _finish(store, query, settings=settings, progress=progress)
     generation = store.generations.find_current(query)
     problem = None if generation is None else find_damage(store, generation, bound)
     if problem is None:
-        return None
+        return resumed
     return recover(store, query, problem, settings=settings, progress=progress)
 
 
@@ -148,6 +156,26 @@ def recover(
             bytes=done.bytes_written,
         )
     return savepoint.id
+
+
+def _finish(store: Store, query: str, *, settings: Settings, progress: Progress) -> str | None:
+    """Finish a recovery that was killed; returns what it goes back to, None if there is none."""
+    begun = journal.unfinished(store.root, query)
+    if begun is None:
+        return None
+    if begun.verb != rollback.VERB or begun.plan["safety_id"] is not None:
+        raise journal.refusal(begun)
+    plan = RollbackPlan.from_json(dict(begun.plan))
+    parameters = {"operation": begun.id}
+    with recording(store, "recover", query=query, parameters=parameters) as noted:
+        progress(f"finishing {begun.verb} {begun.id}, a recovery that was interrupted")
+        done = rollback.execute(plan, store, settings=settings, progress=progress)
+        noted.note(
+            savepoint=plan.savepoint_id,
+            message=f"finished; generation {done.generation} begins from batch {done.batch_id}",
+            bytes=done.bytes_written,
+        )
+    return plan.savepoint_id
 
 
 def _newest_whole(store: Store, query: str, problem: str, progress: Progress) -> Savepoint:

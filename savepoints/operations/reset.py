@@ -7,8 +7,8 @@ new generation begins; the live checkpoint stays as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -18,10 +18,8 @@ from savepoints.checkpoint import commit_log, layout, offset_log, planned, stand
 from savepoints.checkpoint.standing import Standing
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
-    FileSinkError,
     IncompatibleError,
     NoCommittedBatchError,
-    NotFoundError,
     SourceDataGoneError,
     TargetExistsError,
     UsageError,
@@ -30,22 +28,20 @@ from savepoints.io import Location
 from savepoints.model import (
     Generation,
     KafkaOffsets,
-    OutputVersion,
-    Savepoint,
     kafka_offsets,
     kafka_position,
     new_id,
     rfc3339,
     utc_now,
 )
-from savepoints.operations import goal, restore, transition
+from savepoints.operations import goal, next_outputs, reset_outputs, restore, transition
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
+from savepoints.operations.reset_outputs import Outputs
 from savepoints.operations.transition import Moved, TransitionPlan, Work, Written
-from savepoints.outputs import align, rewind
+from savepoints.outputs import rewind
 from savepoints.outputs.rewind import Rewind
-from savepoints.outputs.write import app_id, owner_prefix
-from savepoints.sources import kafka, targets
+from savepoints.sources import kafka, positions, targets
 from savepoints.sources import topics as sources_topics
 from savepoints.sources.targets import Move, Scope, Target
 from savepoints.store import native
@@ -54,7 +50,6 @@ from savepoints.store.root import Store
 VERB = "reset"
 
 State = Literal["empty", "keep"]
-Outputs = Literal["keep", "truncate", "rewind"]
 
 
 @dataclass(frozen=True)
@@ -157,7 +152,7 @@ def plan(
     now = _present(store, query, bound)
     topics = sorted({topic for one in now.positions for topic in one})
     moves = _moves(target, now, topics, settings, scope, skipped, allow_data_loss=allow_data_loss)
-    positions = tuple(
+    begin_at = tuple(
         kafka_position(
             {
                 topic: {one.partition: one.to for one in moves if one.topic == topic}
@@ -174,19 +169,29 @@ def plan(
         )
     number = store.generations.next_number(query)
     checkpoint = str(Location.of(to or transition.next_checkpoint(settings, query, number)))
-    rewound = _outputs(store, now, outputs, positions, bound, number, state)
-    safety_id = None if now.batch_id is None else new_id("sp", utc_now())
+    rewound = reset_outputs.plan(
+        store,
+        now.generation,
+        outputs,
+        bound=bound,
+        number=number,
+        goes_on_after=now.batch_id if state == "keep" else None,
+        begun=now.begun,
+        begin_at=begin_at,
+    )
+    uris = goal.output_uris(store, query, settings)
+    from_batch, safety_id = transition.plan_safety(now.generation, uris, settings)
     begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
     return ResetPlan(
         verb=VERB,
         query=query,
         steps=(
-            *transition.safety_step(safety_id, now.generation.checkpoint, now.batch_id),
+            *transition.safety_step(safety_id, now.generation.checkpoint, from_batch),
             Step(
                 "checkpoint_written",
-                f"write {checkpoint}: {begins}, at {'; '.join(positions)}",
+                f"write {checkpoint}: {begins}, at {'; '.join(begin_at)}",
             ),
-            *transition.output_steps(rewound),
+            *next_outputs.output_steps(rewound),
             Step("generation_begun", f"begin generation {number} of {query}"),
         ),
         warnings=tuple(_warnings(now, moves, state, outputs, rewound, bound)),
@@ -195,13 +200,14 @@ def plan(
         savepoint_id=safety_id if state == "keep" else None,
         safety_id=safety_id,
         from_checkpoint=now.generation.checkpoint,
-        from_batch=now.batch_id,
+        from_batch=from_batch,
         generation=number,
         checkpoint=checkpoint,
         outputs=rewound,
+        output_uris=uris,
         state=state,
         moves=moves,
-        sources=tuple(zip(now.names, positions, strict=True)),
+        sources=tuple(zip(now.names, begin_at, strict=True)),
     )
 
 
@@ -323,12 +329,23 @@ def _moves(
                 f"{rfc3339(target)} lies in the future", hint="use --to-latest, or a time before"
             )
         target = Target("time", offsets=kafka.at_time(topics, target, settings.kafka))
-    current: KafkaOffsets = {}
-    for source in now.positions:
-        for topic, parts in source.items():
-            current.setdefault(topic, {}).update(parts)
     found = sources_topics.look(topics, settings.kafka)
-    compacted = [name for name, one in found.items() if one.policy and one.policy.compacts]
+    if missing := [name for name in topics if name not in found]:
+        raise SourceDataGoneError(
+            f"Kafka has no topic {missing[0]}, which {now.generation.query} reads",
+            hint="check its name in [queries.NAME.topics]; nothing is reset",
+            topics=missing,
+        )
+    moves = targets.resolve(
+        target,
+        positions.merge(now.positions),
+        {name: one.ranges for name, one in found.items()},
+        scope=scope,
+        skipped=skipped,
+        allow_data_loss=allow_data_loss,
+    )
+    again = {one.topic for one in moves if one.records > 0}
+    compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
     if compacted and not allow_data_loss:
         raise SourceDataGoneError(
             f"topic {compacted[0]} is compacted: records that were read are gone, though their "
@@ -336,128 +353,7 @@ def _moves(
             hint="accept that: --allow-data-loss",
             topics=compacted,
         )
-    ranges = {name: one.ranges for name, one in found.items()}
-    return targets.resolve(
-        target, current, ranges, scope=scope, skipped=skipped, allow_data_loss=allow_data_loss
-    )
-
-
-def _outputs(
-    store: Store,
-    now: _Present,
-    wanted: Outputs,
-    positions: tuple[str, ...],
-    bound: QuerySettings | None,
-    number: int,
-    state: State,
-) -> tuple[Rewind, ...]:
-    query, owner = now.generation.query, owner_prefix(now.generation.query)
-    uris: Mapping[str, str] = bound.outputs if bound else {}
-    own_rows: Mapping[str, str] = bound.own_rows if bound else {}
-    own_ids: Mapping[str, str] = bound.app_ids if bound else {}
-    if wanted == "truncate":
-        spark_ids = {*transition.spark_ids(store, query), *filter(None, [now.query_id])}
-        return tuple(
-            rewind.plan_empty(
-                name,
-                uri,
-                owner,
-                (*spark_ids, *((own_ids[name],) if name in own_ids else ())),
-                app_id(query, name, number),
-                own_rows=own_rows.get(name),
-            )
-            for name, uri in uris.items()
-        )
-    if wanted == "rewind":
-        saved = _saved_at(store, query, positions)
-        return tuple(
-            rewind.plan(
-                output,
-                owner,
-                transition.next_app_id(output, query, saved.generation, number),
-                own_rows=own_rows.get(output.name),
-                own_ids=transition.spark_ids(store, query),
-            )
-            for output in saved.outputs
-        )
-    _refuse_half_done(now, uris)
-    batch_id = now.batch_id if state == "keep" else None
-    kept = (
-        _kept(name, uri, now.generation, number, own_ids.get(name), batch_id)
-        for name, uri in uris.items()
-    )
-    return tuple(rewind.plan(one, owner, one.app_id) for one in kept if one is not None)
-
-
-def _kept(
-    name: str,
-    uri: str,
-    generation: Generation,
-    number: int,
-    own_id: str | None,
-    batch_id: int | None,
-) -> OutputVersion | None:
-    """Return an output as it is, with the id and batch under which the new generation goes on.
-
-    Its rows stay. Its transaction ids must say where the new generation begins: else no version
-    would belong to its first batch, and batches that are counted from 0 again would be taken for
-    written ones and silently dropped.
-
-    Args:
-        name: What it is called.
-        uri: Where it is.
-        generation: The generation that wrote it.
-        number: The next one.
-        own_id: The id that the user writes it under, None for ours or Spark's.
-        batch_id: The next generation goes on after this batch; None to begin with batch 0.
-
-    Returns:
-        None when nothing is to be done: it does not exist yet, or is written under Spark's id of
-        the query, which an empty state changes.
-    """
-    try:
-        was = align.present(
-            name, uri, own_id or app_id(generation.query, name, generation.generation)
-        )
-    except NotFoundError:
-        return None
-    if was.kind == "files" and batch_id is None and was.version >= 0:
-        raise FileSinkError(
-            f"{uri} is written by Spark's file sink, which silently drops batches whose numbers it "
-            "has seen, and with an empty state they are counted from 0 again",
-            hint="use --outputs truncate, or give the query a new directory to write to",
-            uri=uri,
-        )
-    if was.kind == "files" or was.app_version is None or (own_id and batch_id is not None):
-        return None
-    return replace(
-        was, app_id=own_id or app_id(generation.query, name, number), app_version=batch_id
-    )
-
-
-def _saved_at(store: Store, query: str, positions: tuple[str, ...]) -> Savepoint:
-    for one in goal.history(store, query):
-        if tuple(kafka_position(kafka_offsets(p) or {}) for p in one.cut.offsets) == positions:
-            return one
-    raise UsageError(
-        f"no savepoint of {query} is at exactly {'; '.join(positions)}, so which version of the "
-        "outputs belongs there is not known",
-        hint="use --outputs keep or truncate, or go to a savepoint with its outputs: savepoints "
-        f"rollback NAME --query {query}",
-        query=query,
-    )
-
-
-def _refuse_half_done(now: _Present, outputs: Mapping[str, str]) -> None:
-    """Refuse to keep outputs that may have rows of a batch that is not committed."""
-    if outputs and now.begun is not None:
-        raise UsageError(
-            f"batch {now.begun} of {now.generation.query} was begun and not committed, "
-            "so the outputs may have its rows, and would get them twice",
-            hint=f"finish it (savepoints run {now.generation.query} --until latest), or use "
-            "--outputs truncate",
-            query=now.generation.query,
-        )
+    return moves
 
 
 def _warnings(

@@ -7,20 +7,27 @@ savepoint before it, by planned batches, to the very offsets of that time. See
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from savepoints.checkpoint.layout import committed_batches
-from savepoints.config import Settings
-from savepoints.errors import UsageError
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import (
+    FileSinkError,
+    IncompatibleError,
+    NotAlignedError,
+    NotFoundError,
+    UsageError,
+)
 from savepoints.io import Location
-from savepoints.model import Form, kafka_position, new_id, utc_now
-from savepoints.operations import advance, create, goal, restore, transition
+from savepoints.model import Form, Generation, kafka_position, new_id, utc_now
+from savepoints.operations import advance, goal, next_outputs, restore, transition
 from savepoints.operations.goal import Goal, Named, Point
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.transition import Moved, TransitionPlan, Work, Written
-from savepoints.outputs import rewind
+from savepoints.outputs import align, rewind
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import owner_prefix
 from savepoints.sources import kafka
@@ -105,13 +112,18 @@ def plan(
         NotAlignedError: If an output cannot be taken back without loss.
     """
     settings = settings or Settings()
-    found = goal.find(
-        store, Named(point) if isinstance(point, str) else point, query=query, settings=settings
-    )
-    command = " ".join(["savepoints rollback", *found.words, "--yes"])
-    if (known := transition.begun(store, found.query, VERB, command)) is not None:
-        resumed = RollbackPlan.from_json(known)
-        return resumed if rewind_outputs else replace(resumed, outputs=())
+    asked = Named(point) if isinstance(point, str) else point
+    given = {"checkpoint": to and str(Location.of(to)), "form": form, "application": app}
+    if not isinstance(asked, Named):
+        # Before the point is looked up: an interrupted rollback may have changed what it means.
+        name = goal.query_of(store, query)
+        command = _command(goal.words(asked, name))
+        if resumed := _resumed(store, name, command, given, rewind_outputs=rewind_outputs):
+            return resumed
+    found = goal.find(store, asked, query=query, settings=settings)
+    command = _command(found.words)
+    if resumed := _resumed(store, found.query, command, given, rewind_outputs=rewind_outputs):
+        return resumed
     current = store.generations.current(found.query)
     if check_source:
         kafka.require_available(found.offsets, settings.kafka, topics=found.topics)
@@ -122,29 +134,17 @@ def plan(
     application = app or (bound.app if bound else None)
     if found.ends is not None:
         advance.require_possible(found.query, settings, application, rewind_outputs=rewind_outputs)
-    own_rows = bound.own_rows if bound else {}
-    spark_ids = transition.spark_ids(store, found.query)
-    outputs = tuple(
-        rewind.plan(
-            output,
-            owner_prefix(found.query),
-            transition.next_app_id(output, found.query, found.generation, number),
-            own_rows=own_rows.get(output.name),
-            own_ids=spark_ids,
-        )
-        for output in (found.outputs if rewind_outputs else ())
+    uris = goal.output_uris(store, found.query, settings)
+    outputs, notes = (
+        _taken_back(store, found, number, bound, uris)
+        if rewind_outputs
+        else _kept(found, current, number, bound)
     )
-    kept = [
-        note
-        for output in (() if rewind_outputs else found.outputs)
-        for note in rewind.kept(
-            output, transition.next_app_id(output, found.query, found.generation, number)
-        )
-    ]
-    from_batch = transition.present(current)
-    safety_id = None
-    if from_batch is not None and save_present:
-        safety_id = new_id("sp", utc_now())
+    from_batch, safety_id = (
+        transition.plan_safety(current, uris, settings)
+        if save_present
+        else (transition.present(current), None)
+    )
     return RollbackPlan(
         verb=VERB,
         query=found.query,
@@ -152,10 +152,7 @@ def plan(
             *transition.safety_step(safety_id, current.checkpoint, from_batch),
             *_steps(found, chosen, target, number, outputs),
         ),
-        warnings=(
-            *_warnings(outputs, current.checkpoint, from_batch, save_present=save_present),
-            *kept,
-        ),
+        warnings=(*_warnings(current.checkpoint, from_batch, safety_id), *notes),
         command=command,
         operation_id=new_id("op", utc_now()),
         savepoint_id=found.savepoint_id,
@@ -165,6 +162,7 @@ def plan(
         generation=number,
         checkpoint=target,
         outputs=outputs,
+        output_uris=uris,
         form=chosen,
         batch_id=found.batch_id,
         takes=not found.is_saved,
@@ -192,18 +190,16 @@ def execute(
     settings = settings or Settings()
 
     def save_batch() -> None:
+        assert plan.savepoint_id is not None
         progress(f"saving batch {plan.batch_id} as {plan.savepoint_id}")
-        saving = create.plan(
+        goal.save_batch(
             store,
             query=plan.query,
             checkpoint=plan.from_checkpoint,
-            settings=settings,
             batch_id=plan.batch_id,
-            forms=("native",),
-            description=f"for: {plan.command}",
             savepoint_id=plan.savepoint_id,
+            settings=settings,
         )
-        create.execute(saving, store, settings=settings)
 
     def write() -> Written:
         assert plan.savepoint_id is not None
@@ -213,7 +209,7 @@ def execute(
         done = restore.execute(restoring, store, settings=settings, progress=progress)
         return Written(done.seconds, done.bytes_written)
 
-    def run_on() -> None:
+    def run_on(check: Callable[[], None]) -> None:
         assert plan.ends is not None
         assert plan.application is not None
         advance.to(
@@ -224,6 +220,7 @@ def execute(
             generation=plan.generation,
             checkpoint=Location.of(plan.checkpoint),
             store=store,
+            check=check,
             progress=progress,
         )
 
@@ -237,16 +234,117 @@ def execute(
     return RolledBack(**vars(moved), batch_id=reached)
 
 
+def _command(words: tuple[str, ...]) -> str:
+    return " ".join(["savepoints rollback", *words, "--yes"])
+
+
+def _resumed(
+    store: Store,
+    query: str,
+    command: str,
+    given: Mapping[str, str | None],
+    *,
+    rewind_outputs: bool,
+) -> RollbackPlan | None:
+    """Return the same rollback if it was interrupted; it is finished as it was begun."""
+    known = transition.begun(store, query, VERB, command)
+    if known is None:
+        return None
+    plan = RollbackPlan.from_json(known)
+    other = [
+        f"{name} {getattr(plan, name)}"
+        for name, value in given.items()
+        if value is not None and value != getattr(plan, name)
+    ]
+    if (
+        plan.outputs
+        and not rewind_outputs
+        and any(o.output.version != o.newest for o in plan.outputs)
+    ):
+        other.append("outputs rewound")
+    if other:
+        raise UsageError(
+            f"the rollback {plan.operation_id} was begun with {', '.join(other)}, and can only be "
+            "finished so",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}; or take it back: "
+            f"savepoints operations undo {plan.operation_id}",
+            operation=plan.operation_id,
+        )
+    return plan
+
+
+def _taken_back(
+    store: Store,
+    found: Goal,
+    number: int,
+    bound: QuerySettings | None,
+    uris: Mapping[str, str],
+) -> tuple[tuple[Rewind, ...], list[str]]:
+    """Return what takes the outputs back, and what a person should know about that."""
+    strange = [name for name in uris if name not in {one.name for one in found.outputs}]
+    for name in strange:
+        try:
+            align.open_table(uris[name])
+        except NotFoundError:
+            continue  # Nothing to take back yet.
+        except FileSinkError:
+            pass
+        raise NotAlignedError(
+            f"{found.savepoint_id} does not know the output {name}, {uris[name]}, so which of its "
+            "rows belong there is not known",
+            hint="leave the outputs as they are: --outputs none; or take it out of the settings",
+            output=name,
+        )
+    own_rows = bound.own_rows if bound else {}
+    spark_ids = next_outputs.spark_ids(store, found.query)
+    outputs = tuple(
+        rewind.plan(
+            output,
+            owner_prefix(found.query),
+            next_outputs.next_app_id(output, found.query, found.generation, number),
+            own_rows=own_rows.get(output.name),
+            own_ids=spark_ids,
+        )
+        for output in found.outputs
+    )
+    notes = [note for one in outputs for note in rewind.notes(one)]
+    if not outputs:
+        notes.append("no output of the query is known: what it has written stays as it is")
+    return outputs, notes
+
+
+def _kept(
+    found: Goal, current: Generation, number: int, bound: QuerySettings | None
+) -> tuple[tuple[Rewind, ...], list[str]]:
+    """Return what makes a new life of outputs whose rows stay, and what becomes of them."""
+    own_ids = bound.app_ids if bound else {}
+    outputs: list[Rewind] = []
+    notes: list[str] = []
+    for one in found.outputs:
+        following = next_outputs.next_app_id(one, found.query, found.generation, number)
+        notes += rewind.kept(one, following)
+        try:
+            kept = next_outputs.keep_output(
+                one.name,
+                one.uri,
+                current,
+                number,
+                own_id=own_ids.get(one.name),
+                batch_id=found.batch_id,
+            )
+        except IncompatibleError as error:
+            notes.append(f"{error.message}: no savepoint can be taken before the first new batch")
+            continue
+        outputs += [] if kept is None else [kept]
+    return tuple(outputs), notes
+
+
 def _restoring(store: Store, found: Goal, target: str, form: Form | None) -> tuple[Form, str]:
     """Return the form to restore and the directory, having refused what cannot be restored."""
     if found.is_saved:
         restoring = restore.plan(store, found.savepoint_id, target, form=form)
         return restoring.form, restoring.target
-    if form == "canonical":
-        raise UsageError(
-            f"batch {found.batch_id} is not saved yet, and is saved natively",
-            hint="leave --format out",
-        )
+    goal.refuse_unsaved(found, form)
     return "native", str(Location.of(target))
 
 
@@ -258,7 +356,7 @@ def _steps(
     if not found.is_saved:
         steps.append(Step("batch_saved", f"save the retained batch {batch}: {name}"))
     steps.append(Step("checkpoint_written", f"restore {name} (batch {batch}, {form}) to {target}"))
-    steps += transition.output_steps(outputs)
+    steps += next_outputs.output_steps(outputs)
     if found.ends is not None:
         steps.append(
             Step("advanced", f"run on from batch {batch} to exactly {kafka_position(found.ends)}")
@@ -267,16 +365,9 @@ def _steps(
     return steps
 
 
-def _warnings(
-    outputs: tuple[Rewind, ...],
-    checkpoint: str,
-    from_batch: int | None,
-    *,
-    save_present: bool,
-) -> list[str]:
-    warnings = []
+def _warnings(checkpoint: str, from_batch: int | None, safety_id: str | None) -> list[str]:
     if from_batch is None:
-        warnings.append(f"{checkpoint} has no committed batch: no safety savepoint")
-    elif not save_present:
-        warnings.append("no safety savepoint is taken: this cannot be undone")
-    return warnings + [note for one in outputs for note in rewind.notes(one)]
+        return [f"{checkpoint} has no committed batch: no safety savepoint"]
+    if safety_id is None:
+        return ["no safety savepoint is taken: this cannot be undone"]
+    return []

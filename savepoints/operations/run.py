@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from savepoints import app as apps
 from savepoints.app import App
-from savepoints.checkpoint import standing, state_layout
-from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint import standing
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
     CheckpointDamagedError,
@@ -22,7 +21,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, KafkaOffsets, Savepoint
-from savepoints.operations import bounded, create, ends, periodic, waiting
+from savepoints.operations import bounded, create, ends, fitting, periodic, waiting
 from savepoints.operations import recover as recovery
 from savepoints.operations.bounded import Limits
 from savepoints.operations.paused import Pauses
@@ -112,7 +111,7 @@ def run(
         query=query,
         settings=settings,
         bound=bound,
-        application=_application(bound.app, query),
+        application=apps.load_for(query, bound.app, bound.outputs),
         every=every or bound.every,
         until=until,
         max_duration=max_duration,
@@ -220,10 +219,16 @@ class _Asked:
             pauses.resumed(generation.generation)
             recovery.require_present(self.store, generation, self.bound)
             target = self._target()
+            origin = fitting.origin(self.store, generation)
+            restored = origin is not None and fitting.is_restored(generation, origin)
+            if origin is not None and (restored or target is not None):
+                fitting.require_same_topics(
+                    generation, origin, self.settings.kafka, self.progress
+                )
             if target is not None and self._is_reached(generation, target):
                 ran = self._nothing(generation, target, time.monotonic() - begun)
             else:
-                runner = self._runner(generation)
+                runner = self._runner(generation, restored=restored)
                 ticker = (
                     Ticker(schedule, self._take, f"savepoints of {self.query}")
                     if schedule
@@ -314,7 +319,7 @@ class _Asked:
             offsets=target[0],
         )
 
-    def _runner(self, generation: Generation) -> Runner:
+    def _runner(self, generation: Generation, *, restored: bool) -> Runner:
         """Start Spark, and compare the program with the state that it goes on with."""
         from savepoints.spark import session
 
@@ -327,9 +332,11 @@ class _Asked:
             generation=generation.generation,
             checkpoint=Location.of(generation.checkpoint),
         )
-        if not self.accept_state_names and _is_restored(self.store, generation):
+        if restored and not self.accept_state_names:
             self.progress("comparing the program with the state that it goes on with")
-            _require_layout(self.store, runner, generation, self.bound.app)
+            fitting.require_layout(
+                self.store, runner, Location.of(generation.checkpoint), self.bound.app
+            )
         return runner
 
     def _take(self) -> None:
@@ -376,33 +383,6 @@ class _Asked:
 
 def _after(begun: float, duration: timedelta | None) -> float | None:
     return None if duration is None else begun + duration.total_seconds()
-
-
-def _application(reference: str, query: str) -> App:
-    application = apps.load(reference)
-    if application.name != query:
-        raise UsageError(
-            f"{reference} is the application {application.name!r}, not {query!r}",
-            hint=f"savepoints run {application.name}",
-        )
-    return application
-
-
-def _is_restored(store: Store, generation: Generation) -> bool:
-    """Say whether a generation has run no batch since it began from a savepoint."""
-    if generation.begun_from is None:
-        return False
-    origin = store.manifest(generation.begun_from).savepoint.cut.batch_id
-    return committed_batches(Location.of(generation.checkpoint).list())[-1:] == [origin]
-
-
-def _require_layout(store: Store, runner: Runner, generation: Generation, app: str) -> None:
-    """Compare the program's state layout with the restored one, on empty inputs, by name."""
-    with store.scratch() as scratch:
-        runner.run_on_nothing(scratch)
-        now = state_layout.read(scratch / "checkpoint")
-    was = state_layout.read(Location.of(generation.checkpoint))
-    state_layout.require_names(was, now, app)
 
 
 def _bound(settings: Settings, query: str, app: str | None) -> QuerySettings:

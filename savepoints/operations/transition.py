@@ -8,26 +8,33 @@ recorded in the journal, so that an operation that was killed anywhere goes on o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from savepoints import faults
-from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.layout import committed_batches, read_cut
 from savepoints.config import Settings
-from savepoints.errors import QueryRunningError, UnfinishedOperationError, UsageError
+from savepoints.errors import (
+    CheckpointDamagedError,
+    QueryRunningError,
+    SavepointsError,
+    UnfinishedOperationError,
+    UsageError,
+)
 from savepoints.io import Location
-from savepoints.model import Generation, OutputVersion, Savepoint, rfc3339, utc_now
+from savepoints.model import Generation, Savepoint, new_id, rfc3339, utc_now
 from savepoints.operations import create
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.outputs import rewind
 from savepoints.outputs.rewind import Rewind
-from savepoints.outputs.write import app_id
 from savepoints.store import journal, lease, native
 from savepoints.store.journal import Journal, Operation
 from savepoints.store.root import Store
+
+_UNSAFE = "go back without saving the present, which cannot be undone: --no-safety-savepoint"
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,8 @@ class TransitionPlan(Plan):
         checkpoint: Its directory.
         outputs: What is done to each output.
         resumed: The plan was begun before and goes on.
+        output_uris: All outputs of the query by name, which savepoints that are taken on the way
+            pin; more than `outputs` when those stay as they are.
     """
 
     command: str
@@ -57,6 +66,7 @@ class TransitionPlan(Plan):
     checkpoint: str
     outputs: tuple[Rewind, ...]
     resumed: bool = False
+    output_uris: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,12 +116,13 @@ class Work:
     Attributes:
         write: Writes the new checkpoint; must be able to begin anew after a crash.
         prepare: Makes the savepoint that the new generation begins from, where it does not exist.
-        advance: Runs the new checkpoint on before its generation begins.
+        advance: Runs the new checkpoint on before its generation begins; what it is given raises
+            when the lease was lost.
     """
 
     write: Callable[[], Written]
     prepare: Callable[[], None] | None = None
-    advance: Callable[[], None] | None = None
+    advance: Callable[[Callable[[], None]], None] | None = None
 
 
 P = TypeVar("P", bound=TransitionPlan)
@@ -146,7 +157,8 @@ def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] |
     operation = journal.unfinished(store.root, query)
     if operation is None:
         return None
-    if operation.verb == verb and operation.plan["command"] == command:
+    is_same = operation.verb == verb and operation.plan["command"] == command
+    if is_same and journal.UNDOING not in operation.done:
         return dict(operation.plan)
     raise journal.refusal(operation)
 
@@ -169,6 +181,8 @@ def execute(
     started = time.monotonic()
     with lease.hold(store.root, plan.query, plan.verb) as held:
         log = _open_journal(plan, store)
+        if log.is_done(journal.UNDOING):
+            raise journal.refusal(log.operation)
 
         if plan.safety_id is not None and not log.is_done("safety_savepoint"):
             progress(f"taking the safety savepoint {plan.safety_id}")
@@ -206,7 +220,7 @@ def execute(
 
             if work.advance is not None and not log.is_done("advanced"):
                 held.check()
-                work.advance()
+                work.advance(held.check)
                 log.record("advanced")
 
             held.check()
@@ -235,9 +249,9 @@ def execute(
 
 
 def undo(plan: TransitionPlan, store: Store, *, progress: Progress = silent) -> None:
-    """Take back the steps of an operation that was interrupted; run again, it goes on.
+    """Take back the steps of an operation that was interrupted; killed, it is run again.
 
-    The safety savepoint stays.
+    Once begun it cannot be changed into finishing the operation. The safety savepoint stays.
 
     Raises:
         UsageError: If the new generation has begun, so that only a formality is left to do.
@@ -260,6 +274,8 @@ def undo(plan: TransitionPlan, store: Store, *, progress: Progress = silent) -> 
                 hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}",
                 operation=plan.operation_id,
             )
+        # From here on nothing that was done counts any more, so it can only be undone to its end.
+        log.record(journal.UNDOING)
         for one in plan.outputs:
             held.check()
             progress(f"bringing {one.output.uri} back to version {one.newest}")
@@ -270,11 +286,6 @@ def undo(plan: TransitionPlan, store: Store, *, progress: Progress = silent) -> 
         native.discard(Location.of(plan.checkpoint), plan.operation_id)
         faults.reach(f"{plan.verb}.undo_checkpoint")
         log.finish(undone=True)
-
-
-def present(generation: Generation) -> int | None:
-    """Return the newest committed batch of a generation, None when it has none."""
-    return _newest(generation.checkpoint)
 
 
 def next_checkpoint(settings: Settings, query: str, number: int) -> str:
@@ -298,26 +309,45 @@ def checkpoint_of(root: str, query: str, generation: int) -> Location:
     return Location.of(root) / query / str(generation)
 
 
-def spark_ids(store: Store, query: str) -> tuple[str, ...]:
-    """Return Spark's ids of all lives of a query, under which Delta's own sink writes.
+def present(generation: Generation) -> int | None:
+    """Return the newest committed batch of a generation, None when it has none."""
+    return _newest(generation.checkpoint)
 
-    A reset to an empty state begins a life with another id, and what it wrote is the query's own.
+
+def plan_safety(
+    generation: Generation, outputs: Mapping[str, str], settings: Settings
+) -> tuple[int | None, str | None]:
+    """Find out whether the present can be saved, before anything is begun.
+
+    Returns:
+        The newest committed batch, and the id of the savepoint to be; None for both when there is
+        nothing to save.
+
+    Raises:
+        SavepointsError: If there is a present and it cannot be saved.
     """
-    return tuple(sorted({one.query_id for one in store.catalog.all() if one.query == query}))
-
-
-def next_app_id(output: OutputVersion, query: str, generation: int, number: int) -> str:
-    """Return the application id under which the next generation writes an output.
-
-    Args:
-        output: The output as it was.
-        query: The query.
-        generation: The generation that wrote it.
-        number: The next one; a query that writes under an id of its own keeps that.
-    """
-    if output.app_id == app_id(query, output.name, generation):
-        return app_id(query, output.name, number)
-    return output.app_id
+    batch = _newest(generation.checkpoint)
+    if batch is None:
+        return None, None
+    try:
+        files = read_cut(Location.of(generation.checkpoint), batch)
+        create.outputs_of(
+            generation.query,
+            generation.generation,
+            files,
+            outputs,
+            settings.queries.get(generation.query),
+        )
+    except FileNotFoundError as gone:
+        raise CheckpointDamagedError(
+            f"batch {batch} of {generation.checkpoint} cannot be saved: {gone} is missing",
+            hint=_UNSAFE,
+            query=generation.query,
+        ) from None
+    except SavepointsError as error:
+        error.hint = f"{error.hint}; or {_UNSAFE}"
+        raise
+    return batch, new_id("sp", utc_now())
 
 
 def safety_step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) -> list[Step]:
@@ -326,11 +356,6 @@ def safety_step(safety_id: str | None, from_checkpoint: str, from_batch: int | N
         return []
     what = f"save the present, batch {from_batch} of {from_checkpoint}: {safety_id}"
     return [Step("safety_savepoint", what)]
-
-
-def output_steps(outputs: Sequence[Rewind]) -> list[Step]:
-    """Return what is done to the outputs as steps of a plan."""
-    return [Step(f"output_{one.output.name}_rewound", rewind.what(one)) for one in outputs]
 
 
 def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
@@ -372,7 +397,7 @@ def _save_present(plan: TransitionPlan, store: Store, settings: Settings | None)
         settings=settings,
         batch_id=plan.from_batch,
         forms=("native",),
-        outputs={one.output.name: one.output.uri for one in plan.outputs},
+        outputs=dict(plan.output_uris),
         description=f"before: {plan.command}",
         savepoint_id=plan.safety_id,
     )

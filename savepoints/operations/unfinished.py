@@ -92,7 +92,7 @@ def _plan(operation: Operation) -> TransitionPlan:
         what = "undone" if operation.undone else "finished"
         raise UsageError(
             f"{operation.verb} {operation.id} was {what} at {operation.finished_at}",
-            hint=f"to take it back: savepoints rollback --undo --query {operation.query}",
+            hint=f"see what came after it: savepoints operations list --query {operation.query}",
             operation=operation.id,
         )
     if operation.verb not in _PLANS:

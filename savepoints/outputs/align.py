@@ -9,7 +9,7 @@ a rewind, older lineages are ambiguous.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from savepoints.io import Location, plain, storage_options
 from savepoints.model import OutputVersion
 from savepoints.outputs import delta_log, file_sink
 from savepoints.outputs.delta_log import Commit
+from savepoints.outputs.hints import LEAVE_OUTPUTS
+from savepoints.outputs.write import is_later_generation
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -81,8 +83,9 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
     Args:
         name: What the output is called.
         uri: Its table, or the directory of Spark's file sink.
-        app_ids: The `txn` application ids under which the query may write; the first that the table
-            knows is the one, or the first of all when it knows none yet.
+        app_ids: The `txn` application ids under which the query may write. Its batches are looked
+            for under all of them; the first that the table knows is the one under which it goes
+            on, or the first of all when it knows none yet.
         batch_id: N.
 
     Raises:
@@ -97,7 +100,7 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
         return file_sink.version_of_batch(name, location, batch_id)
     known = [app for app in app_ids if table.transaction_version(app) is not None]
     if known:
-        app_id, found = known[0], _of_writer(uri, table, known[0], batch_id)
+        app_id, found = known[0], _of_writer(uri, table, app_ids, batch_id)
     else:
         app_id, found = app_ids[0], _of_nobody(uri, table, app_ids, batch_id)
     return OutputVersion(
@@ -162,50 +165,80 @@ def commits_since(uri: str, since: int) -> list[Commit]:
     if len(later) < newest - since:
         raise NotAlignedError(
             f"the log of {uri} no longer shows who wrote versions {since + 1} to {newest}",
-            hint="roll back state and offsets only: --outputs none",
+            hint=LEAVE_OUTPUTS,
             uri=uri,
         )
     return later
 
 
-def _of_writer(uri: str, table: DeltaTable, app_id: str, batch_id: int) -> _Found:
-    """Find the version with the batches of an application id that the table knows."""
+def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int) -> _Found:
+    """Find the version with the batches of application ids of which the table knows some."""
     newest = int(table.version())
     oldest, following, start = newest + 1, newest + 1, newest
     for commit in delta_log.commits(uri, newest):
         if commit.version > start:
             continue
-        at = commit.transactions.get(app_id)
-        if at is not None and at <= batch_id:
+        oldest, at = commit.version, _reached(commit.transactions, app_ids)
+        if at is None:
+            continue
+        if _ended(commit.transactions, app_ids):
+            # What the generation wrote lies before the rewind, also what that took back.
+            following = commit.version
+            continue
+        if at <= batch_id:
             return _Found(commit.version, at)
-        oldest = commit.version
-        following = following if at is None else commit.version
-        if at is not None and commit.back_to is not None:
+        following = commit.version
+        if commit.back_to is not None:
             # Its own rewind: what counts are the batches up to the version that it went back to.
             start, oldest, following = commit.back_to, commit.back_to + 1, commit.back_to + 1
     if oldest > 0:
-        return _of_checkpoints(uri, table, app_id, batch_id, oldest, following)
+        return _of_checkpoints(uri, table, app_ids, batch_id, oldest, following)
     if following == 0:
         raise NotAlignedError(
-            f"{uri} was made by a batch after {batch_id} of {app_id}: no version belongs to it",
+            f"{uri} was made by a batch after {batch_id} of {' or '.join(app_ids)}: no version "
+            "belongs to it",
             hint="take the savepoint at a newer batch",
             uri=uri,
             batch_id=batch_id,
-            app_id=app_id,
+            app_ids=list(app_ids),
         )
     # Nothing was written up to that batch: the table as it was before the first.
     return _Found(following - 1, None)
 
 
+def _reached(transactions: Mapping[str, int], app_ids: Sequence[str]) -> int | None:
+    """Return the newest batch under any of the ids, None when there is none of them."""
+    return max((transactions[one] for one in app_ids if one in transactions), default=None)
+
+
+def _ended(transactions: Mapping[str, int], app_ids: Sequence[str]) -> bool:
+    """Say whether a later generation goes on from there: then they are not the end of this one.
+
+    That one has written, or a rewind made way for it; one that was undone has the value 0.
+    """
+    later = [
+        at
+        for app, at in transactions.items()
+        if any(is_later_generation(app, than) for than in app_ids)
+    ]
+    begun = any(transactions[one] for one in delta_log.rewinds(transactions))
+    return max(later, default=-1) >= 0 or (bool(later) and begun)
+
+
 def _of_checkpoints(
-    uri: str, table: DeltaTable, app_id: str, batch_id: int, oldest: int, following: int
+    uri: str,
+    table: DeltaTable,
+    app_ids: Sequence[str],
+    batch_id: int,
+    oldest: int,
+    following: int,
 ) -> _Found:
     """Find the version among the log's checkpoints, where the JSON of the commit is gone.
 
     Args:
         uri: The table.
         table: It, opened.
-        app_id: Who wrote.
+        app_ids: Who wrote.
         batch_id: N.
         oldest: The oldest version whose JSON is there.
         following: The oldest version seen there that has a later batch.
@@ -216,8 +249,8 @@ def _of_checkpoints(
         if saved.version >= following:
             continue
         ids = saved.transactions(delta_log.log_of(uri))
-        at = ids.get(app_id)
-        if at is not None and at > batch_id:
+        at = _reached(ids, app_ids)
+        if (at is not None and at > batch_id) or _ended(ids, app_ids):
             continue
         # Whether the JSON shows that no batch was written between it and the following one.
         gapless = saved.version >= oldest - 1
@@ -228,12 +261,13 @@ def _of_checkpoints(
             return _Found(saved.version, at)
         break
     raise NotAlignedError(
-        f"the log of {uri} no longer shows which version belongs to batch {batch_id} of {app_id}: "
-        f"commits before version {oldest} were cleaned up and no checkpoint of the log is at it",
+        f"the log of {uri} no longer shows which version belongs to batch {batch_id} of "
+        f"{' or '.join(app_ids)}: commits before version {oldest} were cleaned up and no "
+        "checkpoint of the log is at it",
         hint="take the savepoint at a newer batch, or raise delta.logRetentionDuration",
         uri=uri,
         batch_id=batch_id,
-        app_id=app_id,
+        app_ids=list(app_ids),
     )
 
 

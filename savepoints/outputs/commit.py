@@ -9,6 +9,7 @@ from savepoints.errors import NotAlignedError
 from savepoints.io import plain
 from savepoints.model import utc_now
 from savepoints.outputs import delta_log, own_rows
+from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -105,6 +106,6 @@ def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitP
 def _failed(uri: str, error: Exception) -> NotAlignedError:
     return NotAlignedError(
         f"{uri} could not be taken back: {plain(str(error))[:500]}",
-        hint="nothing was changed there; run the command again, or use --outputs none",
+        hint=f"nothing was changed there; run the command again, or {LEAVE_OUTPUTS}",
         uri=uri,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError
+from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -56,15 +57,16 @@ def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
         raise IncompatibleError(
             f"{uri} cannot be taken back: it has table features that only Spark can write: "
             f"{', '.join(found)}",
-            hint="roll back state and offsets only: --outputs none",
+            # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
+            hint="roll back without it: rollback --outputs none; for a reset, take it out of "
+            "[queries.NAME.outputs]",
             uri=uri,
             features=found,
         )
     if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
         raise IncompatibleError(
             f"{uri} cannot be taken back: no rows may be removed from it (delta.appendOnly)",
-            hint="set delta.appendOnly to false, or roll back state and offsets only: "
-            "--outputs none",
+            hint=f"set delta.appendOnly to false, or {LEAVE_OUTPUTS}",
             uri=uri,
             features=["appendOnly"],
         )

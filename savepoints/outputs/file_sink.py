@@ -22,6 +22,7 @@ from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
 from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion
 from savepoints.outputs import sink_log
+from savepoints.outputs.hints import LEAVE_OUTPUTS
 from savepoints.outputs.sink_log import COMPACT, LOG, Entries, batch_of, order
 
 _ASIDE = "_set_aside"
@@ -270,8 +271,8 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
         f"{sink} cannot be taken to batch {output.version}: its log, and what was set aside of it, "
         "has no such state any more (written again since, or its entries were compacted and "
         "deleted)",
-        hint="go back to a newer savepoint, or roll back state and offsets only: --outputs none, "
-        "with a new directory to write to",
+        hint=f"go back to a newer savepoint, or {LEAVE_OUTPUTS}; then with a new directory to write "
+        "to",
         uri=str(sink),
         batch_id=output.version,
     )
@@ -291,7 +292,7 @@ def _source(sink: Location, name: str, sha: str, there: Entries | None = None) -
             return info.path
     raise FileSinkError(
         f"the entry {name} of the log of {sink} is gone: it was compacted and deleted",
-        hint="roll back state and offsets only: --outputs none, with a new directory to write to",
+        hint=f"{LEAVE_OUTPUTS}; then with a new directory to write to",
         uri=str(sink),
     )
 

@@ -14,6 +14,7 @@ from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import plain
 from savepoints.outputs import align
 from savepoints.outputs.delta_log import Commit
+from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -55,8 +56,7 @@ def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, 
         who = "the query wrote rows that do not match" if own else "others changed rows that match"
         raise NotAlignedError(
             f"the own rows of {uri} are not told apart by {predicate!r}: in {versions} {who} it",
-            hint="correct [queries.NAME.own_rows], or roll back state and offsets only: "
-            "--outputs none",
+            hint=f"correct [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=uri,
             versions=[first, last],
         )
@@ -73,8 +73,7 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
         raise IncompatibleError(
             f"the columns of {uri} changed between versions {one} and {other}: only the whole "
             "table can go back over that",
-            hint="leave its own_rows out of the settings, or roll back state and offsets only: "
-            "--outputs none",
+            hint=f"leave its own_rows out of the settings, or {LEAVE_OUTPUTS}",
             uri=uri,
         )
     columns = ", ".join(f'"{field.name}"' for field in left.schema().fields)

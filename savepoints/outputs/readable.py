@@ -9,6 +9,7 @@ from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputVersion
 from savepoints.outputs import align, file_sink
+from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -51,7 +52,7 @@ def _lost_vectors(table: DeltaTable, output: OutputVersion) -> list[str]:
             raise NotAlignedError(
                 f"version {output.version} of {output.uri}: its deletion vectors cannot be read: "
                 f"{str(error)[:300]}",
-                hint="roll back state and offsets only: --outputs none",
+                hint=LEAVE_OUTPUTS,
                 uri=output.uri,
             ) from None
         return [lost.group()]

@@ -18,9 +18,11 @@ from savepoints.model import OutputVersion, is_id
 from savepoints.outputs import align, commit, delta_log, features, file_sink
 from savepoints.outputs import own_rows as rows_of_ours
 from savepoints.outputs.consequences import kept, notes, what
+from savepoints.outputs.hints import LEAVE_OUTPUTS
 from savepoints.outputs.readable import unreadable_files
 
 __all__ = [
+    "BEFORE_FIRST_BATCH",
     "Rewind",
     "execute",
     "kept",
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 _OPERATION_VERSION = 1
 _UNDONE = 0
 # Lower than any batch id, so the replayed batch 0 is not taken for one that was written.
-_BEFORE_FIRST_BATCH = -1
+BEFORE_FIRST_BATCH = -1
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,14 @@ def plan(
         raise NotAlignedError(
             f"{output.uri} is not the table that the savepoint knows: its id is "
             f"{align.table_id(table)}, not {output.table_id}",
-            hint="it was deleted and made anew: roll back with --outputs none and rebuild it",
+            hint=f"it was deleted and made anew: {LEAVE_OUTPUTS}; then rebuild it",
             uri=output.uri,
         )
     features.require_writable(table, output.uri, removes=output.version < table.version())
     if own_rows is not None:
         rows_of_ours.require_usable(table, output.uri, own_rows)
     _refuse_unreadable(output)
-    reached = _BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
+    reached = BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
     transactions = {
         **_of_version(table, output, own_ids),
         output.app_id: reached,
@@ -158,7 +160,7 @@ def plan_empty(
     known = delta_log.transactions(uri, newest)
     ours = [app for app in known if app.startswith(owner) or app in app_ids]
     others = [app for app in known if app not in ours and not is_id(app)]
-    wanted = dict.fromkeys([*app_ids, *ours, new_app_id], _BEFORE_FIRST_BATCH)
+    wanted = dict.fromkeys([*app_ids, *ours, new_app_id], BEFORE_FIRST_BATCH)
     output = OutputVersion(name, location, align.table_id(table), newest, new_app_id, None)
     planned = Rewind(output, newest, wanted, owner, own_rows, empty=True)
     if own_rows is None:
@@ -181,7 +183,7 @@ def _of_version(table: DeltaTable, output: OutputVersion, own_ids: Sequence[str]
         return {}
     then = align.open_table(output.uri, output.version)
     reached = {one: then.transaction_version(one) for one in known}
-    return {one: _BEFORE_FIRST_BATCH if at is None else at for one, at in reached.items()}
+    return {one: BEFORE_FIRST_BATCH if at is None else at for one, at in reached.items()}
 
 
 def refuse_changed(rewind: Rewind) -> None:
@@ -248,7 +250,7 @@ def undo(rewind: Rewind, operation_id: str) -> int | None:
     refuse_changed(rewind)
     before = align.open_table(rewind.output.uri, rewind.newest)
     reached = {app: before.transaction_version(app) for app in rewind.transactions}
-    known = {app: _BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
+    known = {app: BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
     transactions = {**known, operation_id: _UNDONE}
     return commit.take_back(table, rewind.output.uri, rewind.newest, transactions, rewind.own_rows)
 
@@ -264,7 +266,7 @@ def _refuse_others(rewind: Rewind, since: int) -> None:
             f"others have written to {output.uri} since version {since}: "
             f"{len(foreign)} commits, the first is version {first.version} ({first.operation})",
             hint="their rows would be lost: say which rows are the query's in "
-            "[queries.NAME.own_rows], or roll back state and offsets only: --outputs none",
+            f"[queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=output.uri,
             versions=[one.version for one in foreign],
         )
@@ -289,8 +291,7 @@ def _refuse_unreadable(output: OutputVersion) -> None:
     if gone := unreadable_files(output):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} lacks {len(gone)} files, such as {gone[0]}",
-            hint="VACUUM or somebody removed them; roll back state and offsets only: "
-            "--outputs none",
+            hint=f"VACUUM or somebody removed them; {LEAVE_OUTPUTS}",
             uri=output.uri,
             files=gone,
         )

@@ -22,6 +22,13 @@ def app_id(query: str, output: str, generation: int) -> str:
     return f"{query}/{output}/{generation}"
 
 
+def is_later_generation(app: str, than: str) -> bool:
+    """Say whether both are ids of generations of one output, the first that of a later one."""
+    (output, _, number), (same, _, before) = app.rpartition("/"), than.rpartition("/")
+    numbered = number.isdecimal() and before.isdecimal()
+    return bool(output) and output == same and numbered and int(number) > int(before)
+
+
 def owner_prefix(query: str) -> str:
     """Return what the application ids of all outputs and generations of a query begin with."""
     return f"{query}/"

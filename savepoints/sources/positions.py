@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -91,6 +91,28 @@ def count(begin: KafkaOffsets, end: KafkaOffsets) -> int:
         ValueError: If begin and end are not of the same partitions, or end lies before begin.
     """
     return sum(size for _, _, size in _distances(begin, end))
+
+
+def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
+    """Return the positions of several sources as one.
+
+    Raises:
+        UsageError: If two of them read the same partition and are at different offsets: then one
+            position for both would lose or double records of one.
+    """
+    found: KafkaOffsets = {}
+    for position in positions:
+        for topic, parts in position.items():
+            for part, offset in parts.items():
+                if found.setdefault(topic, {}).setdefault(part, offset) != offset:
+                    raise UsageError(
+                        f"two sources read {topic} partition {part}, one from offset "
+                        f"{found[topic][part]} and one from {offset}, so there is no one position",
+                        hint="go to a savepoint instead: savepoints list",
+                        topic=topic,
+                        partition=part,
+                    )
+    return found
 
 
 def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:

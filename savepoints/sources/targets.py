@@ -127,8 +127,7 @@ def resolve(
     if problems:
         raise UsageError(
             f"nothing is reset: {'; '.join(problems)}",
-            hint="name offsets within what is available, for every partition; see what there is: "
-            "the same command with --to-current",
+            hint="name offsets within what is available, for every partition that Kafka has",
             problems=problems,
         )
     if gone and not allow_data_loss:

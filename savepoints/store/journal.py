@@ -20,6 +20,8 @@ from savepoints.model import rfc3339, to_json, utc_now
 from savepoints.store import sealed
 
 SCHEMA_VERSION = 1
+# A step of every operation that is taken back: from then on it cannot be finished any more.
+UNDOING = "undoing"
 _UNFINISHED = "operations"
 _FINISHED = "operations/finished"
 
@@ -158,6 +160,14 @@ def refuse_unfinished(root: Location, query: str) -> None:
 
 def refusal(operation: Operation) -> UnfinishedOperationError:
     """Return the error that says an operation must be finished first."""
+    if UNDOING in operation.done:
+        return UnfinishedOperationError(
+            f"{operation.verb} {operation.id} of {operation.query} was being taken back and is "
+            "half undone",
+            hint=f"take it back to the end: savepoints operations undo {operation.id}",
+            query=operation.query,
+            operation=operation.id,
+        )
     return UnfinishedOperationError(
         f"{operation.verb} {operation.id} of {operation.query} was interrupted after "
         f"{', '.join(operation.done) or 'its beginning'}",

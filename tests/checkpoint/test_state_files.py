@@ -330,3 +330,26 @@ def test_a_flipped_byte_in_a_snapshot_is_refused_or_harmless(on_local: Location)
             refused += 1
 
     assert refused > 0
+
+
+def test_all_files_of_a_version_are_found_whatever_wrote_them() -> None:
+    an_id = uuid.uuid4()
+    mine = [
+        "state/0/0/4.zip",
+        "state/0/1/.4.zip.crc",
+        "state/0/1/4.delta.crc",
+        "state/0/1/4.snapshot",
+        "state/1/0/left-keyToNumValues/4.changelog",
+        f"state/1/0/4_{an_id}.changelog",
+    ]
+    others = [
+        "state/0/0/3.zip",
+        "state/0/0/14.delta",
+        "state/0/0/SSTs/000004-4.sst",
+        "state/0/0/_metadata/schema",
+        "state/0/_metadata/v2/4",
+        f"state/1/0/5_{an_id}.zip",
+        "offsets/4",
+    ]
+
+    assert state_files.of_version([*others, *mine], 4) == mine

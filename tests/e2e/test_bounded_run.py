@@ -209,7 +209,11 @@ def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_ref
     assert standing.read(desk.checkpoint).committed == batch + 1
 
     batch = begin(9, 5)  # Beyond the end, and nowhere: planned anew.
+    # Maintenance had saved what the other attempt made; Spark would not write it again.
+    stale = f"state/0/0/{batch + 1}.snapshot"
+    desk.checkpoint.put(stale, b"of another attempt")
     assert run_to(8, 3).last_batch == batch
+    assert not desk.checkpoint.exists(stale)
 
     batch = begin(9, 5)  # Beyond the end, and in the output: killed before the commit.
     runner(spark, desk).run_planned()

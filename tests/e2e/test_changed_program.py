@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 
 import pytest
 
 import savepoints
-from savepoints.errors import LayoutChangedError
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.errors import LayoutChangedError, LockedError
 from savepoints.io import Location
+from savepoints.model import kafka_position
+from savepoints.operations import advance, ends
+from savepoints.sources import kafka
 from tests.e2e.shop import QUERY, Shop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -32,3 +37,41 @@ def test_trap_the_schema_check_ignores_column_names(shop: Shop) -> None:
     assert [info.path for info in checkpoint.list()] == before, "no batch was run"
     assert not shop.store.root.list("scratch"), "nothing is left of the comparison"
     assert shop.run(RIGHT).batches == 1
+
+
+def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
+    shop: Shop,
+) -> None:
+    """Refused before the first batch, and each batch asks first if it may still be run."""
+    shop.sell(date(1997, 1, 1), date(1997, 1, 4))
+    shop.run(RIGHT, save=True)
+    shop.sell(date(1997, 1, 4), date(1997, 1, 6))
+    savepoints.rollback(shop.store, "latest", query=QUERY, settings=shop.settings)
+    generation = shop.store.generations.current(QUERY)
+    checkpoint = Location.of(generation.checkpoint)
+    before = [info.path for info in checkpoint.list()]
+    to = kafka_position(ends.newest(kafka.ranges([shop.topic], shop.settings.kafka)))
+
+    def lost() -> None:
+        raise LockedError("the lease is lost")
+
+    def run_on(app: str, check: Callable[[], None]) -> None:
+        advance.to(
+            to,
+            query=QUERY,
+            app=app,
+            settings=shop.settings,
+            generation=generation.generation,
+            checkpoint=checkpoint,
+            store=shop.store,
+            check=check,
+        )
+
+    with pytest.raises(LayoutChangedError, match=r"value field 0 was 'min long' and is 'max long'"):
+        run_on(SWAPPED, lambda: None)
+    with pytest.raises(LockedError, match="lease is lost"):
+        run_on(RIGHT, lost)
+    assert [info.path for info in checkpoint.list()] == before, "no batch was run"
+    run_on(RIGHT, lambda: None)
+    assert shop.run(RIGHT).ended == "caught_up"
+    assert committed_batches(checkpoint.list())[-1] == 1

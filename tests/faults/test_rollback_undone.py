@@ -7,7 +7,7 @@ import signal
 import pytest
 from deltalake import DeltaTable
 
-from savepoints.errors import NotAlignedError, UsageError
+from savepoints.errors import NotAlignedError, UnfinishedOperationError, UsageError
 from savepoints.io import Location
 from savepoints.operations import rollback, unfinished
 from savepoints.operations.verify import verify
@@ -97,19 +97,22 @@ def test_an_undo_that_is_killed_goes_on(local_store: Store, on_local: Location, 
     killed.require_as_before()
 
 
-def test_a_rollback_that_was_half_undone_can_be_resumed(
-    local_store: Store, on_local: Location
+@pytest.mark.parametrize("point", UNDO_POINTS[:3])
+def test_a_rollback_that_was_half_undone_can_only_be_undone(
+    local_store: Store, on_local: Location, point: str
 ) -> None:
-    """A changed mind: undo began, resume ends it, with one rewound version on top."""
+    """Some of its steps are gone: finished, it would begin on what is no longer there."""
     killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
-    assert killed.undo("rollback.undo_outputs") == -signal.SIGKILL
+    assert killed.undo(point) == -signal.SIGKILL
 
-    unfinished.resume(local_store, killed.id)
+    with pytest.raises(UnfinishedOperationError, match="half undone") as refused:
+        unfinished.resume(local_store, killed.id)
+    assert f"operations undo {killed.id}" in refused.value.hint
+    with pytest.raises(UnfinishedOperationError, match="half undone"):
+        rollback.plan(local_store, killed.saved.id, to=str(killed.target))
 
-    output = DeltaTable(killed.table)
-    assert sorted(output.to_pandas()["batch"]) == list(range(BACK_TO + 1))
-    assert output.transaction_version(killed.query_id) == BACK_TO
-    assert local_store.generations.current("totals").generation == 2
+    assert killed.undo() == 0
+    killed.require_as_before()
 
 
 def test_once_the_generation_has_begun_it_can_only_be_finished(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from savepoints.checkpoint import planned, standing
+from savepoints.checkpoint import offset_log, planned, standing
 from savepoints.config import KafkaSettings
 from savepoints.errors import SavepointNotFoundError, SourceDataGoneError, UsageError
 from savepoints.io import Location
@@ -16,7 +16,7 @@ from savepoints.model import KafkaOffsets
 from savepoints.operations import bounded, ends
 from savepoints.sources.positions import Range
 from savepoints.store.root import Store
-from tests.samples import savepoint, write
+from tests.samples import files_of, savepoint, write
 
 RANGES = {"orders": {0: Range("orders", 0, 10, 50), 1: Range("orders", 1, 0, 30)}}
 
@@ -120,3 +120,20 @@ def test_new_partitions_that_the_end_does_not_name_are_left_for_later(on_local: 
 
     assert bounded.is_reached(now, {"orders": {0: 44}}, RANGES)
     assert bounded.reached(now, {"orders": {0: 50, 1: 30}}, RANGES) == {"orders": {0: 44, 1: 0}}
+
+
+def test_two_sources_of_one_topic_cannot_end_between_their_offsets(on_local: Location) -> None:
+    files = files_of("two_sources")
+    positions = ['{"orders":{"0":20,"1":3}}', '{"orders":{"0":44,"1":3}}']
+    offsets = offset_log.with_batch(files["offsets/0"], "", positions=positions)
+    write(on_local, {"offsets/0": offsets, "commits/0": files["commits/0"]})
+    now = standing.read(on_local)
+
+    with pytest.raises(
+        UsageError, match="orders partition 0: .* 20 .* 44, .* end at 30"
+    ) as refused:
+        bounded.is_reached(now, {"orders": {0: 30, 1: 3}}, RANGES)
+
+    assert refused.value.details["partition"] == 0
+    assert bounded.is_reached(now, {"orders": {0: 20, 1: 3}}, RANGES), "where it is, as far as read"
+    assert not bounded.is_reached(now, {"orders": {0: 44, 1: 3}}, RANGES)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -12,16 +16,31 @@ from savepoints.checkpoint.layout import read_cut
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
     CheckpointDamagedError,
+    IncompatibleError,
     QueryRunningError,
     SavepointsError,
+    UnfinishedOperationError,
     UnreachableError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.operations import recover, rollback
-from savepoints.store import lease
+from savepoints.store import journal, lease
 from savepoints.store.root import Store
+from tests.processes import killed_at
 from tests.samples import contents, take, unpack
+
+RECOVER = """
+import sys
+from savepoints.config import Settings
+from savepoints.operations import recover
+from savepoints.store.root import Store
+
+settings = Settings.model_validate_json(sys.argv[2])
+recover.if_damaged(
+    Store.open(sys.argv[1]), "totals", settings.queries["totals"], settings=settings
+)
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +80,14 @@ class Query:
 
     def recover(self) -> str | None:
         return recover.if_damaged(self.store, "totals", self.bound, settings=self.settings)
+
+    def recover_until(self, point: str) -> int:
+        """Recover in a process that is killed at a crash point, and return its exit code."""
+        return subprocess.run(
+            [sys.executable, "-c", RECOVER, str(self.store.root), self.settings.model_dump_json()],
+            env={**os.environ, "SAVEPOINTS_CRASH_AT": point},
+            check=False,
+        ).returncode
 
 
 @pytest.fixture
@@ -193,6 +220,46 @@ def test_trap_a_checkpoint_that_is_gone_is_not_begun_anew_where_outputs_drop_its
         recover.require_present(query.store, query.generation, query.bound)
 
     assert "savepoints run totals --recover" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "point", ["rollback.begun", "rollback.checkpoint_written", "rollback.output_out_rewound"]
+)
+def test_a_recovery_that_was_killed_is_finished_by_the_next_one(query: Query, point: str) -> None:
+    query.checkpoint.delete(["metadata"])
+    assert query.recover_until(point) == -signal.SIGKILL
+    assert journal.unfinished(query.store.root, "totals") is not None
+
+    assert query.recover() == query.saved[1].id
+
+    assert journal.unfinished(query.store.root, "totals") is None
+    assert (query.generation.generation, query.rows) == (2, [0, 1, 2])
+    assert query.recover() is None
+
+
+def test_a_rollback_that_somebody_else_began_is_theirs_to_finish(query: Query) -> None:
+    words = ("rollback", query.saved[0].id, "--yes", "--store", str(query.store.root))
+    to = str(query.checkpoint / "next")
+    assert killed_at("rollback.begun", *words, "--to", to) == -signal.SIGKILL
+
+    with pytest.raises(UnfinishedOperationError, match="was interrupted"):
+        query.recover()
+
+
+def test_trap_a_file_of_a_newer_spark_is_not_damage(query: Query) -> None:
+    """Gone back without a safety savepoint, all that the newer Spark did would be lost."""
+    for path, data in (
+        ("offsets/3", b"v3\n{}"),
+        ("commits/3", b"v4\n{}"),
+        ("state/0/_metadata/metadata", b"v9\n{}"),
+    ):
+        before = query.checkpoint.get(path)
+        query.checkpoint.put(path, data)
+        with pytest.raises(IncompatibleError, match="is not supported"):
+            query.recover()
+        query.checkpoint.put(path, before)
+    assert query.generation.generation == 1
+    assert query.recover() is None
 
 
 def test_a_query_that_runs_is_not_recovered(query: Query) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 
 from savepoints.checkpoint import offset_log, standing
 from savepoints.checkpoint.layout import read_cut
@@ -27,7 +28,7 @@ from savepoints.sources.targets import Target
 from savepoints.store import lease
 from savepoints.store.root import Store
 from tests.kafka_query import QUERY, Query, make
-from tests.samples import contents
+from tests.samples import contents, query_id
 from tests.sources.broker import NOW, Broker
 
 pytestmark = pytest.mark.kafka
@@ -118,6 +119,34 @@ def test_outputs_are_emptied_with_the_state(query: Query) -> None:
     assert done.safety_id == query.store.generations.current(QUERY).begun_from
 
 
+def test_outputs_that_go_back_without_the_state_take_batches_from_0_again(query: Query) -> None:
+    """Under an id of the user's own, batches up to the savepoint's would silently be dropped."""
+    bound = query.settings.queries[QUERY].model_copy(
+        update={"app_ids": {"totals": query_id("rocksdb")}}
+    )
+    settings = query.settings.model_copy(update={"queries": {QUERY: bound}})
+    there = Target("file", offsets={query.topic: {0: 2, 1: 1}})
+
+    plan = reset.plan(query.store, QUERY, there, settings=settings, outputs="rewind")
+    reset.execute(plan, query.store, settings=settings)
+
+    assert query.rows == [0, 1]
+    assert DeltaTable(query.table).transaction_version(query_id("rocksdb")) == -1
+
+
+def test_a_compacted_topic_is_no_problem_where_nothing_is_read_again(
+    query: Query, broker: Broker
+) -> None:
+    topic = broker.make(partitions=2, config={"cleanup.policy": "compact"})
+    for batch in (2, 3):
+        path = f"offsets/{batch}"
+        read = kafka_position({topic: {0: 0, 1: 0}})
+        query.checkpoint.put(
+            path, offset_log.with_batch(query.checkpoint.get(path), path, positions=[read])
+        )
+    assert query.plan(Target("latest")).moves
+
+
 def test_outputs_go_back_to_a_savepoint_at_the_very_offsets_or_nowhere(query: Query) -> None:
     with pytest.raises(UsageError, match="no savepoint of totals is at exactly"):
         query.plan(Target("earliest"), outputs="rewind")
@@ -199,9 +228,10 @@ def test_failed_uncommitted_batch_on_top_of_last_commit(query: Query) -> None:
 
 def test_a_compacted_topic_is_refused_unless_that_is_given_up(query: Query, broker: Broker) -> None:
     topic = broker.make(partitions=2, config={"cleanup.policy": "compact"})
+    broker.put(topic, 0, timedelta(hours=1), timedelta(minutes=1))
     for batch in (2, 3):
         path = f"offsets/{batch}"
-        read = kafka_position({topic: {0: 0, 1: 0}})
+        read = kafka_position({topic: {0: 1, 1: 0}})
         query.checkpoint.put(
             path, offset_log.with_batch(query.checkpoint.get(path), path, positions=[read])
         )
@@ -214,6 +244,6 @@ def test_partial_reset_when_a_topic_is_missing(query: Query, broker: Broker) -> 
     """Kafka's tool resets the other topics, and offsets and deletions are not atomic."""
     broker.remove(query.topic)
     before = contents(query.place)
-    with pytest.raises(UsageError, match="which Kafka does not have"):
+    with pytest.raises(SourceDataGoneError, match=f"Kafka has no topic {query.topic}"):
         query.plan(Target("earliest"))
     assert contents(query.place) == before

@@ -10,10 +10,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.checkpoint.layout import read_cut
+from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
     LockedError,
     NotAlignedError,
     QueryRunningError,
+    SavepointsError,
     TargetExistsError,
     UnfinishedOperationError,
     UsageError,
@@ -21,6 +23,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations import rollback
+from savepoints.operations.goal import AtBatch, BeforeLast
 from savepoints.operations.rollback import RollbackPlan
 from savepoints.store import journal, lease
 from savepoints.store.journal import Journal, Operation
@@ -41,6 +44,9 @@ class Query:
     def plan(self, **options: object) -> RollbackPlan:
         target = str(self.place / "next")
         return rollback.plan(self.store, self.saved.id, **{"to": target, **options})  # type: ignore[arg-type]
+
+    def plan_to(self, point: AtBatch) -> RollbackPlan:
+        return rollback.plan(self.store, point, query="totals", to=str(self.place / "next"))
 
     def write(self, batch: int, app: str | None = None) -> None:
         app = app or query_id("rocksdb")
@@ -203,3 +209,83 @@ def test_a_present_without_committed_batch_needs_no_safety_savepoint(query: Quer
     assert "no safety savepoint" in plan.warnings[0]
     assert rollback.execute(plan, query.store).safety_id is None
     assert Path(str(query.place / "next" / "metadata")).exists()
+
+
+def settings_of(query: Query, **outputs: str) -> Settings:
+    bound = QuerySettings(app="a:b", checkpoints=str(query.place / "made"), outputs=outputs)
+    return Settings(queries={"totals": bound})
+
+
+def test_an_output_that_the_savepoint_does_not_know_is_refused(query: Query) -> None:
+    """Its rows would stay while its batches run again under a new id."""
+    audit = str(query.place / "audit")
+    settings = settings_of(query, totals=query.output, audit=audit)
+    write_deltalake(audit, pa.table({"batch": [3]}))
+
+    with pytest.raises(NotAlignedError, match="does not know the output audit"):
+        query.plan(settings=settings)
+
+
+def test_a_present_that_cannot_be_saved_is_refused_before_anything_is_begun(query: Query) -> None:
+    lost = next(one.path for one in query.checkpoint.list("state") if "/3." in one.path)
+    query.checkpoint.delete([lost])
+    kept = [one.path for one in query.checkpoint.list("state") if one.path.endswith(".zip")]
+    query.checkpoint.delete(kept)
+
+    with pytest.raises(SavepointsError) as refused:
+        query.plan()
+    assert "--no-safety-savepoint" in refused.value.hint
+    assert journal.unfinished(query.store.root, "totals") is None
+
+    done = rollback.execute(query.plan(save_present=False), query.store)
+    assert done.safety_id is None
+    assert query.rows == [0, 1]
+
+
+def test_a_batch_that_nobody_saved_takes_outputs_along_that_only_savepoints_know(
+    query: Query,
+) -> None:
+    plan = query.plan_to(AtBatch(2))
+
+    assert [one.output.version for one in plan.outputs] == [2]
+    rollback.execute(plan, query.store)
+    assert query.rows == [0, 1, 2]
+
+
+def test_after_a_rollback_that_left_the_outputs_it_can_be_undone(query: Query) -> None:
+    """The new generation's id must be in the table, or no version belongs to its first batch."""
+    table = str(query.place / "managed")
+    for batch in range(4):
+        write_deltalake(
+            table,
+            pa.table({"batch": [batch]}),
+            mode="append",
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction("totals/managed/1", batch)]
+            ),
+        )
+    settings = settings_of(query, managed=table)
+    saved = take(query.store, query.checkpoint, batch_id=2, outputs={"managed": table})
+    plan = rollback.plan(query.store, saved.id, settings=settings, rewind_outputs=False)
+    assert any("rows may double" in one for one in plan.warnings)
+    rollback.execute(plan, query.store, settings=settings)
+
+    back = rollback.plan(query.store, BeforeLast(), query="totals", settings=settings)
+    rollback.execute(back, query.store, settings=settings)
+
+    assert read_cut(Location.of(back.checkpoint)).cut.batch_id == 3
+
+
+def test_an_interrupted_rollback_is_only_finished_as_it_was_begun(query: Query) -> None:
+    plan = query.plan()
+    Journal.begin(
+        query.store.root,
+        Operation(
+            plan.operation_id, "rollback", "totals", plan.to_json(), plan.command, "2026-11-20"
+        ),
+    )
+    assert query.plan().resumed
+    with pytest.raises(UsageError, match="was begun with checkpoint"):
+        query.plan(to=str(query.place / "elsewhere"))
+    with pytest.raises(UsageError, match="outputs rewound"):
+        query.plan(rewind_outputs=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -14,6 +16,7 @@ from tests.outputs import tables
 from tests.outputs.tables import opened
 
 APP = "orders/totals/1"
+SECOND, THIRD, FOURTH = (f"orders/totals/{number}" for number in (2, 3, 4))
 OTHER = "another/table/1"
 
 
@@ -429,3 +432,119 @@ def test_the_present_of_an_output_is_its_newest_version(output: Output) -> None:
     found = align.present("totals", output.uri, APP)
 
     assert (found.version, found.app_id, found.app_version) == (2, APP, 0)
+
+
+def rewound(output: Output, batch: int, app: str, following: str, number: int) -> rewind.Rewind:
+    """Take an output back to a batch of one generation, for another to go on; return the plan."""
+    plan = rewind.plan(
+        align.version_of_batch("totals", output.uri, (app,), batch), "orders/", following
+    )
+    rewind.execute(plan, f"op-20261121-10153{number}-aaaaaa")
+    return plan
+
+
+def test_trap_a_batch_that_a_rewind_took_back_is_looked_for_before_it(output: Output) -> None:
+    """The rewind records batch 1 for the ended generation: not what its batch 3 had."""
+    versions = [output.write(batch) for batch in range(4)]
+    rewound(output, 1, APP, SECOND, 0)
+    again = [output.write(batch, SECOND) for batch in (2, 3)]
+
+    assert [output.version_of(batch) for batch in range(6)] == [
+        *((version, APP, batch) for batch, version in enumerate(versions)),
+        *[(versions[-1], APP, 3)] * 2,
+    ]
+    assert [output.version_of(batch, SECOND)[0] for batch in (1, 2, 3)] == [5, *again]
+    at = [sorted(row["n"] for row in tables.rows(output.uri, one)) for one in versions]
+    assert at == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_each_of_three_generations_has_the_versions_of_its_own_batches(output: Output) -> None:
+    """To the first and back, as `rollback --undo` does: the second ended as well."""
+    first = [output.write(batch) for batch in range(4)]
+    safety = align.version_of_batch("totals", output.uri, (APP,), 3)
+    rewound(output, 1, APP, SECOND, 0)
+    second = [output.write(batch, SECOND) for batch in (2, 3)]
+    back = rewind.plan(safety, "orders/", THIRD)
+    rewind.execute(back, "op-20261121-101531-aaaaaa")
+    rewound(output, 3, SECOND, FOURTH, 2)
+
+    assert [output.version_of(batch)[0] for batch in range(5)] == [*first, first[-1]]
+    assert [output.version_of(batch, SECOND)[0] for batch in (1, 2, 3, 4)] == [
+        5,
+        *second,
+        second[-1],
+    ]
+    assert output.version_of(5, THIRD)[:1] == (8,)
+    assert output.version_of(3, FOURTH)[:1] == (9,)
+
+
+def test_a_generation_that_an_undone_rewind_ended_goes_on(output: Output) -> None:
+    versions = [output.write(batch) for batch in range(4)]
+    plan = rewound(output, 1, APP, SECOND, 0)
+    rewind.undo(plan, "op-20261121-101530-aaaaaa")
+    versions.append(output.write(4))
+
+    assert [output.version_of(batch)[0] for batch in range(5)] == [*versions[:3], 6, 7]
+
+
+def test_an_ended_generation_without_rows_has_the_version_before_the_rewind(
+    output: Output,
+) -> None:
+    rewound(output, 3, APP, SECOND, 0)
+    output.write(4, SECOND)
+
+    assert output.version_of(5) == (0, APP, None)
+    assert output.version_of(3, SECOND) == (1, SECOND, -1)
+
+
+def test_a_checkpoint_of_a_later_generation_is_not_believed_for_an_ended_one(
+    output: Output,
+) -> None:
+    """It records batch 1 of the first, and has the rows of the second."""
+    for batch in range(4):
+        output.write(batch)
+    rewound(output, 1, APP, SECOND, 0)
+    output.write(2, SECOND)
+    output.table.create_checkpoint()
+    output.write(3, SECOND)
+    tables.clean_up(output.uri, 7)
+
+    with pytest.raises(NotAlignedError, match="no longer shows"):
+        output.version_of(3)
+    assert output.version_of(2, SECOND) == (6, SECOND, 2)
+
+
+def test_the_checkpoint_right_before_a_rewind_says_it_for_the_ended_generation(
+    output: Output,
+) -> None:
+    for batch in range(4):
+        output.write(batch)
+    output.table.create_checkpoint()
+    plan = rewind.plan(
+        dataclasses.replace(align.present("totals", output.uri, APP), version=2, app_version=1),
+        "orders/",
+        SECOND,
+    )
+    rewind.execute(plan, "op-20261121-101530-aaaaaa")
+    tables.clean_up(output.uri, 5)
+
+    assert output.version_of(3) == (4, APP, 3)
+
+
+def test_trap_a_query_that_run_took_over_has_batches_under_two_ids(output: Output) -> None:
+    """Batches 0 to 3 were written under Spark's id, so not all older ones are the oldest of ours."""
+    spark = "6a4c1d8e-8f0e-4a43-9d3c-3a3b8bb3ce3f"
+    versions = [output.write(batch, spark) for batch in range(4)]
+    versions += [output.write(batch) for batch in range(4, 7)]
+
+    found = [output.version_of(batch, APP, spark) for batch in range(7)]
+    assert found == [(version, APP, batch) for batch, version in enumerate(versions)]
+
+    early = align.version_of_batch("totals", output.uri, (APP, spark), 2)
+    rewind.execute(
+        rewind.plan(early, "orders/", SECOND, own_ids=(spark,)), "op-20261121-101530-aaaaaa"
+    )
+    assert sorted(row["n"] for row in tables.rows(output.uri)) == [0, 1, 2]
+    assert [output.table.transaction_version(one) for one in (spark, APP, SECOND)] == [2, 2, 2]
+    assert [output.version_of(batch, APP, spark)[0] for batch in range(7)] == versions
+    assert output.version_of(2, SECOND, spark) == (8, SECOND, 2)

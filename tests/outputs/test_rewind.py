@@ -19,11 +19,12 @@ from deltalake.exceptions import DeltaError
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
 from savepoints.model import OutputVersion, to_json
-from savepoints.outputs import align, delta_log, readable, rewind
+from savepoints.outputs import align, commit, delta_log, readable, rewind
 from tests.outputs import tables
 
 OWN = "orders/totals/1"
 NEXT = "orders/totals/2"
+LEAVE = "leave the outputs as they are: rollback --outputs none, reset --outputs keep"
 
 
 def write(uri: str, batch: int, app: str | None = OWN) -> None:
@@ -170,7 +171,7 @@ def test_what_others_have_written_since_is_refused_and_named(place: Location) ->
         planned(uri, 1)
 
     assert refused.value.details["versions"] == [5, 4]
-    assert "--outputs none" in refused.value.hint
+    assert LEAVE in refused.value.hint
     assert table(uri).version() == 5
 
 
@@ -294,7 +295,7 @@ def test_tables_that_only_spark_can_write_are_refused_before_anything_is_touched
     with pytest.raises(IncompatibleError, match=", ".join(features)) as refused:
         rewind.plan(output, "orders/", NEXT)
     assert refused.value.details["features"] == features
-    assert "--outputs none" in refused.value.hint
+    assert "rollback --outputs none" in refused.value.hint
     with pytest.raises(IncompatibleError, match=", ".join(features)):
         rewind.plan(output, "orders/", NEXT, "n > 0")
     with pytest.raises(IncompatibleError, match=", ".join(features)):
@@ -305,11 +306,52 @@ def test_tables_that_only_spark_can_write_are_refused_before_anything_is_touched
 
 
 def test_a_table_from_which_nothing_may_be_removed_is_refused(on_local: Location) -> None:
+    """But it can be left as it is, for which only transaction ids are committed."""
     uri = written(on_local)
     table(uri).alter.set_table_properties({"delta.appendOnly": "true"})
 
-    with pytest.raises(IncompatibleError, match="appendOnly"):
+    with pytest.raises(IncompatibleError, match="appendOnly") as refused:
         planned(uri, 1)
+    assert LEAVE in refused.value.hint
+
+    there = dataclasses.replace(align.present("totals", uri, OWN), app_id=NEXT)
+    rewind.execute(rewind.plan(there, "orders/", NEXT), "op-20261121-101530-aaaaaa")
+    assert rows(uri) == [0, 1, 2, 3]
+    assert table(uri).transaction_version(NEXT) == 3
+
+
+def test_the_way_out_for_a_table_that_only_spark_can_write_is_one_for_a_reset_too(
+    on_local: Location,
+) -> None:
+    """Not even transaction ids can be committed there, so `reset --outputs keep` is none."""
+    uri = tables.unpack("identity", on_local / "totals")
+    there = dataclasses.replace(align.present("totals", uri, OWN), app_id=NEXT)
+
+    with pytest.raises(IncompatibleError, match="identityColumns") as refused:
+        rewind.plan(there, "orders/", NEXT)
+
+    assert "--outputs keep" not in refused.value.hint
+    assert "[queries.NAME.outputs]" in refused.value.hint
+    with pytest.raises(NotAlignedError, match="IdentityColumns") as failed:
+        commit.take_back(table(uri), uri, there.version, {NEXT: 4})
+    assert LEAVE in failed.value.hint
+
+
+def test_the_hints_name_the_choice_of_rollback_and_that_of_reset(on_local: Location) -> None:
+    """`reset` has no `--outputs none`, `rollback` no `--outputs keep`."""
+    uri = written(on_local)
+    another = dataclasses.replace(at_batch(uri, 1), table_id="another")
+    with pytest.raises(NotAlignedError, match="deleted|not the table") as made_anew:
+        rewind.plan(another, "orders/", NEXT)
+    with pytest.raises(NotAlignedError, match="are not told apart") as undeclared:
+        rewind.plan(at_batch(uri, 1), "orders/", NEXT, "n < 0")
+    plan = at_batch(uri, 1)
+    overwrite(uri)
+    with pytest.raises(NotAlignedError, match="lacks") as removed:
+        rewind.plan(plan, "orders/", NEXT)
+
+    for refused in (made_anew, undeclared, removed):
+        assert LEAVE in refused.value.hint
 
 
 def test_columns_and_properties_go_back_too_and_the_plan_says_so(on_local: Location) -> None:
