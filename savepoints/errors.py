@@ -26,7 +26,7 @@ SavepointsError                      1   root; never raised itself
 ├── TargetExistsError               15   the place to write to is taken
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit
 │   ├── UnsupportedProviderError         a state store provider whose files are not known
-│   ├── UnsupportedVersionError          a file of a version that is not known
+│   ├── UnsupportedFormatError           a file of a version or codec that is not known
 │   ├── NativeOnlyError                  an operator whose state rows cannot be read or written
 │   ├── RescaleError                     an operator that keeps its number of partitions
 │   ├── ProviderError                    state that the other provider cannot hold
@@ -201,8 +201,8 @@ class UnsupportedProviderError(IncompatibleError):
     """The state store provider of the query is none of Spark's own."""
 
 
-class UnsupportedVersionError(IncompatibleError):
-    """A file of Spark's is of a version that is not known: it may be whole, from a newer Spark."""
+class UnsupportedFormatError(IncompatibleError):
+    """A file of Spark's has a version or codec that is not known; it may well be whole."""
 
 
 class NativeOnlyError(IncompatibleError):

@@ -118,7 +118,8 @@ class OutputVersion:
         version: The table version that holds exactly the batches up to the cut; of a file sink, the
             batch id.
         app_id: The `txn` application id under which the query writes; empty for a file sink.
-        app_version: The newest batch of the query that `version` has recorded; None before the first.
+        app_version: The newest batch that `version` has recorded for the query; None before the
+            first.
         kind: `delta`, or `files` for Spark's file sink.
     """
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal, cast
 import xxhash
 
 from savepoints.checkpoint.offset_log import CODEC_KEY
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, UnsupportedFormatError
 
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBIII")
@@ -52,7 +52,7 @@ def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
         IncompatibleError when the data is damaged or ends early.
 
     Raises:
-        IncompatibleError: If there is no reader for the codec.
+        UnsupportedFormatError: If there is no reader for the codec.
     """
     stream = io.BytesIO(source) if isinstance(source, bytes) else source
     return io.BufferedReader(_Pieces(_PIECES[_known(codec, name)](stream, name)))
@@ -67,7 +67,7 @@ def open_writer(sink: BinaryIO, codec: str, name: str) -> BinaryIO:
         name: How to call the file in an error.
 
     Raises:
-        IncompatibleError: If there is no writer for the codec.
+        UnsupportedFormatError: If there is no writer for the codec.
     """
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def open_writer(sink: BinaryIO, codec: str, name: str) -> BinaryIO:
 def _known(codec: str, name: str) -> str:
     short = codec.rpartition(".")[2].lower().removesuffix("compressioncodec")
     if short not in _PIECES:
-        raise IncompatibleError(
+        raise UnsupportedFormatError(
             f"{name} is compressed with {codec!r}, which is known to Spark only",
             hint=f"save the native form with --format native, or run the query with {CODEC_KEY}="
             "zstd until none of its files are in the old codec",

@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from savepoints.checkpoint import compression
+from savepoints.checkpoint import compression, versioned
 from savepoints.errors import IncompatibleError, NoCommittedBatchError
 
 _ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -36,6 +36,10 @@ _ANY_VERSION = re.compile(
 _STORE = re.compile(
     rf"^state/(\d+)/(\d+)/(?:([^/_][^/]*)/)?"
     rf"(\d+(?:_{_ID})?\.(?:zip|snapshot|changelog|delta)|SSTs/[^/]+\.sst)$"
+)
+
+_HINT = (
+    "the file is damaged or of a newer Spark: take the savepoint at another batch with --at-batch"
 )
 
 # All that zipfile and json raise for bytes that were damaged.
@@ -163,6 +167,7 @@ def changelog_lineage(data: bytes, codec: str, path: str) -> dict[int, str]:
         Ids by version, back to the snapshot below; empty for the first version.
 
     Raises:
+        UnsupportedFormatError: If it is of another version.
         IncompatibleError: If it is not such a file.
     """
     stream = compression.open_reader(data, codec, path)
@@ -174,12 +179,16 @@ def changelog_lineage(data: bytes, codec: str, path: str) -> dict[int, str]:
     try:
         version = text()
         if version not in {"v3", "v4"}:
-            raise ValueError(f"version {version[:20]!r}")
+            raise versioned.refusal(version)(
+                f"{path}: changelog version {version[:40]!r} is not supported, only 'v3' and 'v4'",
+                hint=_HINT,
+                file=path,
+            )
         return {int(one["version"]): str(one["checkpointUniqueId"]) for one in json.loads(text())}
     except (ValueError, KeyError, TypeError) as error:
         raise IncompatibleError(
             f"{path} is not a changelog of state store checkpoint format 2: {error!r}",
-            hint="the file is damaged: take the savepoint at another batch with --at-batch",
+            hint=_HINT,
             file=path,
         ) from None
 
@@ -192,18 +201,23 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
         path: How to call it in an error.
 
     Raises:
-        IncompatibleError: If it is not a snapshot of RocksDB's state store, version 1.
+        UnsupportedFormatError: If it is of another version than 1.
+        IncompatibleError: If it is not a snapshot of RocksDB's state store.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(snapshot)) as archive:
             version, _, body = archive.read("metadata").decode().partition("\n")
         if version != "v1":
-            raise ValueError(f"version {version!r}")
+            raise versioned.refusal(version)(
+                f"{path}: snapshot version {version[:40]!r} is not supported, only 'v1'",
+                hint=_HINT,
+                file=path,
+            )
         return tuple(f"SSTs/{sst['dfsSstFileName']}" for sst in json.loads(body)["sstFiles"])
     except _NOT_A_SNAPSHOT as error:
         raise IncompatibleError(
             f"{path} is not a snapshot that Spark's RocksDB state store would write: {error!r}",
-            hint="the file is damaged: take the savepoint at another batch with --at-batch",
+            hint=_HINT,
             file=path,
         ) from None
 

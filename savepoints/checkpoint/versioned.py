@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from savepoints.errors import IncompatibleError, UnsupportedVersionError
+from savepoints.errors import IncompatibleError, UnsupportedFormatError
 
 _VERSIONS = ("v1", "v2")
 _A_VERSION = re.compile(r"v\d{1,9}")
@@ -26,7 +26,7 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, str]:
         hint: What to do when it is of another version than 1 and 2.
 
     Raises:
-        UnsupportedVersionError: If it is of another version.
+        UnsupportedFormatError: If it is of another version.
         IncompatibleError: If it begins with no version at all.
     """
     version, _, body = data.decode("utf-8", errors="replace").partition("\n")
@@ -41,7 +41,7 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, str]:
 
 def refusal(version: str) -> type[IncompatibleError]:
     """Say what a version that is not known is: of a newer Spark, or no version but damage."""
-    return UnsupportedVersionError if _A_VERSION.fullmatch(version) else IncompatibleError
+    return UnsupportedFormatError if _A_VERSION.fullmatch(version) else IncompatibleError
 
 
 def parse_object(text: str, name: str, what: str) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from savepoints.errors import (
     NotAlignedError,
     NotFoundError,
     SavepointsError,
+    UnsupportedFormatError,
     UnsupportedProviderError,
-    UnsupportedVersionError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
@@ -74,7 +74,7 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
     Raises:
         UnreachableError: If its storage does not answer.
         CredentialsError: If its storage refuses us.
-        UnsupportedVersionError: If a file is of a version that is not known, as of a newer Spark.
+        UnsupportedFormatError: If a file has a version or codec that is not known.
     """
     checkpoint = Location.of(generation.checkpoint)
     try:
@@ -85,8 +85,8 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
             return f"has no committed batch, although {because}"
     except UnsupportedProviderError:
         return None  # Nothing is known about its files, neither here nor in a savepoint.
-    except UnsupportedVersionError:
-        raise  # Gone back from, all that a newer Spark did would be lost.
+    except UnsupportedFormatError:
+        raise  # Whole, as far as is known: gone back, all that a newer Spark did would be lost.
     except _DAMAGE as error:
         return error.message if isinstance(error, SavepointsError) else f"{error!r}"
     return None
@@ -109,7 +109,7 @@ def if_damaged(
 
     Raises:
         UnfinishedOperationError: If an operation on it was interrupted that is no recovery.
-        UnsupportedVersionError: If a file is of a version that is not known, as of a newer Spark.
+        UnsupportedFormatError: If a file has a version or codec that is not known.
     """
     resumed = _finish(store, query, settings=settings, progress=progress)
     generation = store.generations.find_current(query)

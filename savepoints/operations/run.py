@@ -222,9 +222,7 @@ class _Asked:
             origin = fitting.origin(self.store, generation)
             restored = origin is not None and fitting.is_restored(generation, origin)
             if origin is not None and (restored or target is not None):
-                fitting.require_same_topics(
-                    generation, origin, self.settings.kafka, self.progress
-                )
+                fitting.require_same_topics(generation, origin, self.settings.kafka, self.progress)
             if target is not None and self._is_reached(generation, target):
                 ran = self._nothing(generation, target, time.monotonic() - begun)
             else:

@@ -9,7 +9,7 @@ a rewind, older lineages are ambiguous.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -206,12 +206,12 @@ def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     return _Found(following - 1, None)
 
 
-def _reached(transactions: Mapping[str, int], app_ids: Sequence[str]) -> int | None:
+def _reached(transactions: dict[str, int], app_ids: Sequence[str]) -> int | None:
     """Return the newest batch under any of the ids, None when there is none of them."""
     return max((transactions[one] for one in app_ids if one in transactions), default=None)
 
 
-def _ended(transactions: Mapping[str, int], app_ids: Sequence[str]) -> bool:
+def _ended(transactions: dict[str, int], app_ids: Sequence[str]) -> bool:
     """Say whether a later generation goes on from there: then they are not the end of this one.
 
     That one has written, or a rewind made way for it; one that was undone has the value 0.
@@ -219,7 +219,7 @@ def _ended(transactions: Mapping[str, int], app_ids: Sequence[str]) -> bool:
     later = [
         at
         for app, at in transactions.items()
-        if any(is_later_generation(app, than) for than in app_ids)
+        if app not in app_ids and any(is_later_generation(app, than) for than in app_ids)
     ]
     begun = any(transactions[one] for one in delta_log.rewinds(transactions))
     return max(later, default=-1) >= 0 or (bool(later) and begun)

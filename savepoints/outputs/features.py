@@ -58,8 +58,8 @@ def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
             f"{uri} cannot be taken back: it has table features that only Spark can write: "
             f"{', '.join(found)}",
             # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-            hint="roll back without it: rollback --outputs none; for a reset, take it out of "
-            "[queries.NAME.outputs]",
+            hint="leave it as it is: rollback --outputs none, or take it out of "
+            "[queries.NAME.outputs] for the time of a reset",
             uri=uri,
             features=found,
         )

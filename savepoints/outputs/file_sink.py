@@ -271,8 +271,8 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
         f"{sink} cannot be taken to batch {output.version}: its log, and what was set aside of it, "
         "has no such state any more (written again since, or its entries were compacted and "
         "deleted)",
-        hint=f"go back to a newer savepoint, or {LEAVE_OUTPUTS}; then with a new directory to write "
-        "to",
+        hint=f"go back to a newer savepoint, or {LEAVE_OUTPUTS}; then with a new directory to "
+        "write to",
         uri=str(sink),
         batch_id=output.version,
     )

@@ -14,3 +14,9 @@ from tests.e2e.shop import Shop
 def shop(world: LocalWorld, world_environment: dict[str, str], tmp_path: Path) -> Shop:
     """Give a shop that nobody else knows."""
     return Shop.open(world, tmp_path)
+
+
+@pytest.fixture
+def local_shop(world: LocalWorld, world_environment: dict[str, str], tmp_path: Path) -> Shop:
+    """Give a shop whose data lie on the local file system: stories there take half the time."""
+    return Shop.open(world, tmp_path, on_s3=False)

@@ -31,28 +31,44 @@ QUERY = "order_totals"
 
 @dataclass(frozen=True)
 class Shop:
-    """One shop: what it is bound to, and the verbs as functions and as commands."""
+    """One shop: what it is bound to, and the verbs as functions and as commands.
+
+    Attributes:
+        directory: Where its commands are called.
+        bucket: Its bucket, which a shop on the local file system does not use.
+        root: Where store, checkpoints and output lie.
+        topic: Its topic.
+        bootstrap_servers: Its broker.
+        settings: All of it as settings.
+    """
 
     directory: Path
     bucket: str
+    root: str
     topic: str
     bootstrap_servers: str
     settings: Settings
 
     @classmethod
-    def open(cls, world: LocalWorld, directory: Path, *, max_offsets: int = 20_000) -> Shop:
-        """Make the bucket and the settings file."""
+    def open(
+        cls, world: LocalWorld, directory: Path, *, max_offsets: int = 20_000, on_s3: bool = True
+    ) -> Shop:
+        """Make the place for its data and the settings file."""
         name = f"shop-{uuid.uuid4().hex[:10]}"
-        world.create_bucket(name)
+        root = f"s3://{name}" if on_s3 else str(directory / name)
+        if on_s3:
+            world.create_bucket(name)
+        else:
+            (directory / name / "store").mkdir(parents=True)
         bound = QuerySettings(
             app=RIGHT,
-            checkpoints=f"s3://{name}/checkpoints",
-            outputs={"totals": f"s3://{name}/totals"},
+            checkpoints=f"{root}/checkpoints",
+            outputs={"totals": f"{root}/totals"},
             topics={"orders": name},
             max_offsets_per_trigger=max_offsets,
         )
         settings = spark_session.settings(
-            store=f"s3://{name}/store",
+            store=f"{root}/store",
             kafka={"bootstrap_servers": world.bootstrap_servers},
             queries={QUERY: bound},
         )
@@ -65,12 +81,12 @@ class Shop:
             f'[queries.{QUERY}.outputs]\ntotals = "{bound.outputs["totals"]}"\n'
             f'[queries.{QUERY}.topics]\norders = "{name}"\n'
         )
-        return cls(directory, name, name, world.bootstrap_servers, settings)
+        return cls(directory, name, root, name, world.bootstrap_servers, settings)
 
     @property
     def table(self) -> str:
         """URI of the output."""
-        return f"s3://{self.bucket}/totals"
+        return f"{self.root}/totals"
 
     @property
     def store(self) -> Store:

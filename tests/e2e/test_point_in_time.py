@@ -35,7 +35,8 @@ def go(shop: Shop, where: Point) -> RolledBack:
     return rollback.execute(plan, shop.store, settings=shop.settings)
 
 
-def test_there_and_back_again(spark: SparkSession, shop: Shop) -> None:
+def test_there_and_back_again(spark: SparkSession, local_shop: Shop) -> None:
+    shop = local_shop
     shop.sell(BEGIN, BEGIN + 3 * DAY)
     shop.run()
     shop.sell(BEGIN + 3 * DAY, BEGIN + 9 * DAY)
@@ -86,14 +87,14 @@ def test_there_and_back_again(spark: SparkSession, shop: Shop) -> None:
 
 
 def test_what_is_restored_for_a_time_is_what_a_run_from_scratch_over_the_records_makes(
-    spark: SparkSession, shop: Shop
+    spark: SparkSession, local_shop: Shop
 ) -> None:
-    day = BEGIN + 4 * DAY
+    shop, day = local_shop, BEGIN + 4 * DAY
     shop.sell(BEGIN, BEGIN + 2 * DAY)
     shop.run()
     shop.sell(BEGIN + 2 * DAY, BEGIN + 6 * DAY)
     shop.run()
-    target = f"s3://{shop.bucket}/elsewhere"
+    target = f"{shop.root}/elsewhere"
 
     plan = point.plan(shop.store, at(day), target, query=QUERY, settings=shop.settings)
     done = point.execute(plan, shop.store, settings=shop.settings)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pyarrow as pa
 import pytest
@@ -16,11 +18,11 @@ from savepoints.checkpoint.layout import read_cut
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
     CheckpointDamagedError,
-    IncompatibleError,
     QueryRunningError,
     SavepointsError,
     UnfinishedOperationError,
     UnreachableError,
+    UnsupportedFormatError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
@@ -248,14 +250,18 @@ def test_a_rollback_that_somebody_else_began_is_theirs_to_finish(query: Query) -
 
 def test_trap_a_file_of_a_newer_spark_is_not_damage(query: Query) -> None:
     """Gone back without a safety savepoint, all that the newer Spark did would be lost."""
+    snapshot = io.BytesIO()
+    with zipfile.ZipFile(snapshot, "w") as archive:
+        archive.writestr("metadata", "v7\n{}")
     for path, data in (
         ("offsets/3", b"v3\n{}"),
         ("commits/3", b"v4\n{}"),
         ("state/0/_metadata/metadata", b"v9\n{}"),
+        ("state/0/1/4.zip", snapshot.getvalue()),
     ):
         before = query.checkpoint.get(path)
         query.checkpoint.put(path, data)
-        with pytest.raises(IncompatibleError, match="is not supported"):
+        with pytest.raises(UnsupportedFormatError, match="is not supported"):
             query.recover()
         query.checkpoint.put(path, before)
     assert query.generation.generation == 1

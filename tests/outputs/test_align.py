@@ -12,6 +12,7 @@ from pyarrow import parquet
 from savepoints.errors import NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
 from savepoints.outputs import align, delta_log, rewind
+from savepoints.outputs.write import is_later_generation
 from tests.outputs import tables
 from tests.outputs.tables import opened
 
@@ -514,6 +515,38 @@ def test_a_checkpoint_of_a_later_generation_is_not_believed_for_an_ended_one(
     assert output.version_of(2, SECOND) == (6, SECOND, 2)
 
 
+def test_a_checkpoint_with_rows_of_a_generation_that_kept_the_outputs_is_not_believed(
+    output: Output,
+) -> None:
+    """No rewind lies between them, and the first has written nothing since the checkpoint."""
+    for batch in range(4):
+        output.write(batch)
+    output.write(2, SECOND)
+    output.table.create_checkpoint()
+    output.write(3, SECOND)
+    assert output.version_of(3) == (4, APP, 3)
+    tables.clean_up(output.uri, 6)
+
+    with pytest.raises(NotAlignedError, match="no longer shows"):
+        output.version_of(3)
+
+
+def test_the_undo_of_a_truncation_is_not_the_end_of_a_generation_that_was_over(
+    output: Output,
+) -> None:
+    """It records the batches of all of them, for whoever they are."""
+    versions = [output.write(batch) for batch in range(4)]
+    rewound(output, 1, APP, SECOND, 0)
+    output.write(2, SECOND)
+    plan = rewind.plan_empty("totals", output.uri, "orders/", (), THIRD)
+    rewind.execute(plan, "op-20261121-101531-aaaaaa")
+    rewind.undo(plan, "op-20261121-101531-aaaaaa")
+    output.write(3, SECOND)
+
+    assert [output.version_of(batch)[0] for batch in range(5)] == [*versions, versions[-1]]
+    assert [output.version_of(batch, SECOND)[0] for batch in (1, 2, 3)] == [5, 8, 9]
+
+
 def test_the_checkpoint_right_before_a_rewind_says_it_for_the_ended_generation(
     output: Output,
 ) -> None:
@@ -532,7 +565,7 @@ def test_the_checkpoint_right_before_a_rewind_says_it_for_the_ended_generation(
 
 
 def test_trap_a_query_that_run_took_over_has_batches_under_two_ids(output: Output) -> None:
-    """Batches 0 to 3 were written under Spark's id, so not all older ones are the oldest of ours."""
+    """Batches 0 to 3 were written under Spark's id: they do not come before the first of ours."""
     spark = "6a4c1d8e-8f0e-4a43-9d3c-3a3b8bb3ce3f"
     versions = [output.write(batch, spark) for batch in range(4)]
     versions += [output.write(batch) for batch in range(4, 7)]
@@ -548,3 +581,19 @@ def test_trap_a_query_that_run_took_over_has_batches_under_two_ids(output: Outpu
     assert [output.table.transaction_version(one) for one in (spark, APP, SECOND)] == [2, 2, 2]
     assert [output.version_of(batch, APP, spark)[0] for batch in range(7)] == versions
     assert output.version_of(2, SECOND, spark) == (8, SECOND, 2)
+
+
+@pytest.mark.parametrize(
+    ("app", "than", "later"),
+    [
+        ("orders/totals/10", "orders/totals/9", True),
+        ("orders/totals/2", "orders/totals/2", False),
+        ("orders/totals/1", "orders/totals/2", False),
+        ("orders/audit/2", "orders/totals/1", False),
+        ("shop-2", "shop-1", False),
+        ("2", "1", False),
+        ("orders/totals/next", "orders/totals/1", False),
+    ],
+)
+def test_a_later_generation_is_one_of_the_same_output(app: str, than: str, later: bool) -> None:
+    assert is_later_generation(app, than) == later
