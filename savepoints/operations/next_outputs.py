@@ -26,8 +26,8 @@ def spark_ids(store: Store, query: str) -> tuple[str, ...]:
         if one.status == "current":
             try:
                 found.add(read_query_id(Location.of(one.checkpoint)))
-            except FileNotFoundError:
-                continue  # Not started yet.
+            except (FileNotFoundError, ValueError, KeyError, TypeError):
+                continue  # Not started yet, or damaged: its savepoints say it, if there are any.
     return tuple(sorted(found))
 
 
