@@ -31,9 +31,7 @@ def restores(shop: Shop) -> int:
 
 
 @pytest.mark.timeout(900)
-def test_killed_and_run_again_the_result_is_exact(
-    spark: SparkSession, shop: Shop
-) -> None:
+def test_killed_and_run_again_the_result_is_exact(spark: SparkSession, shop: Shop) -> None:
     """After each kill: refused to run, finished by the same command, rerun right for everybody."""
     until = BEGIN + 8 * DAY
     shop.sell(BEGIN, until)
