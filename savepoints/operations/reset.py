@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from savepoints import app as apps
 from savepoints import faults
-from savepoints.checkpoint import commit_log, layout, offset_log, planned, standing
+from savepoints.checkpoint import commit_log, offset_log, planned, standing
 from savepoints.checkpoint.standing import Standing
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
@@ -60,8 +60,10 @@ class ResetPlan(TransitionPlan):
         state: Whether the new generation begins with nothing, or with the state of now.
         moves: Where each partition goes.
         sources: Directory below `sources/` and position of each source, as Spark's JSON.
+        asked: What was asked for, to tell another request from this one's repetition.
     """
 
+    asked: str = ""
     state: State = "empty"
     moves: tuple[Move, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
@@ -88,7 +90,6 @@ class _Present:
 
     Attributes:
         generation: Its current generation.
-        query_id: Spark's id of it, None before the first start.
         batch_id: The newest committed batch, None before the first.
         begun: The batch after it, when it was begun; its rows may be in the outputs.
         names: Directory below `sources/` of each source.
@@ -97,7 +98,6 @@ class _Present:
     """
 
     generation: Generation
-    query_id: str | None
     batch_id: int | None
     begun: int | None
     names: tuple[str, ...]
@@ -139,15 +139,18 @@ def plan(
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation on the query was interrupted.
         UsageError: If an offset is out of range, or a topic or partition unknown.
-        SourceDataGoneError: If records from the target on are gone.
-        IncompatibleError: If a topic is compacted, so that it cannot be read again.
+        SourceDataGoneError: If records from the target on are gone, or compacted.
+        IncompatibleError: If a source is not Kafka's.
         NoCommittedBatchError: If state is to be kept and there is none.
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
     settings = settings or Settings()
     command = " ".join(["savepoints reset", query, *words, "--execute"])
+    # A time is left out: `--by-duration` means another one each time it is said.
+    exactly = None if isinstance(target, datetime) else target
+    asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
     if (known := transition.begun(store, query, VERB, command)) is not None:
-        return ResetPlan.from_json(known)
+        return _resumed(ResetPlan.from_json(known), asked)
     bound = settings.queries.get(query)
     now = _present(store, query, bound)
     topics = sorted({topic for one in now.positions for topic in one})
@@ -205,6 +208,7 @@ def plan(
         checkpoint=checkpoint,
         outputs=rewound,
         output_uris=uris,
+        asked=asked,
         state=state,
         moves=moves,
         sources=tuple(zip(now.names, begin_at, strict=True)),
@@ -245,6 +249,19 @@ def execute(
     return transition.execute(plan, store, Work(write), settings=settings, progress=progress)
 
 
+def _resumed(plan: ResetPlan, asked: str) -> ResetPlan:
+    """Return a reset that was interrupted; it is finished as it was begun."""
+    if plan.asked != asked:
+        raise UsageError(
+            f"the reset {plan.operation_id} was begun to {kafka_position(plan.offsets)} with other "
+            "options, and can only be finished so",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}; or take it back: "
+            f"savepoints operations undo {plan.operation_id}",
+            operation=plan.operation_id,
+        )
+    return plan
+
+
 def _write_empty(plan: ResetPlan) -> Written:
     """Write where each source begins; Spark makes the rest when the query is first started."""
     begun = time.monotonic()
@@ -279,7 +296,6 @@ def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
         )
     return _Present(
         generation,
-        layout.read_query_id(checkpoint),
         now.committed,
         now.begun,
         entry.names,
@@ -310,7 +326,7 @@ def _unstarted(generation: Generation, now: Standing, bound: QuerySettings | Non
             query=generation.query,
         )
     names = tuple(str(number) for number in range(len(positions)))
-    return _Present(generation, None, None, now.begun, names, tuple(positions), 0)
+    return _Present(generation, None, now.begun, names, tuple(positions), 0)
 
 
 def _moves(

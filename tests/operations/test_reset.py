@@ -26,6 +26,7 @@ from savepoints.operations.goal import BeforeLast
 from savepoints.operations.reset import ResetPlan
 from savepoints.sources.targets import Target
 from savepoints.store import lease
+from savepoints.store.journal import Journal, Operation
 from savepoints.store.root import Store
 from tests.kafka_query import QUERY, Query, make
 from tests.samples import contents, query_id
@@ -247,3 +248,14 @@ def test_partial_reset_when_a_topic_is_missing(query: Query, broker: Broker) -> 
     with pytest.raises(SourceDataGoneError, match=f"Kafka has no topic {query.topic}"):
         query.plan(Target("earliest"))
     assert contents(query.place) == before
+
+
+def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> None:
+    plan = query.plan(Target("earliest"))
+    begun = Operation(
+        plan.operation_id, "reset", QUERY, plan.to_json(), plan.command, "2026-11-22T00:00:00Z"
+    )
+    Journal.begin(query.store.root, begun)
+    assert query.plan(Target("earliest")).resumed
+    with pytest.raises(UsageError, match="can only be finished so"):
+        query.plan(Target("latest"))
