@@ -127,6 +127,9 @@ class Run:
             lambda: self.failed is not None or state(self.store, QUERY).state == wanted,
             f"it is {wanted}: {self.said}",
         )
+        if wanted == "running":
+            # It holds the lease a moment before its first batch, and could still turn round then.
+            wait_until(lambda: self.failed is not None or bool(self.lives), "it lives")
         assert self.failed is None, self.failed
         return state(self.store, QUERY)
 

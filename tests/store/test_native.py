@@ -205,10 +205,11 @@ def test_files_of_every_format_are_pinned(sample: str, place: Location) -> None:
 def test_an_empty_directory_can_be_claimed_once(place: Location) -> None:
     target = place / "target"
 
-    assert native.claim(target, "sp-1 native restore")
+    first = "sp-20261121-101530-k3f9ab"
+    assert native.claim(target, f"{first} native restore")
 
-    assert target.get(native.RESTORE_MARKER).startswith(b"sp-1 native restore\n")
-    assert native.restored_by(target) == "sp-1"
+    assert target.get(native.RESTORE_MARKER).startswith(f"{first} native restore\n".encode())
+    assert native.restored_by(target) == first
     with pytest.raises(TargetExistsError) as refused:
         native.claim(target, "sp-2 native restore")
     assert refused.value.exit_code == 15
