@@ -14,7 +14,7 @@ from savepoints.sources import topics
 from savepoints.store.events import Event
 from savepoints.store.root import Store
 from tests.samples import savepoint
-from tests.sources.broker import HOUR, NOW, WEEK, WEEK_MS, Broker
+from tests.sources.broker import HOUR, WEEK, WEEK_MS, Broker
 from tests.sources.reading import checkpoint_at
 
 # From conftest.py: the function that calls the command line.
@@ -45,14 +45,16 @@ def test_what_kafka_has_is_shown_listed_and_estimated(
         "q", 1, checkpoint_at({topic: {0: 5}}, local_store.root / "checkpoint"), by="run"
     )
     local_store.events.append(
-        Event("op-1", NOW, "run", "me", "done", "q", message="caught_up", rows=50, seconds=10.0)
+        Event(
+            "op-1", broker.now, "run", "me", "done", "q", message="caught_up", rows=50, seconds=10.0
+        )
     )
     at = ("--store", str(local_store.root))
 
     shown = call("show", there.id, *at)
     document = call("show", there.id, *at, "-o", "json").document["availability"]
     assert (document["restorable"], document["savepoint_id"]) == ("yes", there.id)
-    assert document["until"] == rfc3339(NOW - 2 * HOUR + WEEK)
+    assert document["until"] == rfc3339(broker.now - 2 * HOUR + WEEK)
     assert document["partitions"][0]["wanted"] == 5
     for said in ("Restorable", "yes: Kafka has every record", ids[topic], "retention.ms 604800000"):
         assert said in shown.out

@@ -110,7 +110,7 @@ TAKEN_BACK = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(world: LocalWorld) -> Broker:
     """Give the broker of the local world."""
     return Broker(

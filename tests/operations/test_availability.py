@@ -13,12 +13,12 @@ from savepoints.model import KafkaOffsets, Savepoint, kafka_position, utc_now
 from savepoints.operations import availability
 from savepoints.sources import topics
 from tests.samples import savepoint
-from tests.sources.broker import HOUR, MINUTE, NOW, WEEK, WEEK_MS, Broker
+from tests.sources.broker import HOUR, MINUTE, WEEK, WEEK_MS, Broker
 
 NOBODY = KafkaSettings(bootstrap_servers="localhost:1")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(world: LocalWorld) -> Broker:
     """Give the broker of the local world."""
     return Broker.of(world)
@@ -42,14 +42,14 @@ def test_it_is_restorable_until_the_record_at_its_position_is_as_old_as_retentio
     found = availability.of(at({topic: {0: 1, 1: 1}}, ids=ids), broker.settings)
 
     assert (found.restorable, found.findings) == ("yes", ())
-    assert found.until == NOW - 2 * HOUR + WEEK
+    assert found.until == broker.now - 2 * HOUR + WEEK
     assert f"{topic} partition 0: retention.ms 604800000" in found.basis
     assert "CreateTime" in found.basis
     first, second = found.partitions
     assert (first.wanted, first.earliest, first.end, first.until) == (1, 0, 3, found.until)
     # Nothing waits there, so that what comes later is kept longer.
     assert second.until is not None
-    assert NOW + WEEK <= second.until <= utc_now() + WEEK
+    assert broker.now + WEEK <= second.until <= utc_now() + WEEK
 
 
 @pytest.mark.kafka
@@ -73,7 +73,7 @@ def test_retention_by_size_is_estimated_from_rate_and_size_of_records(broker: Br
     # A record has 14 bytes and 80 of Kafka's at most; 60 wait, and 60 come in an hour.
     left = (10_000 - 60 * 94) / (60 * 94)
     assert found.until is not None
-    assert abs(found.until - (NOW + left * HOUR)) < 10 * MINUTE
+    assert abs(found.until - (broker.now + left * HOUR)) < 10 * MINUTE
     assert "estimated from 94 bytes a record" in found.basis
     assert "records of the last 1h" in found.basis
 

@@ -22,14 +22,14 @@ from savepoints.operations.estimate import Estimate
 from savepoints.store.events import Event
 from savepoints.store.root import Store
 from tests.samples import savepoint, unpack
-from tests.sources.broker import HOUR, MINUTE, NOW, WEEK, WEEK_MS, Broker
+from tests.sources.broker import HOUR, MINUTE, WEEK, WEEK_MS, Broker
 from tests.sources.reading import BATCH, checkpoint_at
 
 # The place of a savepoint, or None for the query's own.
 Estimating = Callable[..., Estimate]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(world: LocalWorld) -> Broker:
     """Give the broker of the local world."""
     return Broker.of(world)
@@ -46,7 +46,7 @@ def estimating(broker: Broker, on_local: Location, local_store: Store) -> Estima
         local_store.generations.begin("q", 1, checkpoint, by="run")
         for number, per_second in enumerate(speeds):
             message = f"caught_up after 1 batches, {per_second * 10} rows"
-            event = Event(f"op-{number}", NOW, "run", "me", "done", "q", message=message)
+            event = Event(f"op-{number}", broker.now, "run", "me", "done", "q", message=message)
             local_store.events.append(
                 dataclasses.replace(event, rows=per_second * 10, seconds=10.0)
             )
@@ -85,7 +85,7 @@ def test_every_figure_is_what_it_was_made_to_be(broker: Broker, estimating: Esti
     assert found.catches_up == "yes"
     assert found.shortest_seconds == pytest.approx(121 / (40 - min(hour, minutes)))
     assert found.longest_seconds == pytest.approx(121 / (20 - max(hour, minutes)))
-    assert found.start_until == NOW - 2 * HOUR + WEEK
+    assert found.start_until == broker.now - 2 * HOUR + WEEK
     assert found.retention_ends_first is False
 
 

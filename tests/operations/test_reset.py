@@ -30,12 +30,12 @@ from savepoints.store.journal import Journal, Operation
 from savepoints.store.root import Store
 from tests.kafka_query import QUERY, Query, make
 from tests.samples import contents, query_id
-from tests.sources.broker import NOW, Broker
+from tests.sources.broker import Broker
 
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(world: LocalWorld) -> Broker:
     """Give the broker of the local world."""
     return Broker(
@@ -100,11 +100,11 @@ def test_the_plan_says_what_each_partition_does_and_writes_nothing(query: Query)
     assert (again.moves, again.sources, again.resumed) == (plan.moves, plan.sources, True)
 
 
-def test_a_time_is_the_first_record_at_or_after_it(query: Query) -> None:
-    plan = query.plan(NOW - timedelta(hours=7))
+def test_a_time_is_the_first_record_at_or_after_it(query: Query, broker: Broker) -> None:
+    plan = query.plan(broker.now - timedelta(hours=7))
     assert plan.offsets == {query.topic: {0: 3, 1: 3}}
     with pytest.raises(UsageError, match="lies in the future"):
-        query.plan(NOW + timedelta(days=1))
+        query.plan(broker.now + timedelta(days=1))
 
 
 def test_outputs_are_emptied_with_the_state(query: Query) -> None:

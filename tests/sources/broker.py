@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -17,8 +17,6 @@ from savepoints.local import LocalWorld
 from savepoints.model import utc_now
 from savepoints.sources import kafka, topics
 
-# The ages of records are counted from here.
-NOW = utc_now()
 HOUR, MINUTE, WEEK = timedelta(hours=1), timedelta(minutes=1), timedelta(days=7)
 # Settings of a topic that keeps records for a week.
 WEEK_MS = {"retention.ms": str(WEEK // timedelta(milliseconds=1))}
@@ -26,10 +24,17 @@ WEEK_MS = {"retention.ms": str(WEEK // timedelta(milliseconds=1))}
 
 @dataclass(frozen=True)
 class Broker:
-    """The broker, with what tests do to it."""
+    """The broker, with what tests do to it.
+
+    Attributes:
+        settings: Where it is.
+        admin: A client for its topics.
+        now: The ages of records are counted from here: when the test began.
+    """
 
     settings: KafkaSettings
     admin: AdminClient
+    now: datetime = field(default_factory=utc_now)
 
     @classmethod
     def of(cls, world: LocalWorld) -> Broker:
@@ -56,7 +61,7 @@ class Broker:
         """Produce a record for each age, with that timestamp."""
         producer = Producer({"bootstrap.servers": self.settings.bootstrap_servers})
         for age in ages:
-            moment = round((NOW - age).timestamp() * 1000)
+            moment = round((self.now - age).timestamp() * 1000)
             producer.produce(topic, value, b"k", partition, timestamp=moment, headers={"h": b"12"})
         assert producer.flush(30) == 0
 

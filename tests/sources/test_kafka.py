@@ -12,12 +12,12 @@ from savepoints.errors import SourceDataGoneError
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.sources import kafka, rates, records, topics
-from tests.sources.broker import HOUR, NOW, Broker
+from tests.sources.broker import HOUR, Broker
 
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(world: LocalWorld) -> Broker:
     """Give the broker of the local world."""
     return Broker.of(world)
@@ -115,7 +115,7 @@ def test_where_a_topic_was_at_a_time(broker: Broker) -> None:
     broker.put(topic, 0, timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
 
     def at(age: timedelta) -> object:
-        return kafka.at_time([topic], NOW - age, broker.settings)[topic]
+        return kafka.at_time([topic], broker.now - age, broker.settings)[topic]
 
     assert at(timedelta(hours=4)) == {0: 0, 1: 0}
     assert at(timedelta(hours=2)) == {0: 1, 1: 0}
@@ -136,8 +136,8 @@ def test_records_of_an_open_transaction_are_there_as_they_are_for_spark(broker: 
 
     try:
         available(broker, {topic: {0: 3}})
-        assert kafka.at_time([topic], NOW - HOUR, broker.settings) == {topic: {0: 0}}
-        assert kafka.at_time([topic], NOW + HOUR, broker.settings) == {topic: {0: 3}}
+        assert kafka.at_time([topic], broker.now - HOUR, broker.settings) == {topic: {0: 0}}
+        assert kafka.at_time([topic], broker.now + HOUR, broker.settings) == {topic: {0: 3}}
         assert [
             one.offset for one in records.first({(topic, 0): 1}, broker.settings)[topic, 0]
         ] == [1]
@@ -154,7 +154,7 @@ def test_single_records_are_read_at_their_offsets(broker: Broker) -> None:
     found = records.first({(topic, 0): 4, (topic, 1): 0, (topic, 2): 0}, broker.settings, most=3)
 
     assert [one.offset for one in found[topic, 0]] == [4, 5, 6]
-    assert [one.timestamp for one in found[topic, 0]] == [NOW - age for age in ages[4:7]]
+    assert [one.timestamp for one in found[topic, 0]] == [broker.now - age for age in ages[4:7]]
     # The value, a key of one byte, a header's name of one and value of two.
     assert {one.size for one in found[topic, 0]} == {14}
     assert [one.size for one in found[topic, 1]] == [104]
@@ -166,7 +166,9 @@ def test_arrivals_are_counted_over_an_hour_and_over_minutes(broker: Broker) -> N
     broker.put(topic, 0, timedelta(hours=2), *[timedelta(minutes=30)] * 50)
     broker.put(topic, 1, *[timedelta(minutes=5)] * 10)
 
-    hour, minutes = rates.arrivals(topics.look([topic], broker.settings), broker.settings, NOW)
+    hour, minutes = rates.arrivals(
+        topics.look([topic], broker.settings), broker.settings, broker.now
+    )
 
     assert (hour.window, minutes.window) == rates.WINDOWS
     assert hour.counts == {(topic, 0): 50, (topic, 1): 10}
@@ -179,7 +181,7 @@ def test_a_young_topic_is_counted_since_its_first_record(broker: Broker) -> None
     topic = broker.make()
     broker.put(topic, 0, timedelta(minutes=3), timedelta(minutes=1))
 
-    (found,) = rates.arrivals(topics.look([topic], broker.settings), broker.settings, NOW)
+    (found,) = rates.arrivals(topics.look([topic], broker.settings), broker.settings, broker.now)
 
     assert found.window == timedelta(minutes=3)
     assert found.per_second == pytest.approx(2 / 180)
@@ -189,5 +191,5 @@ def test_a_young_topic_is_counted_since_its_first_record(broker: Broker) -> None
 def test_a_topic_without_records_has_no_rate(broker: Broker) -> None:
     found = topics.look([broker.make()], broker.settings)
 
-    assert rates.arrivals(found, broker.settings, NOW) == []
+    assert rates.arrivals(found, broker.settings, broker.now) == []
     assert rates.record_bytes({}, broker.settings) is None
