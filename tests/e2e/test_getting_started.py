@@ -15,7 +15,7 @@ from savepoints.local import LocalWorld
 from spark_jobs.orders.comparison import compare
 from tests.e2e.shop import environment
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text()
 
