@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
@@ -414,6 +414,20 @@ def kafka_offsets(position: str | None) -> KafkaOffsets | None:
         }
     except (ValueError, AttributeError):
         return None
+
+
+def lowest_offsets(positions: Iterable[str | None]) -> KafkaOffsets:
+    """Return the positions of several sources as one; only Kafka's count.
+
+    Where two sources read one topic, it is that of the one that is behind.
+    """
+    found: KafkaOffsets = {}
+    for position in positions:
+        for topic, parts in (kafka_offsets(position) or {}).items():
+            known = found.setdefault(topic, {})
+            for part, offset in parts.items():
+                known[part] = min(offset, known.get(part, offset))
+    return found
 
 
 def kafka_position(offsets: KafkaOffsets) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from savepoints.checkpoint import commit_log, offset_log, planned
 from savepoints.errors import NoCommittedBatchError, NotAlignedError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_offsets
+from savepoints.model import KafkaOffsets, lowest_offsets
 
 _BATCH = re.compile(r"^(?:offsets|commits)/(\d+)$")
 _INITIAL = re.compile(r"^sources/(\d+)/0$")
@@ -54,14 +54,7 @@ class Standing:
 
         Where two sources read one topic, it is that of the one that is behind.
         """
-        found: KafkaOffsets = {}
-        positions = self.initial.values() if self.committed is None else self.positions
-        for position in positions:
-            for topic, parts in (kafka_offsets(position) or {}).items():
-                known = found.setdefault(topic, {})
-                for part, offset in parts.items():
-                    known[part] = min(offset, known.get(part, offset))
-        return found
+        return lowest_offsets(self.initial.values() if self.committed is None else self.positions)
 
 
 def read(checkpoint: Location) -> Standing:

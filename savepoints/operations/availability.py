@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from savepoints.config import KafkaSettings
 from savepoints.errors import SavepointsError
-from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, utc_now
+from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offsets, utc_now
 from savepoints.operations import keeping
 from savepoints.operations.keeping import Kept
 from savepoints.sources import topics as all_topics
@@ -86,7 +86,7 @@ def of(savepoint: Savepoint, settings: KafkaSettings) -> Availability:
         found = _judged(savepoint, topics, now)
         if found.restorable == "no" or not found.partitions:
             return found
-        positions = position_of(savepoint.cut.offsets)
+        positions = lowest_offsets(savepoint.cut.offsets)
         kept = keeping.until(positions, topics, settings, now)
     except SavepointsError as error:
         return Availability(savepoint.id, now, "unknown", error.message)
@@ -112,23 +112,12 @@ def of_all(savepoints: Sequence[Savepoint], settings: KafkaSettings) -> dict[str
 
 
 def _names(savepoints: Iterable[Savepoint]) -> set[str]:
-    return {topic for one in savepoints for topic in position_of(one.cut.offsets)}
-
-
-def position_of(positions: Sequence[str | None]) -> KafkaOffsets:
-    """Return the positions of all Kafka sources together; of two of one topic, the lower."""
-    found: KafkaOffsets = {}
-    for position in positions:
-        for topic, parts in (kafka_offsets(position) or {}).items():
-            known = found.setdefault(topic, {})
-            for part, offset in parts.items():
-                known[part] = min(offset, known.get(part, offset))
-    return found
+    return {topic for one in savepoints for topic in lowest_offsets(one.cut.offsets)}
 
 
 def _judged(savepoint: Savepoint, topics: Mapping[str, Topic], now: datetime) -> Availability:
     """Judge by what is there now."""
-    position = position_of(savepoint.cut.offsets)
+    position = lowest_offsets(savepoint.cut.offsets)
     partitions = tuple(
         _partition(savepoint, topic, part, offset, topics)
         for topic, parts in sorted(position.items())

@@ -18,7 +18,7 @@ from savepoints.config import KafkaSettings
 from savepoints.errors import UsageError
 from savepoints.model import KafkaOffsets, kafka_offsets, parse_rfc3339, rfc3339, utc_now
 from savepoints.sources import kafka
-from savepoints.sources.positions import parse_offsets
+from savepoints.sources.positions import merge, parse_offsets
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
@@ -104,15 +104,7 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
 
 
 def _of_positions(positions: Sequence[str | None], name: str, ranges: Ranges) -> KafkaOffsets:
-    found: KafkaOffsets = {}
-    for position in positions:
-        for topic, parts in (kafka_offsets(position) or {}).items():
-            if found.setdefault(topic, parts) != parts:
-                raise UsageError(
-                    f"two sources of {name} read {topic} and are at different offsets",
-                    hint="give the offsets in a file: --until offsets.json",
-                    savepoint=name,
-                )
+    found = merge(kafka_offsets(one) or {} for one in positions)
     if found.keys() != ranges.keys():
         raise UsageError(
             f"{name} is of {', '.join(sorted(found)) or 'no topic'}, and the query reads "

@@ -14,8 +14,8 @@ from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_position, utc_now
-from savepoints.operations import availability, keeping, outlook, throughput
+from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets, utc_now
+from savepoints.operations import keeping, outlook, throughput
 from savepoints.operations.outlook import CatchesUp, InputRate
 from savepoints.operations.throughput import Throughput
 from savepoints.sources import kafka, positions, rates
@@ -149,7 +149,7 @@ def _begin(
     """Return where to begin, the savepoint and batch of that, and the known ids of the topics."""
     if from_savepoint is not None:
         savepoint = store.catalog.find(from_savepoint, query=query)
-        begin = availability.position_of(savepoint.cut.offsets)
+        begin = lowest_offsets(savepoint.cut.offsets)
         known: tuple[str | None, int | None] = (savepoint.id, savepoint.cut.batch_id)
         ids = savepoint.topics
     else:
@@ -163,7 +163,7 @@ def _begin(
                 query=query,
             )
         path = f"offsets/{committed[-1]}"
-        begin = availability.position_of(offset_log.parse(checkpoint.get(path), path).sources)
+        begin = lowest_offsets(offset_log.parse(checkpoint.get(path), path).sources)
         known, ids = (None, committed[-1]), {}
     if not begin:
         raise UsageError(

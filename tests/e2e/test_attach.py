@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +95,7 @@ def test_a_failing_savepoint_never_stops_the_query(
     """The store disappears under it; batches go on, the log has it."""
     attached = job.attach()
     wait_until(lambda: bool(job.store.catalog.all()), "a savepoint")
-    Path(str(job.store.root)).rename(job.directory / "gone")
-    Path(str(job.store.root)).write_text("a file in its place")
+    _replace_by_a_file(Path(str(job.store.root)), job.directory)
     done = len(attached.attempts)
 
     wait_until(
@@ -105,6 +107,17 @@ def test_a_failing_savepoint_never_stops_the_query(
     assert job.query.isActive
     assert "the query goes on" in caplog.text
     attached.detach()
+
+
+def _replace_by_a_file(store: Path, beside: Path) -> None:
+    """Put a file in the store's place, also while a savepoint is being written there."""
+    file = beside / "file"
+    file.write_text("a file in its place")
+    for number in itertools.count():
+        store.rename(beside / f"gone{number}")
+        with suppress(FileExistsError):  # What was being written has made the directory anew.
+            os.link(file, store)
+            return
 
 
 def test_a_savepoint_that_another_process_takes_is_skipped(job: Job) -> None:
