@@ -44,7 +44,7 @@ from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.outputs import align
 from savepoints.outputs.write import app_id
-from savepoints.store import catalog, lease, manifest, native
+from savepoints.store import bindings, catalog, lease, manifest, native
 from savepoints.store.manifest import Manifest
 from savepoints.store.root import Store
 
@@ -147,7 +147,7 @@ def plan(
     files = _read(location, batch_id)
     name = checked_name(query or (generation.query if generation else files.query_id), "query")
     _refuse_other_checkpoint(store, name, location, generation)
-    configured = settings.queries.get(name) if settings else None
+    configured = bindings.complete(store, settings).queries.get(name) if settings else None
     known = catalog.select(store.catalog.all(), query=name)
     kept, warnings = _forms(files, forms)
     steps = [Step("pinned", f"copy {len(files.all)} files of batch {files.cut.batch_id}")]
@@ -236,7 +236,7 @@ def execute(
             return done[0]
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
-            made = _make(plan, store, settings or Settings(), progress)
+            made = _make(plan, store, bindings.complete(store, settings or Settings()), progress)
             held.check()
             store.root.create(path, made.to_bytes())
             faults.reach("create.manifest")

@@ -27,7 +27,7 @@ from savepoints.outputs import align, compare
 from savepoints.outputs.write import app_id
 from savepoints.runner import Runner
 from savepoints.sources import kafka
-from savepoints.store import native
+from savepoints.store import bindings, native
 from savepoints.store.manifest import StoredFile
 from savepoints.store.root import Store
 
@@ -109,7 +109,7 @@ def drill(
         SourceDataGoneError: If Kafka no longer has the records.
         SavepointsError: If the restore or the replay fails.
     """
-    settings = settings or Settings()
+    settings = bindings.complete(store, settings or Settings())
     savepoint = store.catalog.find(name, query=query)
     with (
         recording(store, "drill", query=savepoint.query, savepoint=savepoint.id) as noted,

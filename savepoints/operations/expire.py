@@ -23,7 +23,7 @@ from savepoints.operations import removal
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.operations.removal import Removed
-from savepoints.store import inventory, lease
+from savepoints.store import bindings, inventory, lease
 from savepoints.store.inventory import Inventory
 from savepoints.store.lease import Lease
 from savepoints.store.retention import Decision, Policy, decide
@@ -146,7 +146,7 @@ def plan(
             known=queries,
         )
     asked = [query] if query is not None else queries
-    settings = settings or Settings()
+    settings = bindings.complete(store, settings or Settings())
     policies = {name: policy or policy_of(settings, name) for name in asked}
     general = policy or Policy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):

@@ -23,7 +23,7 @@ from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.restore import Restored
 from savepoints.sources import kafka
-from savepoints.store import native
+from savepoints.store import bindings, native
 from savepoints.store.root import Store
 
 
@@ -81,8 +81,9 @@ def plan(
         UsageError: If the query is not in the settings and has to be run on.
         TargetExistsError: If anything else is in the directory.
     """
-    settings = settings or Settings()
-    found = goal.find(store, point, query=query, settings=settings)
+    given = settings or Settings()
+    found = goal.find(store, point, query=query, settings=bindings.complete(store, given))
+    settings = bindings.complete(store, given, generations={found.query: found.generation})
     owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
     bound = settings.queries.get(found.query)
     application = app or (bound.app if bound else None)
@@ -141,7 +142,9 @@ def execute(
         SavepointsError: If the query fails while it is run on.
     """
     begun = time.monotonic()
-    settings = settings or Settings()
+    settings = bindings.complete(
+        store, settings or Settings(), generations={plan.query: plan.generation}
+    )
     if plan.from_checkpoint is not None:
         goal.save_batch(
             store,

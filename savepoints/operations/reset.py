@@ -44,7 +44,7 @@ from savepoints.outputs.rewind import Rewind
 from savepoints.sources import kafka, positions, targets
 from savepoints.sources import topics as sources_topics
 from savepoints.sources.targets import Move, Scope, Target
-from savepoints.store import native
+from savepoints.store import bindings, native
 from savepoints.store.root import Store
 
 VERB = "reset"
@@ -144,7 +144,7 @@ def plan(
         NoCommittedBatchError: If state is to be kept and there is none.
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
-    settings = settings or Settings()
+    settings = bindings.complete(store, settings or Settings())
     command = " ".join(["savepoints reset", query, *words, "--execute"])
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
@@ -208,6 +208,7 @@ def plan(
         checkpoint=checkpoint,
         outputs=rewound,
         output_uris=uris,
+        binding=bindings.find(store.root, query, now.generation.generation),
         asked=asked,
         state=state,
         moves=moves,

@@ -31,6 +31,7 @@ from savepoints.outputs import align, rewind
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import owner_prefix
 from savepoints.sources import kafka
+from savepoints.store import bindings
 from savepoints.store.root import Store
 
 VERB = "rollback"
@@ -111,7 +112,8 @@ def plan(
         SourceDataGoneError: If Kafka no longer has the records.
         NotAlignedError: If an output cannot be taken back without loss.
     """
-    settings = settings or Settings()
+    given_settings = settings or Settings()
+    settings = bindings.complete(store, given_settings)
     asked = Named(point) if isinstance(point, str) else point
     given = {"checkpoint": to and str(Location.of(to)), "form": form, "application": app}
     if not isinstance(asked, Named):
@@ -130,10 +132,11 @@ def plan(
     number = store.generations.next_number(found.query)
     target = to or transition.next_checkpoint(settings, found.query, number)
     chosen, target = _restoring(store, found, target, form)
-    bound = settings.queries.get(found.query)
+    then = bindings.complete(store, given_settings, generations={found.query: found.generation})
+    bound = then.queries.get(found.query)
     application = app or (bound.app if bound else None)
     if found.ends is not None:
-        advance.require_possible(found.query, settings, application, rewind_outputs=rewind_outputs)
+        advance.require_possible(found.query, then, application, rewind_outputs=rewind_outputs)
     uris = goal.output_uris(store, found.query, settings)
     outputs, notes = (
         _taken_back(store, found, number, bound, uris)
@@ -163,6 +166,7 @@ def plan(
         checkpoint=target,
         outputs=outputs,
         output_uris=uris,
+        binding=bindings.find(store.root, found.query, found.generation),
         form=chosen,
         batch_id=found.batch_id,
         takes=not found.is_saved,
@@ -187,7 +191,8 @@ def execute(
         UnfinishedOperationError: If another operation was begun since the plan.
         SavepointsError: If the query fails while it is run on.
     """
-    settings = settings or Settings()
+    given = settings or Settings()
+    settings = bindings.complete(store, given)
 
     def save_batch() -> None:
         assert plan.savepoint_id is not None
@@ -216,7 +221,7 @@ def execute(
             plan.ends,
             query=plan.query,
             app=plan.application,
-            settings=settings,
+            settings=bindings.complete(store, given, generations={plan.query: plan.generation}),
             generation=plan.generation,
             checkpoint=Location.of(plan.checkpoint),
             store=store,

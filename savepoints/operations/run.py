@@ -31,7 +31,7 @@ from savepoints.operations.transition import checkpoint_of
 from savepoints.runner import Ran, Runner, stopped_by_signals
 from savepoints.schedule import parse_schedule
 from savepoints.sources import kafka
-from savepoints.store import journal
+from savepoints.store import bindings, journal
 from savepoints.store.lease import Lease
 from savepoints.store.root import Store
 from savepoints.ticker import Ticker
@@ -105,25 +105,30 @@ def run(
     """
     if max_records is not None and max_records < 1:
         raise UsageError(f"{max_records} is not a number of records", hint="give 1 or more")
-    bound = _bound(settings, query, app)
-    asked = _Asked(
-        store=store,
-        query=query,
-        settings=settings,
-        bound=bound,
-        application=apps.load_for(query, bound.app, bound.outputs),
-        every=every or bound.every,
-        until=until,
-        max_duration=max_duration,
-        max_records=max_records,
-        wait=wait,
-        forms=tuple(forms),
-        final_savepoint=final_savepoint,
-        accept_state_names=accept_state_names,
-        progress=progress,
-    )
-    recovers = asked.recover_if_damaged if recover else None
+
+    def resolve() -> _Asked:
+        now = bindings.complete(store, settings)
+        bound = _bound(now, query, app)
+        return _Asked(
+            store=store,
+            query=query,
+            settings=now,
+            bound=bound,
+            application=apps.load_for(query, bound.app, bound.outputs),
+            every=every or bound.every,
+            until=until,
+            max_duration=max_duration,
+            max_records=max_records,
+            wait=wait,
+            forms=tuple(forms),
+            final_savepoint=final_savepoint,
+            accept_state_names=accept_state_names,
+            progress=progress,
+        )
+
+    asked = resolve()
     recovered = life = None
+    recovers = recover
     pauses = Pauses(
         store,
         query,
@@ -134,8 +139,9 @@ def run(
     )
     with pauses:
         while pauses.wait_until_wanted():
-            if recovers is not None:
-                recovered, recovers = recovers(), None
+            asked = resolve()  # While it was paused it may have got another program: `promote`.
+            if recovers:
+                recovered, recovers = asked.recover_if_damaged(), False
             try:
                 lived = asked.live(pauses)
             except CheckpointDamagedError as error:

@@ -30,7 +30,8 @@ from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.outputs import rewind
 from savepoints.outputs.rewind import Rewind
-from savepoints.store import journal, lease, native
+from savepoints.store import bindings, journal, lease, native
+from savepoints.store.bindings import Binding
 from savepoints.store.journal import Journal, Operation
 from savepoints.store.root import Store
 
@@ -54,6 +55,7 @@ class TransitionPlan(Plan):
         resumed: The plan was begun before and goes on.
         output_uris: All outputs of the query by name, which savepoints that are taken on the way
             pin; more than `outputs` when those stay as they are.
+        binding: What the generation is bound to other than the settings say, None for nothing.
     """
 
     command: str
@@ -67,6 +69,7 @@ class TransitionPlan(Plan):
     outputs: tuple[Rewind, ...]
     resumed: bool = False
     output_uris: Mapping[str, str] = field(default_factory=dict)
+    binding: Binding | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
         "steps": tuple(Step(**one) for one in data["steps"]),
         "warnings": tuple(data["warnings"]),
         "outputs": tuple(Rewind.from_json(one) for one in data["outputs"]),
+        "binding": Binding.from_json(data.get("binding")),
         "resumed": True,
     }
     return kind(**{**data, **known, **own})
@@ -210,6 +214,7 @@ def execute(
                     bytes=written.bytes,
                 )
             facts = log.operation.done["checkpoint_written"]
+            bindings.write(store.root, plan.query, plan.generation, plan.binding)
 
             versions = {}
             for one in plan.outputs:
@@ -284,6 +289,7 @@ def undo(plan: TransitionPlan, store: Store, *, progress: Progress = silent) -> 
         held.check()
         progress(f"removing {plan.checkpoint} if this {plan.verb} wrote it")
         native.discard(Location.of(plan.checkpoint), plan.operation_id)
+        bindings.write(store.root, plan.query, plan.generation, None)
         faults.reach(f"{plan.verb}.undo_checkpoint")
         log.finish(undone=True)
 

@@ -1,0 +1,159 @@
+"""Bindings: what a generation is bound to where the settings say nothing of it, or not yet.
+
+A fork is a query that no settings file names; a promoted query goes on with the program of its
+fork while the file still names the old one. `bindings/<query>/<generation>.json` says so, is
+written before the generation begins, and never changes. See ADR 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import VerificationError
+from savepoints.io import Location
+from savepoints.model import checked_name, to_json
+from savepoints.store import sealed
+from savepoints.store.root import Store
+
+SCHEMA_VERSION = 1
+DIRECTORY = "bindings"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What one generation of a query is bound to.
+
+    Attributes:
+        query: Name of the query.
+        generation: The number of the generation.
+        bound: The table `[queries.NAME]` as it was or would have been written, as JSON values.
+        instead_of: Values of `bound` that the settings had when it was written: as long as they
+            still have them, those of `bound` hold. Empty for a query that the settings did not
+            name: then they hold until they do.
+    """
+
+    query: str
+    generation: int
+    bound: Mapping[str, Any]
+    instead_of: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Binding | None:
+        """Read what a plan has of one."""
+        return None if data is None else cls(**data)
+
+    def settings(self) -> QuerySettings:
+        """Return it as settings."""
+        return QuerySettings.model_validate(dict(self.bound))
+
+
+def fresh(query: str, generation: int, bound: QuerySettings) -> Binding:
+    """Return the binding of a query that the settings do not name."""
+    return Binding(query, generation, _json(bound), {})
+
+
+def overriding(
+    query: str, generation: int, given: QuerySettings, changes: Mapping[str, Any]
+) -> Binding:
+    """Return a binding that holds until the settings are changed.
+
+    Args:
+        query: Name of the query.
+        generation: Its number.
+        given: What the settings say now.
+        changes: What holds instead: fields of `QuerySettings`.
+    """
+    was = _json(given)
+    bound = _json(given.model_copy(update=dict(changes)))
+    return Binding(query, generation, bound, {name: was[name] for name in changes})
+
+
+def write(root: Location, query: str, generation: int, binding: Binding | None) -> None:
+    """Say what a generation that is about to begin is bound to, None for the settings alone.
+
+    Who holds the query's lease writes it, in place of what an undone operation may have left.
+    """
+    path = _path(query, generation)
+    if binding is None:
+        root.delete([path])
+        return
+    own = replace(binding, query=query, generation=generation)
+    root.put(path, sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(own)}))
+
+
+def find(root: Location, query: str, generation: int) -> Binding | None:
+    """Return the binding of a generation, None when the settings alone hold.
+
+    Raises:
+        VerificationError: If the file is damaged.
+    """
+    path = _path(query, generation)
+    try:
+        data = root.get(path)
+    except FileNotFoundError:
+        return None
+    try:
+        content = sealed.unseal(data)
+        if content.pop("schema_version") != SCHEMA_VERSION:
+            raise ValueError("another schema_version")
+        return Binding(**content)
+    except (ValueError, TypeError, KeyError) as error:
+        raise VerificationError(
+            f"{path} is damaged: {error!r}",
+            hint=f"write what generation {generation} of {query} is bound to into a table "
+            f"[queries.{query}] of savepoints.toml, then delete the file",
+            file=path,
+        ) from None
+
+
+def complete(
+    store: Store, settings: Settings, *, generations: Mapping[str, int] | None = None
+) -> Settings:
+    """Return the settings with what the current generations are bound to.
+
+    The settings win wherever somebody has changed them since a binding was written; so to complete
+    them twice changes nothing.
+
+    Args:
+        store: Where the bindings are.
+        settings: What the files, the environment and the flags say.
+        generations: Generations of some queries to take instead of their current ones; for these
+            queries the settings must not be completed already.
+    """
+    if not store.root.list(DIRECTORY):
+        return settings
+    current = {
+        one.query: one.generation for one in store.generations.all() if one.status == "current"
+    }
+    queries = dict(settings.queries)
+    for query, generation in {**current, **(generations or {})}.items():
+        found = find(store.root, query, generation)
+        if found is None:
+            continue
+        given = queries.get(query)
+        if given is None:
+            queries[query] = found.settings()
+        elif _holds(found, given):
+            bound = found.settings()
+            queries[query] = given.model_copy(
+                update={name: getattr(bound, name) for name in found.instead_of}
+            )
+    return settings.model_copy(update={"queries": queries})
+
+
+def _holds(binding: Binding, given: QuerySettings) -> bool:
+    now = _json(given)
+    return bool(binding.instead_of) and all(
+        now[name] == value for name, value in binding.instead_of.items()
+    )
+
+
+def _json(bound: QuerySettings) -> dict[str, Any]:
+    return bound.model_dump(mode="json")
+
+
+def _path(query: str, generation: int) -> str:
+    return f"{DIRECTORY}/{checked_name(query, 'query')}/{generation}.json"
