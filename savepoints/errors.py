@@ -21,7 +21,8 @@ SavepointsError                      1   root; never raised itself
 │   ├── SourceLogError                   a source's own log runs ahead of the offsets
 │   ├── StateIdsError                    the commit log names state files that are not there
 │   ├── PlacementError                   a state row is not in the partition of its key
-│   └── ListOrderError                   the order of list state is not known
+│   ├── ListOrderError                   the order of list state is not known
+│   └── CheckFailedError                 a fork does not pass its checks, and takes nothing over
 ├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
 ├── TargetExistsError               15   the place to write to is taken
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit
@@ -177,6 +178,10 @@ class PlacementError(NotAlignedError):
 
 class ListOrderError(NotAlignedError):
     """Elements of list state have no order of their own."""
+
+
+class CheckFailedError(NotAlignedError):
+    """A fork did not pass the checks that it has to before it takes over."""
 
 
 class SourceDataGoneError(SavepointsError):

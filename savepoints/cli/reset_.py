@@ -134,7 +134,7 @@ def command(
             ("query", f"{done.query}, now generation {done.generation}"),
             ("checkpoint", done.checkpoint),
             *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
-            ("safety savepoint", done.safety_id or "none: there was nothing to save"),
+            ("safety savepoint", done.safety_id or "none"),
             ("took", f"{done.seconds:.2f} s"),
             ("next", f"savepoints run {done.query}"),
         ]

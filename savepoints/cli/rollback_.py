@@ -13,6 +13,7 @@ from savepoints.model import FORMS, Form
 
 if TYPE_CHECKING:
     from savepoints.operations.goal import Meaning
+    from savepoints.operations.rollback import RolledBack
 
 
 @click.command("rollback")
@@ -103,7 +104,14 @@ def command(
         call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")
     if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
         return
-    done = rollback.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
+    rolled_back(
+        call,
+        rollback.execute(plan, call.store, settings=call.settings, progress=call.output.progress),
+    )
+
+
+def rolled_back(call: Invocation, done: RolledBack) -> None:
+    """Show what a rollback did."""
     if call.output.format == "json":
         call.output.document(rolled_back=done)
         return
@@ -113,7 +121,7 @@ def command(
             ("checkpoint", done.checkpoint),
             ("goes on with", f"batch {done.batch_id + 1}"),
             *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
-            ("safety savepoint", done.safety_id or "none: there was nothing to save"),
+            ("safety savepoint", done.safety_id or "none"),
             ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} restored"),
             ("next", f"savepoints run {done.query}"),
         ]

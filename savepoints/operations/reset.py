@@ -34,7 +34,7 @@ from savepoints.model import (
     rfc3339,
     utc_now,
 )
-from savepoints.operations import goal, next_outputs, reset_outputs, restore, transition
+from savepoints.operations import goal, next_outputs, reset_outputs, transition
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.reset_outputs import Outputs
@@ -150,7 +150,7 @@ def plan(
     exactly = None if isinstance(target, datetime) else target
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
     if (known := transition.begun(store, query, VERB, command)) is not None:
-        return _resumed(ResetPlan.from_json(known), asked)
+        return transition.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
     bound = settings.queries.get(query)
     now = _present(store, query, bound)
     topics = sorted({topic for one in now.positions for topic in one})
@@ -236,31 +236,15 @@ def execute(
     def write() -> Written:
         if plan.state == "empty":
             return _write_empty(plan)
-        assert plan.savepoint_id is not None
-        restoring = restore.plan(
+        return transition.restored(
+            plan,
             store,
-            plan.savepoint_id,
-            plan.checkpoint,
             positions=tuple(position for _, position in plan.sources),
-            owner=plan.operation_id,
+            settings=settings,
+            progress=progress,
         )
-        done = restore.execute(restoring, store, settings=settings, progress=progress)
-        return Written(done.seconds, done.bytes_written)
 
     return transition.execute(plan, store, Work(write), settings=settings, progress=progress)
-
-
-def _resumed(plan: ResetPlan, asked: str) -> ResetPlan:
-    """Return a reset that was interrupted; it is finished as it was begun."""
-    if plan.asked != asked:
-        raise UsageError(
-            f"the reset {plan.operation_id} was begun to {kafka_position(plan.offsets)} with other "
-            "options, and can only be finished so",
-            hint=f"finish it: savepoints operations resume {plan.operation_id}; or take it back: "
-            f"savepoints operations undo {plan.operation_id}",
-            operation=plan.operation_id,
-        )
-    return plan
 
 
 def _write_empty(plan: ResetPlan) -> Written:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import QuerySettings, Settings
@@ -18,7 +18,6 @@ from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
     NotFoundError,
-    UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import Form, Generation, kafka_position, new_id, utc_now
@@ -26,7 +25,7 @@ from savepoints.operations import advance, goal, next_outputs, restore, transiti
 from savepoints.operations.goal import Goal, Named, Point
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
-from savepoints.operations.transition import Moved, TransitionPlan, Work, Written
+from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
 from savepoints.outputs import align, rewind
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import owner_prefix
@@ -48,6 +47,7 @@ class RollbackPlan(TransitionPlan):
         takes: The savepoint does not exist yet: it is taken of the retained batch first.
         ends: Where the topics are to be at the end, as Spark's JSON; None to stay at the savepoint.
         application: What runs the query on to `ends`, None without.
+        outputs_are: Whether the outputs go back too.
     """
 
     form: Form = "native"
@@ -55,6 +55,7 @@ class RollbackPlan(TransitionPlan):
     takes: bool = False
     ends: str | None = None
     application: str | None = None
+    outputs_are: Literal["rewound", "kept"] = "rewound"
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RollbackPlan:
@@ -115,16 +116,21 @@ def plan(
     given_settings = settings or Settings()
     settings = bindings.complete(store, given_settings)
     asked = Named(point) if isinstance(point, str) else point
-    given = {"checkpoint": to and str(Location.of(to)), "form": form, "application": app}
+    given = {
+        "checkpoint": to and str(Location.of(to)),
+        "form": form,
+        "application": app,
+        "outputs_are": _are(rewind_outputs),
+    }
     if not isinstance(asked, Named):
         # Before the point is looked up: an interrupted rollback may have changed what it means.
         name = goal.query_of(store, query)
         command = _command(goal.words(asked, name))
-        if resumed := _resumed(store, name, command, given, rewind_outputs=rewind_outputs):
+        if resumed := _resumed(store, name, command, given):
             return resumed
     found = goal.find(store, asked, query=query, settings=settings)
     command = _command(found.words)
-    if resumed := _resumed(store, found.query, command, given, rewind_outputs=rewind_outputs):
+    if resumed := _resumed(store, found.query, command, given):
         return resumed
     current = store.generations.current(found.query)
     if check_source:
@@ -170,6 +176,7 @@ def plan(
         form=chosen,
         batch_id=found.batch_id,
         takes=not found.is_saved,
+        outputs_are=_are(rewind_outputs),
         ends=None if found.ends is None else kafka_position(found.ends),
         application=application if found.ends is not None else None,
     )
@@ -194,7 +201,7 @@ def execute(
     given = settings or Settings()
     settings = bindings.complete(store, given)
 
-    def save_batch() -> None:
+    def save_batch(_check: Callable[[], None]) -> None:
         assert plan.savepoint_id is not None
         progress(f"saving batch {plan.batch_id} as {plan.savepoint_id}")
         goal.save_batch(
@@ -207,12 +214,9 @@ def execute(
         )
 
     def write() -> Written:
-        assert plan.savepoint_id is not None
-        restoring = restore.plan(
-            store, plan.savepoint_id, plan.checkpoint, form=plan.form, owner=plan.operation_id
+        return transition.restored(
+            plan, store, form=plan.form, settings=settings, progress=progress
         )
-        done = restore.execute(restoring, store, settings=settings, progress=progress)
-        return Written(done.seconds, done.bytes_written)
 
     def run_on(check: Callable[[], None]) -> None:
         assert plan.ends is not None
@@ -231,12 +235,16 @@ def execute(
 
     work = Work(
         write,
-        prepare=save_batch if plan.takes else None,
-        advance=run_on if plan.ends is not None else None,
+        prepare=OwnStep("batch_saved", save_batch) if plan.takes else None,
+        complete=OwnStep("advanced", run_on) if plan.ends is not None else None,
     )
     moved = transition.execute(plan, store, work, settings=settings, progress=progress)
     reached = committed_batches(Location.of(plan.checkpoint).list())[-1]
     return RolledBack(**vars(moved), batch_id=reached)
+
+
+def _are(rewind_outputs: bool) -> Literal["rewound", "kept"]:
+    return "rewound" if rewind_outputs else "kept"
 
 
 def _command(words: tuple[str, ...]) -> str:
@@ -247,35 +255,13 @@ def _resumed(
     store: Store,
     query: str,
     command: str,
-    given: Mapping[str, str | None],
-    *,
-    rewind_outputs: bool,
+    given: Mapping[str, object],
 ) -> RollbackPlan | None:
     """Return the same rollback if it was interrupted; it is finished as it was begun."""
     known = transition.begun(store, query, VERB, command)
     if known is None:
         return None
-    plan = RollbackPlan.from_json(known)
-    other = [
-        f"{name} {getattr(plan, name)}"
-        for name, value in given.items()
-        if value is not None and value != getattr(plan, name)
-    ]
-    if (
-        plan.outputs
-        and not rewind_outputs
-        and any(o.output.version != o.newest for o in plan.outputs)
-    ):
-        other.append("outputs rewound")
-    if other:
-        raise UsageError(
-            f"the rollback {plan.operation_id} was begun with {', '.join(other)}, and can only be "
-            "finished so",
-            hint=f"finish it: savepoints operations resume {plan.operation_id}; or take it back: "
-            f"savepoints operations undo {plan.operation_id}",
-            operation=plan.operation_id,
-        )
-    return plan
+    return transition.same_as_begun(RollbackPlan.from_json(known), given)
 
 
 def _taken_back(

@@ -24,8 +24,8 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint, new_id, rfc3339, utc_now
-from savepoints.operations import create
+from savepoints.model import Form, Generation, Savepoint, new_id, rfc3339, utc_now
+from savepoints.operations import create, restore
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.outputs import rewind
@@ -33,6 +33,7 @@ from savepoints.outputs.rewind import Rewind
 from savepoints.store import bindings, journal, lease, native
 from savepoints.store.bindings import Binding
 from savepoints.store.journal import Journal, Operation
+from savepoints.store.lease import Lease
 from savepoints.store.root import Store
 
 _UNSAFE = "go back without saving the present, which cannot be undone: --no-safety-savepoint"
@@ -113,19 +114,31 @@ class Moved:
 
 
 @dataclass(frozen=True)
+class OwnStep:
+    """A step that only one verb has; run again after a crash it must come to the same.
+
+    Attributes:
+        name: As it stands in the journal.
+        do: What it is given raises when the lease was lost.
+    """
+
+    name: str
+    do: Callable[[Callable[[], None]], None]
+
+
+@dataclass(frozen=True)
 class Work:
     """What differs between the verbs.
 
     Attributes:
         write: Writes the new checkpoint; must be able to begin anew after a crash.
         prepare: Makes the savepoint that the new generation begins from, where it does not exist.
-        advance: Runs the new checkpoint on before its generation begins; what it is given raises
-            when the lease was lost.
+        complete: Done when checkpoint and outputs are there, before the generation begins.
     """
 
     write: Callable[[], Written]
-    prepare: Callable[[], None] | None = None
-    advance: Callable[[Callable[[], None]], None] | None = None
+    prepare: OwnStep | None = None
+    complete: OwnStep | None = None
 
 
 P = TypeVar("P", bound=TransitionPlan)
@@ -167,6 +180,67 @@ def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] |
     raise journal.refusal(operation)
 
 
+def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
+    """Return a plan that was interrupted, if it was begun with what is given now.
+
+    Args:
+        plan: As it was begun; it is finished so.
+        given: Fields of it that were given now; None for what was not.
+
+    Raises:
+        UsageError: If something else is given than it was begun with.
+    """
+    other = [
+        f"{name.replace('_', ' ')} {getattr(plan, name)}"
+        for name, value in given.items()
+        if value is not None and value != getattr(plan, name)
+    ]
+    if other:
+        raise UsageError(
+            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)}, and can only "
+            "be finished so",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}; or take it back: "
+            f"savepoints operations undo {plan.operation_id}",
+            operation=plan.operation_id,
+        )
+    return plan
+
+
+def restored(
+    plan: TransitionPlan,
+    store: Store,
+    *,
+    form: Form | None = None,
+    positions: tuple[str | None, ...] | None = None,
+    query_id: str | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Written:
+    """Write the new checkpoint from the plan's savepoint: what most verbs do as `Work.write`.
+
+    Args:
+        plan: Names savepoint and directory.
+        store: Where the savepoint is.
+        form: From which form; native when the savepoint has it.
+        positions: Where each source goes on instead, as Spark's JSON.
+        query_id: Spark's id of the query, where the savepoint is of another one.
+        settings: How Spark is started for the canonical form.
+        progress: Told what happens.
+    """
+    assert plan.savepoint_id is not None
+    restoring = restore.plan(
+        store,
+        plan.savepoint_id,
+        plan.checkpoint,
+        form=form,
+        positions=positions,
+        query_id=query_id,
+        owner=plan.operation_id,
+    )
+    done = restore.execute(restoring, store, settings=settings, progress=progress)
+    return Written(done.seconds, done.bytes_written)
+
+
 def execute(
     plan: TransitionPlan,
     store: Store,
@@ -182,64 +256,74 @@ def execute(
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation was begun since the plan.
     """
-    started = time.monotonic()
     with lease.hold(store.root, plan.query, plan.verb) as held:
-        log = _open_journal(plan, store)
-        if log.is_done(journal.UNDOING):
-            raise journal.refusal(log.operation)
+        return carry_out(plan, store, work, held, settings=settings, progress=progress)
 
-        if plan.safety_id is not None and not log.is_done("safety_savepoint"):
-            progress(f"taking the safety savepoint {plan.safety_id}")
-            _save_present(plan, store, settings)
-            log.record("safety_savepoint", savepoint=plan.safety_id)
 
+def carry_out(
+    plan: TransitionPlan,
+    store: Store,
+    work: Work,
+    held: Lease,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Moved:
+    """Do what `execute` does, under a lease that the caller holds and goes on holding.
+
+    Raises:
+        QueryRunningError: If the query's checkpoint changed since the plan.
+        UnfinishedOperationError: If another operation was begun since the plan.
+    """
+    started = time.monotonic()
+    log = _open_journal(plan, store)
+    if log.is_done(journal.UNDOING):
+        raise journal.refusal(log.operation)
+
+    if plan.safety_id is not None and not log.is_done("safety_savepoint"):
+        progress(f"taking the safety savepoint {plan.safety_id}")
+        _save_present(plan, store, settings)
+        log.record("safety_savepoint", savepoint=plan.safety_id)
+
+    _do(work.prepare, log, held)
+    # From before it is read until the generation says that it is needed.
+    with (
+        store.using(plan.savepoint_id, plan.verb)
+        if plan.savepoint_id is not None
+        else nullcontext()
+    ):
         held.check()
-        if work.prepare is not None and not log.is_done("batch_saved"):
-            work.prepare()
-            log.record("batch_saved", savepoint=plan.savepoint_id)
-
-        # From before it is read until the generation says that it is needed.
-        with (
-            store.using(plan.savepoint_id, plan.verb)
-            if plan.savepoint_id is not None
-            else nullcontext()
-        ):
-            held.check()
-            if not log.is_done("checkpoint_written"):
-                written = work.write()
-                log.record(
-                    "checkpoint_written",
-                    checkpoint=plan.checkpoint,
-                    seconds=written.seconds,
-                    bytes=written.bytes,
-                )
-            facts = log.operation.done["checkpoint_written"]
-            bindings.write(store.root, plan.query, plan.generation, plan.binding)
-
-            versions = {}
-            for one in plan.outputs:
-                held.check()
-                progress(rewind.what(one))
-                versions[one.output.name] = rewind.execute(one, plan.operation_id)
-                log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
-
-            if work.advance is not None and not log.is_done("advanced"):
-                held.check()
-                work.advance(held.check)
-                log.record("advanced")
-
-            held.check()
-            store.generations.begin(
-                plan.query,
-                plan.generation,
-                Location.of(plan.checkpoint),
-                by=plan.verb,
-                begun_from=plan.savepoint_id,
-                restore_seconds=facts["seconds"],
-                restored_bytes=facts["bytes"],
+        if not log.is_done("checkpoint_written"):
+            written = work.write()
+            log.record(
+                "checkpoint_written",
+                checkpoint=plan.checkpoint,
+                seconds=written.seconds,
+                bytes=written.bytes,
             )
-            log.record("generation_begun", generation=plan.generation)
-            log.finish()
+        facts = log.operation.done["checkpoint_written"]
+        bindings.write(store.root, plan.query, plan.generation, plan.binding)
+
+        versions = {}
+        for one in plan.outputs:
+            held.check()
+            progress(rewind.what(one))
+            versions[one.output.name] = rewind.execute(one, plan.operation_id)
+            log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
+
+        _do(work.complete, log, held)
+        held.check()
+        store.generations.begin(
+            plan.query,
+            plan.generation,
+            Location.of(plan.checkpoint),
+            by=plan.verb,
+            begun_from=plan.savepoint_id,
+            restore_seconds=facts["seconds"],
+            restored_bytes=facts["bytes"],
+        )
+        log.record("generation_begun", generation=plan.generation)
+        log.finish()
     return Moved(
         plan.operation_id,
         plan.query,
@@ -253,10 +337,22 @@ def execute(
     )
 
 
-def undo(plan: TransitionPlan, store: Store, *, progress: Progress = silent) -> None:
+def undo(
+    plan: TransitionPlan,
+    store: Store,
+    *,
+    also: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
+) -> None:
     """Take back the steps of an operation that was interrupted; killed, it is run again.
 
     Once begun it cannot be changed into finishing the operation. The safety savepoint stays.
+
+    Args:
+        plan: What was begun.
+        store: Where its journal is.
+        also: Takes back what the verb's own last step may have done.
+        progress: Told what happens.
 
     Raises:
         UsageError: If the new generation has begun, so that only a formality is left to do.
@@ -281,6 +377,7 @@ def undo(plan: TransitionPlan, store: Store, *, progress: Progress = silent) -> 
             )
         # From here on nothing that was done counts any more, so it can only be undone to its end.
         log.record(journal.UNDOING)
+        also()
         for one in plan.outputs:
             held.check()
             progress(f"bringing {one.output.uri} back to version {one.newest}")
@@ -362,6 +459,13 @@ def safety_step(safety_id: str | None, from_checkpoint: str, from_batch: int | N
         return []
     what = f"save the present, batch {from_batch} of {from_checkpoint}: {safety_id}"
     return [Step("safety_savepoint", what)]
+
+
+def _do(step: OwnStep | None, log: Journal, held: Lease) -> None:
+    if step is not None and not log.is_done(step.name):
+        held.check()
+        step.do(held.check)
+        log.record(step.name)
 
 
 def _open_journal(plan: TransitionPlan, store: Store) -> Journal:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from savepoints.config import Settings
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
-from savepoints.operations import reset, rollback, transition
+from savepoints.operations import fork, promote, promotion, reset, rollback, transition
+from savepoints.operations.fork import Forked, ForkPlan
 from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.promotion import PromotionPlan
 from savepoints.operations.reset import ResetPlan
 from savepoints.operations.rollback import RollbackPlan
 from savepoints.operations.transition import Moved, TransitionPlan
@@ -13,7 +15,9 @@ from savepoints.store import journal
 from savepoints.store.journal import Operation
 from savepoints.store.root import Store
 
-_PLANS: dict[str, type[RollbackPlan | ResetPlan]] = {
+_PLANS: dict[str, type[RollbackPlan | ResetPlan | PromotionPlan | ForkPlan]] = {
+    fork.VERB: ForkPlan,
+    promotion.VERB: PromotionPlan,
     rollback.VERB: RollbackPlan,
     reset.VERB: ResetPlan,
 }
@@ -37,7 +41,7 @@ def find(store: Store, operation_id: str) -> Operation:
     )
 
 
-def plan(store: Store, operation_id: str) -> TransitionPlan:
+def plan(store: Store, operation_id: str) -> TransitionPlan | ForkPlan:
     """Return the plan of an operation that was interrupted; see `resume`."""
     return _plan(find(store, operation_id))
 
@@ -45,9 +49,12 @@ def plan(store: Store, operation_id: str) -> TransitionPlan:
 def undo_plan(store: Store, operation_id: str) -> Plan:
     """Say what taking an operation back would do; nothing is written."""
     begun = plan(store, operation_id)
+    if isinstance(begun, ForkPlan):
+        return fork.undo_plan(begun)
+    taken = begun.taken if isinstance(begun, PromotionPlan) else ()
     outputs = [
         Step(f"output_{one.output.name}", f"bring {one.output.uri} back to version {one.newest}")
-        for one in begun.outputs
+        for one in (*begun.outputs, *(takeover.live for takeover in taken))
     ]
     removed = Step("checkpoint", f"remove {begun.checkpoint} if the operation wrote it")
     return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint stays",))
@@ -59,7 +66,7 @@ def resume(
     *,
     settings: Settings | None = None,
     progress: Progress = silent,
-) -> Moved:
+) -> Moved | Forked:
     """Finish an operation that was interrupted, following the plan that it began with.
 
     Raises:
@@ -68,6 +75,10 @@ def resume(
         LockedError: If it is still being done.
     """
     begun = plan(store, operation_id)
+    if isinstance(begun, ForkPlan):
+        return fork.execute(begun, store, settings=settings, progress=progress)
+    if isinstance(begun, PromotionPlan):
+        return promote.finish(begun, store, settings=settings or Settings(), progress=progress)
     if isinstance(begun, ResetPlan):
         return reset.execute(begun, store, settings=settings, progress=progress)
     assert isinstance(begun, RollbackPlan)
@@ -83,11 +94,17 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
         LockedError: If it is still being done.
     """
     operation = find(store, operation_id)
-    transition.undo(_plan(operation), store, progress=progress)
+    begun = _plan(operation)
+    if isinstance(begun, ForkPlan):
+        fork.undo(begun, store, progress=progress)
+    elif isinstance(begun, PromotionPlan):
+        promote.undo(begun, store, progress=progress)
+    else:
+        transition.undo(begun, store, progress=progress)
     return find(store, operation.id)
 
 
-def _plan(operation: Operation) -> TransitionPlan:
+def _plan(operation: Operation) -> TransitionPlan | ForkPlan:
     if operation.finished_at is not None:
         what = "undone" if operation.undone else "finished"
         raise UsageError(

@@ -107,6 +107,20 @@ class Generations:
         self._table.change(("query", "generation"), decide)
         return next(one for one in self.all(query) if one.generation == number)
 
+    def end(self, query: str, *, why: str) -> None:
+        """End the current generation of a query, which then has none; ended before, it stays so."""
+        now = utc_now()
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            current = [Generation(**row) for row in rows if row["query"] == query]
+            return [
+                vars(dataclasses.replace(one, status="ended", ended_at=now, ended_why=why))
+                for one in current
+                if one.status == "current"
+            ]
+
+        self._table.change(("query", "generation"), decide)
+
     @property
     def _table(self) -> StoreTable:
         return StoreTable(self.root / "generations", _schema())

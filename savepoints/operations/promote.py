@@ -1,0 +1,532 @@
+"""`promote`: a fork takes over from the query that it was forked from, at exact offsets.
+
+1. The fork is run up to where the live query stands, while that goes on.
+2. The live query is paused between two batches. Both are run to exactly the same offsets: in each
+   partition the further one of the two.
+3. Checks are run on the two. If one fails, the live query goes on as if nothing had happened.
+4. The live query's next generation begins with the fork's state, program, and outputs (see
+   `savepoints.operations.promotion`); its own end is kept by a safety savepoint.
+5. A run of the live query that was paused goes on, with the fork's program.
+
+Killed before step 4 it is begun anew by the same command; in step 4 it goes on by its journal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from savepoints.checkpoint import standing
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import (
+    CheckFailedError,
+    NoCommittedBatchError,
+    NotFoundError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import Generation, KafkaOffsets, kafka_position
+from savepoints.operations import advance, pause, promotion
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.promotion import VERB, HandOver, PromotionPlan
+from savepoints.operations.promotion_checks import Check, run_checks
+from savepoints.operations.recorded import recorded
+from savepoints.operations.transition import Moved
+from savepoints.sources.positions import count
+from savepoints.store import bindings, journal, lease
+from savepoints.store.root import Store
+
+# Catching up ends when so little is left that the pause will be short, or it does not help.
+_SHORT_SECONDS = 10.0
+_MOST_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class PromotePlan(Plan):
+    """What `promote` is going to do.
+
+    Attributes:
+        fork: Name of the fork; `query` is the live one.
+        hand_over: `replace`: the live tables get the fork's rows in one commit each; `point`: the
+            live query goes on in the fork's tables, to which readers have to go.
+        live_app: The program that runs now.
+        fork_app: The program that takes over.
+        checks: Whether the checks have to pass.
+        command: How to do it again as a command line, which also finishes it after a crash.
+        begun: What an interrupted promotion is finished by, None for a new one.
+    """
+
+    fork: str
+    hand_over: HandOver
+    live_app: str
+    fork_app: str
+    checks: bool
+    command: str
+    begun: PromotionPlan | None = None
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """What a promotion did.
+
+    Attributes:
+        operation_id: Its name in the journal.
+        query: The live query.
+        fork: The fork that took over.
+        generation: The generation of the live query that has begun.
+        checkpoint: Its directory.
+        safety_id: The savepoint of what was before, for `promote --undo`.
+        savepoint_id: The fork's savepoint that it began from.
+        application: The program that runs from now on.
+        outputs: Table URI of each output from now on.
+        offsets: Where both stood: next offset by topic and partition.
+        checks: What the checks found; empty when they were left out, or were made before a crash.
+        pause_seconds: How long neither of the two wrote anything, None when the live query did not
+            run, or the promotion was finished after a crash.
+        seconds: The whole promotion.
+        resumed: The run of the live query was paused and goes on.
+    """
+
+    operation_id: str
+    query: str
+    fork: str
+    generation: int
+    checkpoint: str
+    safety_id: str | None
+    savepoint_id: str | None
+    application: str
+    outputs: dict[str, str]
+    offsets: KafkaOffsets
+    checks: tuple[Check, ...]
+    pause_seconds: float | None
+    seconds: float
+    resumed: bool
+
+
+def plan(
+    store: Store,
+    fork: str,
+    *,
+    settings: Settings,
+    into: str | None = None,
+    hand_over: HandOver = "replace",
+    checks: bool = True,
+) -> PromotePlan:
+    """Find out what a promotion would do; nothing is written, and the live query is not touched.
+
+    Args:
+        store: Where both queries are.
+        fork: Name of the fork.
+        settings: Where Kafka is, and what the live query is bound to.
+        into: The live query, if not the one that the fork was made of.
+        hand_over: What becomes of the outputs.
+        checks: Whether the checks have to pass.
+
+    Raises:
+        QueryNotFoundError: If the store has no such query.
+        UsageError: If it is no fork, or not of a query that `run` runs.
+        QueryRunningError: If the fork runs.
+        UnfinishedOperationError: If an operation on one of the two was interrupted.
+    """
+    origin = into or _origin(store, fork)
+    command = _command(fork, origin, hand_over, checks=checks)
+    if (begun := _begun(store, origin, command)) is not None:
+        bound = begun.binding.settings() if begun.binding else settings.queries[origin]
+        return PromotePlan(
+            VERB, origin, begun.steps, ("an interrupted promotion is finished",),
+            fork, begun.hand_over, "", bound.app, checks, command, begun,
+        )  # fmt: skip
+    store.generations.current(fork)
+    completed = bindings.complete(store, settings)
+    live_bound, fork_bound = _bound(completed, origin), _bound(completed, fork)
+    if fork == origin:
+        raise UsageError(f"{fork} cannot take over from itself", hint="name a fork of it")
+    lease.refuse_held(store.root, fork)
+    journal.refuse_unfinished(store.root, fork)
+    state = pause.state(store, origin).state
+    return PromotePlan(
+        verb=VERB,
+        query=origin,
+        steps=tuple(_steps(origin, fork, fork_bound, hand_over, state, checks=checks)),
+        warnings=tuple(_warnings(origin, live_bound, fork_bound, hand_over, state)),
+        fork=fork,
+        hand_over=hand_over,
+        live_app=live_bound.app,
+        fork_app=fork_bound.app,
+        checks=checks,
+        command=command,
+    )
+
+
+@recorded
+def execute(
+    plan: PromotePlan,
+    store: Store,
+    *,
+    settings: Settings,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Promoted:
+    """Promote; goes on where an earlier attempt was killed.
+
+    Args:
+        plan: From `plan`.
+        store: Where both queries are.
+        settings: As for `plan`.
+        wait: How long to wait for the live query's run to pause, and then to go on.
+        progress: Told what happens.
+
+    Raises:
+        CheckFailedError: If a check failed; the live query goes on as if nothing had happened.
+        PartlyDoneError: If the live query does not pause, or does not go on, within the time.
+        LockedError: If another verb has one of the two.
+        SourceDataGoneError: If Kafka no longer has what one of them has to read.
+        SavepointsError: If one of the two fails.
+    """
+    started = time.monotonic()
+    if plan.begun is not None:
+        moved = finish(plan.begun, store, settings=settings, wait=wait, progress=progress)
+        ends = standing.read(Location.of(moved.checkpoint)).offsets
+        return _promoted(store, settings, plan.begun, ends, started)
+    with lease.hold(store.root, plan.fork, VERB):
+        return _Promotion(plan, store, settings, wait, progress).run(started)
+
+
+def finish(
+    begun: PromotionPlan,
+    store: Store,
+    *,
+    settings: Settings,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Moved:
+    """Finish the journalled part of a promotion that was interrupted.
+
+    Raises:
+        LockedError: If another verb has one of the two.
+        PartlyDoneError: If the live query's run does not go on within the time.
+        NotAlignedError: If others have written to an output since.
+    """
+    with (
+        lease.hold(store.root, begun.fork, VERB),
+        lease.hold(store.root, begun.query, VERB) as held,
+    ):
+        completed = bindings.complete(store, settings)
+        moved = promotion.carry_out(begun, store, held, settings=completed, progress=progress)
+    if begun.paused:
+        pause.resume(store, begun.query, wait=wait, progress=progress)
+    return moved
+
+
+def undo(begun: PromotionPlan, store: Store, *, progress: Progress = silent) -> None:
+    """Take back the journalled part of a promotion that was interrupted.
+
+    A run of the live query that was paused for it goes on, as if nothing had happened.
+
+    Raises:
+        UsageError: If the new generation has begun.
+        NotAlignedError: If others have written to an output since.
+    """
+    promotion.undo(begun, store, progress=progress)
+    if begun.paused:
+        pause.resume(store, begun.query, progress=progress)
+
+
+def require_last(store: Store, query: str) -> None:
+    """Refuse to undo what was no promotion; `rollback` to `BeforeLast` does the rest.
+
+    Raises:
+        NotFoundError: If the last thing done to the query was no promotion.
+    """
+    last = [
+        one
+        for one in journal.all_operations(store.root)
+        if one.query == query and one.state == "finished"
+    ][:1]
+    if not last or last[0].verb != VERB:
+        what = f"the last thing done to {query} was a {last[0].verb}" if last else "nothing was"
+        raise NotFoundError(
+            f"{query} was not promoted last, so there is no promotion to undo: {what}",
+            hint=f"see what was done: savepoints operations list --query {query}",
+            query=query,
+        )
+
+
+@dataclass(frozen=True)
+class _Promotion:
+    """One promotion under way; the fork's lease is held."""
+
+    plan: PromotePlan
+    store: Store
+    given: Settings
+    wait: timedelta
+    progress: Progress
+
+    @property
+    def settings(self) -> Settings:
+        return bindings.complete(self.store, self.given)
+
+    def run(self, started: float) -> Promoted:
+        self._catch_up()
+        with self._paused() as was_running:
+            since = time.monotonic()
+            with lease.hold(self.store.root, self.plan.query, VERB) as held:
+                journal.refuse_unfinished(self.store.root, self.plan.query)
+                ends = self._meet(held.check)
+                found = self._check()
+                held.check()
+                moving = promotion.plan(
+                    self.store,
+                    self._live,
+                    self._fork,
+                    given=self.given,
+                    hand_over=self.plan.hand_over,
+                    command=self.plan.command,
+                    paused=was_running,
+                )
+                promotion.carry_out(
+                    moving, self.store, held, settings=self.settings, progress=self.progress
+                )
+        return _promoted(
+            self.store,
+            self.given,
+            moving,
+            ends,
+            started,
+            checks=found,
+            pause_seconds=time.monotonic() - since if was_running else None,
+        )
+
+    @property
+    def _live(self) -> Generation:
+        return self.store.generations.current(self.plan.query)
+
+    @property
+    def _fork(self) -> Generation:
+        return self.store.generations.current(self.plan.fork)
+
+    def _catch_up(self) -> None:
+        """Run the fork to where the live query is, which goes on meanwhile."""
+        for _ in range(_MOST_ROUNDS):
+            begun = time.monotonic()
+            ends = _furthest(self._offsets(self._live), self._offsets(self._fork))
+            behind = count(self._offsets(self._fork), ends)
+            if behind == 0:
+                return
+            self.progress(f"{self.plan.fork} is {behind} records behind {self.plan.query}")
+            self._run_to(self._fork, ends, lambda: None)
+            if time.monotonic() - begun < _SHORT_SECONDS:
+                return
+
+    def _meet(self, check: Callable[[], None]) -> KafkaOffsets:
+        """Run both to the same offsets."""
+        ends = _furthest(self._offsets(self._live), self._offsets(self._fork))
+        for one in (self._live, self._fork):
+            check()
+            self._run_to(one, ends, check)
+        return ends
+
+    def _offsets(self, generation: Generation) -> KafkaOffsets:
+        found = standing.read(Location.of(generation.checkpoint))
+        if found.committed is None:
+            raise NoCommittedBatchError(
+                f"{generation.query} has no committed batch, so where it stands is not known",
+                hint=f"run it first: savepoints run {generation.query} --until latest",
+                query=generation.query,
+            )
+        return found.offsets
+
+    def _run_to(
+        self, generation: Generation, ends: KafkaOffsets, check: Callable[[], None]
+    ) -> None:
+        settings = self.settings
+        advance.to(
+            kafka_position(ends),
+            query=generation.query,
+            app=settings.queries[generation.query].app,
+            settings=settings,
+            generation=generation.generation,
+            checkpoint=Location.of(generation.checkpoint),
+            store=self.store,
+            check=check,
+            progress=self.progress,
+        )
+
+    def _check(self) -> tuple[Check, ...]:
+        if not self.plan.checks:
+            return ()
+        found = run_checks(
+            self.store, self._live, self._fork, settings=self.settings, progress=self.progress
+        )
+        if failed := [one for one in found if not one.passed]:
+            raise CheckFailedError(
+                f"{self.plan.fork} does not take over from {self.plan.query}: "
+                + "; ".join(f"{one.name}: {one.found}" for one in failed),
+                hint=f"look closer: savepoints compare {self.plan.query} {self.plan.fork} --until "
+                "latest; or promote without: --no-checks",
+                query=self.plan.query,
+                checks=[one.name for one in failed],
+            )
+        return found
+
+    @contextmanager
+    def _paused(self) -> Iterator[bool]:
+        """Keep the live query's run from running within; it goes on afterwards."""
+        live, reason = self.plan.query, _reason(self.plan.fork)
+        before = pause.state(self.store, live)
+        ours = before.wanted == "paused" and before.reason == reason
+        if before.wanted == "paused" and not ours:
+            yield False  # Somebody wants it paused, and it stays so.
+            return
+        if before.state == "stopped" and not ours:
+            yield False
+            return
+        self.progress(f"pausing {live}")
+        try:
+            pause.pause(self.store, live, reason=reason, wait=self.wait, progress=self.progress)
+            yield True
+        except BaseException:
+            # With a journal begun its run could not go on, and the promotion is to be finished.
+            if journal.unfinished(self.store.root, live) is None:
+                pause.resume(self.store, live, progress=self.progress)
+            raise
+        pause.resume(self.store, live, wait=self.wait, progress=self.progress)
+
+
+def _promoted(
+    store: Store,
+    given: Settings,
+    moved: PromotionPlan,
+    ends: KafkaOffsets,
+    started: float,
+    *,
+    checks: tuple[Check, ...] = (),
+    pause_seconds: float | None = None,
+) -> Promoted:
+    bound = bindings.complete(store, given).queries[moved.query]
+    return Promoted(
+        moved.operation_id,
+        moved.query,
+        moved.fork,
+        moved.generation,
+        moved.checkpoint,
+        moved.safety_id,
+        moved.savepoint_id,
+        bound.app,
+        dict(bound.outputs),
+        ends,
+        checks,
+        pause_seconds,
+        time.monotonic() - started,
+        moved.paused,
+    )
+
+
+def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
+    """Return the further offset of each partition.
+
+    Raises:
+        UsageError: If the two read different topics.
+    """
+    if one.keys() != other.keys():
+        raise UsageError(
+            f"one reads {', '.join(sorted(one))}, the other {', '.join(sorted(other))}: they "
+            "cannot be brought to the same offsets",
+            hint="fork again, with the topics of the live query",
+        )
+    return {
+        topic: {
+            part: max(one[topic].get(part, 0), other[topic].get(part, 0))
+            for part in sorted({*one[topic], *other[topic]})
+        }
+        for topic in one
+    }
+
+
+def _origin(store: Store, fork: str) -> str:
+    lives = [one for one in store.generations.all(fork) if one.begun_by == "fork"]
+    if not lives or lives[0].begun_from is None:
+        store.generations.current(fork)
+        raise UsageError(
+            f"{fork} was not made by fork, so which query it is to take over from is open",
+            hint=f"say it: savepoints promote {fork} --into QUERY",
+            query=fork,
+        )
+    return store.manifest(lives[0].begun_from).savepoint.query
+
+
+def _begun(store: Store, live: str, command: str) -> PromotionPlan | None:
+    operation = journal.unfinished(store.root, live)
+    if operation is None:
+        return None
+    known: dict[str, Any] = dict(operation.plan)
+    if operation.verb != VERB or known["command"] != command or journal.UNDOING in operation.done:
+        raise journal.refusal(operation)
+    return PromotionPlan.from_json(known)
+
+
+def _bound(settings: Settings, query: str) -> QuerySettings:
+    bound = settings.queries.get(query)
+    if bound is None:
+        raise UsageError(
+            f"the query {query} is not in the settings, so it cannot be run to exact offsets",
+            hint=f"add a table [queries.{query}] with app, checkpoints and outputs",
+            query=query,
+        )
+    return bound
+
+
+def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:
+    words = ["savepoints promote", fork, "--into", live, "--outputs", hand_over]
+    return " ".join([*words, *([] if checks else ["--no-checks"]), "--yes"])
+
+
+def _reason(fork: str) -> str:
+    return f"promote {fork}"
+
+
+def _steps(
+    live: str, fork: str, bound: QuerySettings, hand_over: HandOver, state: str, *, checks: bool
+) -> Iterator[Step]:
+    yield Step("catch_up", f"run {fork} to where {live} is, which goes on meanwhile")
+    if state != "stopped":
+        yield Step("pause", f"pause {live} between two batches")
+    yield Step("meet", f"run both to exactly the same offsets, {fork} with {bound.app}")
+    if checks:
+        yield Step(
+            "checks", f"check {fork}; if it fails, {live} goes on as if nothing had happened"
+        )
+    yield Step("fork_saved", f"save {fork} and {live} where they stand")
+    yield Step("checkpoint_written", f"restore the savepoint of {fork} as the next of {live}")
+    for name, uri in sorted(bound.outputs.items()):
+        if hand_over == "replace":
+            yield Step("outputs_taken_over", f"give the live table {name} the rows of {uri}")
+        else:
+            yield Step(f"output_{name}_rewound", f"let {live} go on in {uri}")
+    yield Step("generation_begun", f"begin the next generation of {live} with {bound.app}")
+    if state in ("running", "resuming", "pausing"):
+        yield Step("resume", f"let the run of {live} go on")
+
+
+def _warnings(
+    live: str, mine: QuerySettings, other: QuerySettings, hand_over: HandOver, state: str
+) -> Iterator[str]:
+    if hand_over == "replace":
+        yield (
+            "streaming readers of the live tables see all rows replaced in one commit; those "
+            "without skipChangeCommits fail and begin anew"
+        )
+    else:
+        for name, uri in sorted(other.outputs.items()):
+            yield f"readers of {name} have to go from {mine.outputs.get(name)} to {uri}"
+    if mine.app != other.app:
+        yield (
+            f"{live} goes on with {other.app}; write that into its settings in place of "
+            f"{mine.app} when it suits you"
+        )
+    if state == "stopped":
+        yield f"no run of {live} is there: start it afterwards with savepoints run {live}"

@@ -1,0 +1,257 @@
+"""What a promotion does once both queries stand at the same offsets: plan and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from savepoints.checkpoint.layout import read_cut
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import Generation, OutputVersion, new_id, utc_now
+from savepoints.operations import create, goal, next_outputs, transition
+from savepoints.operations.plan import Progress, Step
+from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
+from savepoints.outputs import rewind, takeover
+from savepoints.outputs.rewind import Rewind
+from savepoints.outputs.takeover import Takeover
+from savepoints.outputs.write import app_id, owner_prefix
+from savepoints.store import bindings
+from savepoints.store.lease import Lease
+from savepoints.store.root import Store
+
+VERB = "promote"
+
+# `replace`: the live tables get the fork's rows; `point`: readers go to the fork's tables.
+HandOver = Literal["replace", "point"]
+
+
+@dataclass(frozen=True)
+class PromotionPlan(TransitionPlan):
+    """How the live query goes on as its fork did, both standing at the same offsets.
+
+    Attributes:
+        fork: Name of the fork.
+        fork_checkpoint: Its directory.
+        fork_batch: Its newest batch, which the live query goes on after.
+        query_id: Spark's id of the live query, which stays.
+        hand_over: What becomes of the outputs.
+        taken: The live tables that get the fork's rows; empty with `point`.
+        paused: The live query's run was paused for this, and is to go on afterwards.
+    """
+
+    fork: str = ""
+    fork_checkpoint: str = ""
+    fork_batch: int = -1
+    query_id: str = ""
+    hand_over: HandOver = "replace"
+    taken: tuple[Takeover, ...] = ()
+    paused: bool = False
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> PromotionPlan:
+        """Read a plan from the journal, to go on with it."""
+        taken = tuple(Takeover.from_json(one) for one in data["taken"])
+        return transition.from_json(cls, data, taken=taken)
+
+
+def plan(
+    store: Store,
+    live: Generation,
+    fork: Generation,
+    *,
+    given: Settings,
+    hand_over: HandOver,
+    command: str,
+    paused: bool,
+) -> PromotionPlan:
+    """Find out how a live query goes on as its fork; nothing is written.
+
+    Args:
+        store: Where both are.
+        live: The generation that ends.
+        fork: The fork's, at the same offsets.
+        given: The settings, not completed by bindings.
+        hand_over: What becomes of the outputs.
+        command: How to do it again as a command line.
+        paused: Whether a run of the live query waits for this.
+
+    Raises:
+        UsageError: If the outputs of the two are not the same ones by name.
+        NotAlignedError: If an output cannot be handed over without loss.
+        FileSinkError: If an output is a file sink, with `replace`.
+    """
+    settings = bindings.complete(store, given)
+    mine, other = settings.queries[live.query], settings.queries[fork.query]
+    cut = read_cut(Location.of(fork.checkpoint))
+    sources = create.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
+    if {one.name for one in sources} != mine.outputs.keys():
+        raise UsageError(
+            f"{fork.query} writes {_listed(one.name for one in sources)}, and {live.query} "
+            f"{_listed(mine.outputs)}",
+            hint="give both the same outputs by name in the settings",
+            query=live.query,
+        )
+    number = store.generations.next_number(live.query)
+    checkpoint = transition.next_checkpoint(settings, live.query, number)
+    from_batch, safety_id = transition.plan_safety(live, mine.outputs, settings)
+    taken = (
+        tuple(_taken(store, one, live.query, number, mine, cut.cut.batch_id) for one in sources)
+        if hand_over == "replace"
+        else ()
+    )
+    pointed = (
+        tuple(_pointed(one, fork.query, live.query, number) for one in sources)
+        if hand_over == "point"
+        else ()
+    )
+    savepoint_id = new_id("sp", utc_now())
+    return PromotionPlan(
+        verb=VERB,
+        query=live.query,
+        steps=(
+            *transition.safety_step(safety_id, live.checkpoint, from_batch),
+            Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
+            Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
+            *next_outputs.output_steps(pointed),
+            *(Step("outputs_taken_over", takeover.what(one)) for one in taken),
+            Step("generation_begun", f"begin generation {number} of {live.query}"),
+        ),
+        warnings=(),
+        command=command,
+        operation_id=new_id("op", utc_now()),
+        savepoint_id=savepoint_id,
+        safety_id=safety_id,
+        from_checkpoint=live.checkpoint,
+        from_batch=from_batch,
+        generation=number,
+        checkpoint=checkpoint,
+        outputs=pointed,
+        output_uris=goal.output_uris(store, live.query, settings),
+        binding=_binding(live.query, number, given, mine, fork.query, other, hand_over),
+        fork=fork.query,
+        fork_checkpoint=fork.checkpoint,
+        fork_batch=cut.cut.batch_id,
+        query_id=read_cut(Location.of(live.checkpoint)).query_id,
+        hand_over=hand_over,
+        taken=taken,
+        paused=paused,
+    )
+
+
+def carry_out(
+    plan: PromotionPlan, store: Store, held: Lease, *, settings: Settings, progress: Progress
+) -> Moved:
+    """Let the live query go on as its fork; goes on where an earlier attempt was killed.
+
+    The caller holds the leases of both.
+
+    Raises:
+        UnfinishedOperationError: If another operation was begun since the plan.
+        NotAlignedError: If others have written to an output since.
+    """
+
+    def save_fork(_check: Callable[[], None]) -> None:
+        assert plan.savepoint_id is not None
+        progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
+        saving = create.plan(
+            store,
+            query=plan.fork,
+            settings=settings,
+            batch_id=plan.fork_batch,
+            forms=("native",),
+            description=f"promoted to {plan.query}",
+            savepoint_id=plan.savepoint_id,
+        )
+        create.execute(saving, store, settings=settings)
+
+    def write() -> Written:
+        return transition.restored(
+            plan, store, query_id=plan.query_id, settings=settings, progress=progress
+        )
+
+    def take_over(check: Callable[[], None]) -> None:
+        from savepoints.spark import session
+
+        spark = session(settings, f"savepoints promote {plan.fork}")
+        for one in plan.taken:
+            check()
+            progress(takeover.what(one))
+            takeover.execute(spark, one)
+
+    work = Work(
+        write,
+        prepare=OwnStep("fork_saved", save_fork),
+        complete=OwnStep("outputs_taken_over", take_over) if plan.taken else None,
+    )
+    moved = transition.carry_out(plan, store, work, held, settings=settings, progress=progress)
+    if plan.hand_over == "point":
+        # Its tables are the live query's from now on, and two may not write them.
+        store.generations.end(plan.fork, why=f"promoted to {plan.query}")
+    return moved
+
+
+def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
+    """Take back what an interrupted promotion has done so far.
+
+    Raises:
+        UsageError: If the new generation has begun.
+        NotAlignedError: If others have written to an output since.
+    """
+
+    def give_back() -> None:
+        for one in plan.taken:
+            progress(f"bringing {one.live.output.uri} back to version {one.live.newest}")
+            takeover.undo(one, plan.operation_id)
+
+    transition.undo(plan, store, also=give_back, progress=progress)
+
+
+def _taken(
+    store: Store,
+    source: OutputVersion,
+    live: str,
+    number: int,
+    bound: QuerySettings,
+    batch_id: int,
+) -> Takeover:
+    own_id = bound.app_ids.get(source.name)
+    own_ids = (*next_outputs.spark_ids(store, live), *((own_id,) if own_id else ()))
+    return takeover.plan(
+        source.name,
+        bound.outputs[source.name],
+        source,
+        owner=owner_prefix(live),
+        own_ids=own_ids,
+        app_id=app_id(live, source.name, number),
+        batch_id=batch_id,
+        own_rows=bound.own_rows.get(source.name),
+    )
+
+
+def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind:
+    """Let a fork's table know the id under which the live query goes on with it."""
+    return rewind.plan(source, owner_prefix(fork), app_id(live, source.name, number))
+
+
+def _binding(
+    live: str,
+    number: int,
+    given: Settings,
+    mine: QuerySettings,
+    fork: str,
+    other: QuerySettings,
+    hand_over: HandOver,
+) -> bindings.Binding:
+    changes: dict[str, object] = {"app": other.app, "app_name": other.app_name or fork}
+    if hand_over == "point":
+        changes["outputs"] = other.outputs
+    if live in given.queries:
+        return bindings.overriding(live, number, given.queries[live], changes)
+    return bindings.fresh(live, number, mine.model_copy(update=changes))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
