@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from savepoints.checkpoint import versioned
+from savepoints.checkpoint.source_starts import SourceMap
 from savepoints.errors import IncompatibleError
 
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
@@ -124,6 +125,17 @@ def with_batch(
         named = (line.partition(":")[0] for line in lines)
         written = [f"{source}:{one}" for source, one in zip(named, written, strict=True)]
     return versioned.join(version, metadata, *written)
+
+
+def with_sources(data: bytes, name: str, sources: SourceMap) -> bytes:
+    """Return the file with the sources of another program; watermark, times and conf stay."""
+    version, metadata, lines = _split(data, name)
+    if version == "v1":
+        return versioned.join(version, metadata, *sources.lines(lines))
+    named = [line.partition(":")[::2] for line in lines]
+    written = sources.lines([position for _, position in named])
+    joined = (f"{known}:{one}" for (known, _), one in zip(named, written, strict=True))
+    return versioned.join(version, metadata, *joined)
 
 
 def _split(data: bytes, name: str) -> tuple[str, dict[str, Any], list[str]]:

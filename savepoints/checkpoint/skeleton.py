@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from savepoints.checkpoint import offset_log, operators
+from savepoints.checkpoint.source_starts import SourceMap
 from savepoints.io import Uri
 
 _OFFSETS = re.compile(r"^offsets/\d+$")
@@ -25,13 +26,13 @@ class Skeleton:
         checkpoint: The directory to be.
         partitions: Number of state partitions; None in a stateless query.
         conf: Settings to be changed in the offset log besides.
-        positions: Where each source goes on, as Spark's JSON; None to leave that as it was.
+        sources: Where each source goes on; None to leave that as it was.
     """
 
     checkpoint: Uri
     partitions: int | None
     conf: Mapping[str, str]
-    positions: tuple[str | None, ...] | None = None
+    sources: SourceMap | None = None
 
     def changed(self, path: str, data: bytes) -> bytes:
         """Return a file as it must be there.
@@ -40,9 +41,8 @@ class Skeleton:
             IncompatibleError: If it is not what Spark would write.
         """
         if _OFFSETS.match(path):
-            if self.positions is not None:
-                # In the batch before, too: Spark looks at both when it starts.
-                data = offset_log.with_batch(data, path, positions=self.positions)
+            if self.sources is not None:
+                data = offset_log.with_sources(data, path, self.sources)
             if self.partitions is None:
                 return data
             # Also where nothing changes: the first run with offset log v2 leaves it out.

@@ -1,0 +1,136 @@
+"""Where the sources of a restored query go on, which may be others than those of the savepoint.
+
+The offset log has a line for each source, in the order in which Spark counts them, and
+`sources/<number>/` what a source keeps for itself. A start says of one source of the program:
+
+- `keep:0`: it is source 0 of the savepoint and goes on where that was;
+- a position as Spark's JSON, such as `{"orders": {"0": 120}}`: it goes on exactly there, with
+  nothing of another source's own files;
+- `new`: it begins by the options of its reader, as if it had never run; Spark writes `-`.
+
+All three keep the state. A position or `new` goes into `offsets/N-1` and `offsets/N` alike: Spark
+looks at both when it starts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from savepoints.errors import IncompatibleError, UsageError
+
+# One start for each source of the program, as texts.
+Starts: TypeAlias = tuple[str, ...]
+
+_NEW = "new"
+_KEPT = re.compile(r"^keep:(\d+)$", re.ASCII)
+_OWN_FILE = re.compile(r"^sources/([^/]+)/(.+)$")
+
+
+@dataclass(frozen=True)
+class SourceMap:
+    """The sources of a program, each by where it comes from.
+
+    Attributes:
+        starts: See the module.
+        names: Directories below `sources/` of the savepoint's sources, in order: their numbers, or
+            in offset log v2 their names.
+    """
+
+    starts: Starts
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        kept = [one for one in map(_kept, self.starts) if one is not None]
+        if beyond := [one for one in kept if one >= len(self.names)]:
+            raise _beyond(beyond[0], len(self.names))
+        if len(set(kept)) < len(kept):
+            raise UsageError(
+                "one source of the savepoint is kept twice", hint="give the second a position"
+            )
+        moves = any(self.starts[at] != f"keep:{at}" for at in range(len(self.starts)))
+        is_named = self.names != tuple(str(at) for at in range(len(self.names)))
+        if is_named and (
+            len(self.starts) != len(self.names)
+            or (moves and any(_kept(one) not in (None, at) for at, one in enumerate(self.starts)))
+        ):
+            raise IncompatibleError(
+                f"the sources have names ({', '.join(self.names)}) in this checkpoint, so they are "
+                "told apart by them and not by their order",
+                hint="restore without --source, and name the sources in the program",
+            )
+
+    def lines(self, before: Sequence[str]) -> list[str]:
+        """Return the lines of a file of the offset log, from those that it has (format v1)."""
+        found = []
+        for start in self.starts:
+            kept = _kept(start)
+            found.append(before[kept] if kept is not None else "-" if start == _NEW else start)
+        return found
+
+    def place(self, path: str) -> str | None:
+        """Return where a file of the checkpoint belongs; None for one of a source that is gone."""
+        match = _OWN_FILE.match(path)
+        if match is None:
+            return path
+        name, rest = match.groups()
+        for at, start in enumerate(self.starts):
+            kept = _kept(start)
+            if kept is not None and self.names[kept] == name:
+                own = self.names[at] if self.names[kept] != str(kept) else str(at)
+                return f"sources/{own}/{rest}"
+        return None
+
+
+def checked(text: str) -> str:
+    """Return a start as it is kept: a position in Spark's own form.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    if text == _NEW or _KEPT.match(text):
+        return text
+    try:
+        position = json.loads(text)
+    except ValueError:
+        position = None
+    if not isinstance(position, dict) or not position:
+        raise UsageError(
+            f"{text!r} does not say where a source goes on",
+            hint='write keep:0, new, or a position such as \'{"orders": {"0": 120}}\'',
+        )
+    return json.dumps(position, separators=(",", ":"))
+
+
+def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None, ...]:
+    """Return the position of each source, None of one that begins by the options of its reader.
+
+    Args:
+        starts: See the module; in the form of `checked`.
+        offsets: The positions in the savepoint.
+
+    Raises:
+        UsageError: If a source is kept that the savepoint does not have.
+    """
+    found: list[str | None] = []
+    for start in starts:
+        kept = _kept(start)
+        if kept is not None and kept >= len(offsets):
+            raise _beyond(kept, len(offsets))
+        found.append(offsets[kept] if kept is not None else None if start == _NEW else start)
+    return tuple(found)
+
+
+def _beyond(source: int, known: int) -> UsageError:
+    return UsageError(
+        f"there is no source {source}: the savepoint has {known}",
+        hint="they count from 0 in the order of the offsets: savepoints show",
+    )
+
+
+def _kept(start: str) -> int | None:
+    match = _KEPT.match(start)
+    return int(match.group(1)) if match else None

@@ -1,0 +1,124 @@
+"""The state goes on with other sources: another place, one more, one less, another order.
+
+What must come out is computed in plain Python over all records that were put in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import savepoints
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+class Bench:
+    """Directories of JSON files, and queries that count their keys."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark, self.directory = spark, directory
+        (directory / "store").mkdir()
+        self.store = Store.open(str(directory / "store"))
+        self.put_in: Counter[str] = Counter()
+
+    def put(self, place: str, name: str, keys: str) -> None:
+        """Put a file with these keys somewhere."""
+        (self.directory / place).mkdir(exist_ok=True)
+        rows = "".join(json.dumps({"k": key}) + "\n" for key in keys)
+        (self.directory / place / f"{name}.json").write_text(rows)
+        self.put_in.update(keys)
+
+    def read(self, place: str) -> DataFrame:
+        """Read the files of a place."""
+        return self.spark.readStream.schema("k string").json(str(self.directory / place))
+
+    def run(self, places: Iterable[str], checkpoint: str) -> dict[str, int]:
+        """Count over all the places together, and return the newest count of each key."""
+        seen: dict[str, int] = {}
+
+        def keep(batch: DataFrame, _batch_id: int) -> None:
+            seen.update({row["k"]: row["n"] for row in batch.collect()})
+
+        first, *others = map(self.read, places)
+        for one in others:
+            first = first.union(one)
+        query = (
+            first.groupBy("k").count().withColumnRenamed("count", "n")
+            .writeStream.outputMode("update").foreachBatch(keep)
+            .option("checkpointLocation", str(self.directory / checkpoint))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return seen
+
+    def go_on(self, sources: tuple[str, ...]) -> None:
+        """Save the first checkpoint and restore it for other sources."""
+        checkpoint = str(self.directory / "first")
+        savepoints.create(self.store, query="counts", checkpoint=checkpoint, forms=("native",))
+        savepoints.restore(self.store, "latest", str(self.directory / "second"), sources=sources)
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    return Bench(spark, tmp_path)
+
+
+def test_the_records_go_on_in_another_place(bench: Bench) -> None:
+    bench.put("a", "0", "xxyz")
+    bench.run(["a"], "first")
+    bench.go_on(("new",))
+    bench.put("b", "0", "xyyz")
+
+    assert bench.run(["b"], "second") == bench.put_in
+
+
+def test_trap_a_file_of_the_same_name_in_another_place_is_read(bench: Bench) -> None:
+    """The log of the source before would say that it has been."""
+    bench.put("a", "same", "xxyz")
+    bench.run(["a"], "first")
+    bench.go_on(("new",))
+    bench.put("b", "same", "xyyz")
+
+    assert bench.run(["b"], "second") == bench.put_in
+
+
+def test_a_source_is_added_and_the_first_goes_on_where_it_was(bench: Bench) -> None:
+    bench.put("a", "0", "xxyz")
+    bench.run(["a"], "first")
+    bench.go_on(("keep:0", "new"))
+    bench.put("a", "1", "xz")
+    bench.put("b", "0", "yz")
+
+    assert bench.run(["a", "b"], "second") == bench.put_in
+
+
+def test_sources_change_places(bench: Bench) -> None:
+    """Each goes on where it was; Spark knows them by their order alone."""
+    bench.put("a", "0", "xxyz")
+    bench.put("b", "0", "yy")
+    bench.run(["a", "b"], "first")
+    bench.go_on(("keep:1", "keep:0"))
+    bench.put("a", "1", "xz")
+    bench.put("b", "1", "yxz")
+
+    assert bench.run(["b", "a"], "second") == bench.put_in
+
+
+def test_a_source_is_removed_and_what_it_brought_stays(bench: Bench) -> None:
+    bench.put("a", "0", "xxyz")
+    bench.put("b", "0", "yyx")
+    bench.run(["a", "b"], "first")
+    bench.go_on(("keep:1",))
+    bench.put("b", "1", "xyz")
+
+    assert bench.run(["b"], "second") == bench.put_in
