@@ -6,8 +6,8 @@ UV := $(shell command -v uv 2>/dev/null)
 # Of the installed packages only the ones in requirements.lock, by hash, whatever installs them.
 LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
 PYTEST := $(BIN)/python -m pytest
-# The tests that need neither a JVM nor the local world; the others share one of each, by file.
-FAST := not slow and not spark and not kafka and not e2e
+# The tests that need no JVM, no local world and no browser; the others share one of each, by file.
+FAST := not slow and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast matrix bench lint fix typecheck lock reference jars world clean
@@ -20,7 +20,7 @@ demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and or
 
 test: java $(VENV)/.installed ## All tests but the slow ones (about half an hour)
 	$(PYTEST) -m "$(FAST)" -n 2
-	$(PYTEST) -m "not slow and (spark or kafka or e2e)" -n 2 --dist loadfile --durations=15
+	$(PYTEST) -m "not slow and (spark or kafka or e2e or browser)" -n 2 --dist loadfile --durations=15
 
 test-fast: $(VENV)/.installed ## The tests that need no JVM
 	$(PYTEST) -m "$(FAST)" -n 2

@@ -19,19 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from savepoints.api import (
+        compare,
         copy,
         create,
+        edit,
         expire,
         export,
+        fork,
         gc,
         rebuild_catalog,
         reset,
         restore,
+        restore_migrated,
         restore_point,
         rollback,
         tag,
     )
-    from savepoints.app import App, Input, Output
+    from savepoints.app import App, Input, KeyMigration, Output
     from savepoints.config import Settings
     from savepoints.errors import SavepointsError
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
@@ -45,8 +49,10 @@ if TYPE_CHECKING:
     from savepoints.operations.pause import pause, resume
     from savepoints.operations.run import run
     from savepoints.operations.state import read_state
+    from savepoints.operations.upgrade import upgrade_check
     from savepoints.operations.verify import verify, verify_all
     from savepoints.sources.targets import Target
+    from savepoints.state.edit import Change
     from savepoints.store.retention import Policy
     from savepoints.store.root import Store
 
@@ -55,9 +61,11 @@ _HOMES = {
     "AtBatch": "savepoints.operations.goal",
     "AtTime": "savepoints.operations.goal",
     "BeforeLast": "savepoints.operations.goal",
+    "Change": "savepoints.state.edit",
     "Cut": "savepoints.model",
     "Generation": "savepoints.model",
     "Input": "savepoints.app",
+    "KeyMigration": "savepoints.app",
     "Output": "savepoints.app",
     "OutputVersion": "savepoints.model",
     "Policy": "savepoints.store.retention",
@@ -68,13 +76,16 @@ _HOMES = {
     "Target": "savepoints.sources.targets",
     "attach": "savepoints.operations.attach",
     "check": "savepoints.operations.check",
+    "compare": "savepoints.api",
     "copy": "savepoints.api",
     "create": "savepoints.api",
     "diff": "savepoints.operations.diff",
     "drill": "savepoints.operations.drill",
+    "edit": "savepoints.api",
     "estimate": "savepoints.operations.estimate",
     "expire": "savepoints.api",
     "export": "savepoints.api",
+    "fork": "savepoints.api",
     "gc": "savepoints.api",
     "lineage": "savepoints.operations.lineage",
     "pause": "savepoints.operations.pause",
@@ -82,11 +93,13 @@ _HOMES = {
     "rebuild_catalog": "savepoints.api",
     "reset": "savepoints.api",
     "restore": "savepoints.api",
+    "restore_migrated": "savepoints.api",
     "restore_point": "savepoints.api",
     "resume": "savepoints.operations.pause",
     "rollback": "savepoints.api",
     "run": "savepoints.operations.run",
     "tag": "savepoints.api",
+    "upgrade_check": "savepoints.operations.upgrade",
     "verify": "savepoints.operations.verify",
     "verify_all": "savepoints.operations.verify",
 }
@@ -96,9 +109,11 @@ __all__ = [
     "AtBatch",
     "AtTime",
     "BeforeLast",
+    "Change",
     "Cut",
     "Generation",
     "Input",
+    "KeyMigration",
     "Output",
     "OutputVersion",
     "Policy",
@@ -109,13 +124,16 @@ __all__ = [
     "Target",
     "attach",
     "check",
+    "compare",
     "copy",
     "create",
     "diff",
     "drill",
+    "edit",
     "estimate",
     "expire",
     "export",
+    "fork",
     "gc",
     "lineage",
     "pause",
@@ -123,11 +141,13 @@ __all__ = [
     "rebuild_catalog",
     "reset",
     "restore",
+    "restore_migrated",
     "restore_point",
     "resume",
     "rollback",
     "run",
     "tag",
+    "upgrade_check",
     "verify",
     "verify_all",
 ]

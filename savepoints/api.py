@@ -6,24 +6,31 @@ Each takes the arguments of the `plan` in its module under `savepoints.operation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from savepoints.checkpoint.source_starts import Starts
 from savepoints.config import Settings
 from savepoints.model import FORMS, Form, Provider, Savepoint
+from savepoints.operations import compare as _compare
 from savepoints.operations import copy as _copy
 from savepoints.operations import create as _create
+from savepoints.operations import edit as _edit
 from savepoints.operations import expire as _expire
 from savepoints.operations import export as _export
+from savepoints.operations import fork as _fork
 from savepoints.operations import gc as _gc
+from savepoints.operations import migrate as _migrate
 from savepoints.operations import point as _point
 from savepoints.operations import rebuild as _rebuild
 from savepoints.operations import reset as _reset
 from savepoints.operations import restore as _restore
 from savepoints.operations import rollback as _rollback
 from savepoints.operations import tag as _tag
+from savepoints.operations.comparison import SAMPLE
 from savepoints.operations.copy import Copied
 from savepoints.operations.expire import Expired
+from savepoints.operations.fork import Asked, Forked
 from savepoints.operations.gc import GRACE, Collected
 from savepoints.operations.goal import Point
 from savepoints.operations.plan import Progress, silent
@@ -33,7 +40,10 @@ from savepoints.operations.reset_outputs import Outputs
 from savepoints.operations.restore import Restored
 from savepoints.operations.rollback import RolledBack
 from savepoints.operations.transition import Moved
+from savepoints.operations.verdict import Comparison
+from savepoints.outputs.isolate import Way
 from savepoints.sources.targets import Scope, Target
+from savepoints.state.edit import Change
 from savepoints.store.retention import Policy
 from savepoints.store.root import Store
 
@@ -88,12 +98,20 @@ def restore(
     form: Form | None = None,
     partitions: int | None = None,
     provider: Provider | None = None,
+    sources: Starts | None = None,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
     """Write a new checkpoint from a savepoint. See `savepoints.operations.restore`."""
     plan = _restore.plan(
-        store, name, to, query=query, form=form, partitions=partitions, provider=provider
+        store,
+        name,
+        to,
+        query=query,
+        form=form,
+        partitions=partitions,
+        provider=provider,
+        sources=sources,
     )
     return _restore.execute(plan, store, settings=settings, progress=progress)
 
@@ -112,6 +130,39 @@ def restore_point(
     """Write a new checkpoint for a time or a retained batch. See `savepoints.operations.point`."""
     plan = _point.plan(store, point, to, query=query, settings=settings, form=form, app=app)
     return _point.execute(plan, store, settings=settings, progress=progress)
+
+
+def restore_migrated(
+    store: Store,
+    name: str,
+    to: str,
+    *,
+    app: str,
+    query: str | None = None,
+    maps: Sequence[str] = (),
+    defaults: Mapping[str, str] | None = None,
+    allow_dropped_state: bool = False,
+    partitions: int | None = None,
+    provider: Provider | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Restored:
+    """Write a new checkpoint for a changed program. See `savepoints.operations.migrate`."""
+    plan = _migrate.plan(
+        store,
+        name,
+        to,
+        app=app,
+        query=query,
+        maps=maps,
+        defaults=defaults,
+        allow_dropped_state=allow_dropped_state,
+        partitions=partitions,
+        provider=provider,
+        settings=settings,
+        progress=progress,
+    )
+    return _migrate.execute(plan, store, settings=settings, progress=progress)
 
 
 def reset(
@@ -152,6 +203,7 @@ def rollback(
     settings: Settings | None = None,
     to: str | None = None,
     form: Form | None = None,
+    sources: Starts | None = None,
     app: str | None = None,
     rewind_outputs: bool = True,
     check_source: bool = True,
@@ -165,11 +217,86 @@ def rollback(
         settings=settings,
         to=to,
         form=form,
+        sources=sources,
         app=app,
         rewind_outputs=rewind_outputs,
         check_source=check_source,
     )
     return _rollback.execute(plan, store, settings=settings, progress=progress)
+
+
+def fork(
+    store: Store,
+    savepoint: str,
+    *names: str,
+    app: str | None = None,
+    way: Way = "copy",
+    checkpoints: str | None = None,
+    outputs: Mapping[str, str] | None = None,
+    form: Form | None = None,
+    check_source: bool = True,
+    query: str | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> tuple[Forked, ...]:
+    """Make new queries of a savepoint. See `savepoints.operations.fork`."""
+    asked = Asked(app, way, checkpoints, outputs, form, check_source)
+    plan = _fork.plan_all(store, savepoint, names, asked, query=query, settings=settings)
+    return _fork.execute_all(plan, store, settings=settings, progress=progress)
+
+
+def compare(
+    store: Store,
+    *queries: str,
+    settings: Settings,
+    until: str = "latest",
+    keys: Mapping[str, Sequence[str]] | None = None,
+    metrics: Mapping[str, str] | None = None,
+    sample: int = SAMPLE,
+    state: bool = True,
+    progress: Progress = silent,
+) -> Comparison:
+    """Run queries to one end and compare them. See `savepoints.operations.compare`."""
+    plan = _compare.plan(
+        store,
+        queries,
+        settings=settings,
+        until=until,
+        keys=keys,
+        metrics=metrics,
+        sample=sample,
+        state=state,
+    )
+    return _compare.execute(plan, store, settings=settings, progress=progress)
+
+
+def edit(
+    store: Store,
+    name: str,
+    change: Change,
+    *,
+    reason: str,
+    query: str | None = None,
+    operator: int | None = None,
+    variable: str | None = None,
+    at_most: int = _edit.AT_MOST,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
+    """Repair chosen state rows of a savepoint. See `savepoints.operations.edit`."""
+    plan = _edit.plan(
+        store,
+        name,
+        change,
+        reason=reason,
+        query=query,
+        operator=operator,
+        variable=variable,
+        at_most=at_most,
+        settings=settings,
+        progress=progress,
+    )
+    return _edit.execute(plan, store, change, settings=settings, progress=progress)
 
 
 def tag(

@@ -22,16 +22,21 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.errors import UsageError
 from savepoints.model import checked_name
 from savepoints.outputs.write import Mode
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+# From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new columns, in
+# the same order and called as the program's state calls them.
+ValueMigration: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,22 @@ class Output:
 
 
 @dataclass(frozen=True)
+class KeyMigration:
+    """How state gets other keys when a savepoint is restored for a changed program.
+
+    Attributes:
+        keys: From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new
+            key columns, in the same order and called as the program's state calls them.
+        merge: From all rows that got one new key, with the program's key and value columns in
+            `key.NAME` and `value.NAME`, to one row of its value columns. Without it two rows with
+            one new key are refused.
+    """
+
+    keys: ValueMigration
+    merge: ValueMigration | None = None
+
+
+@dataclass(frozen=True)
 class App:
     """A query that this library can run, restore, fork and compare.
 
@@ -82,12 +103,16 @@ class App:
         inputs: Its sources by name; their order is that of Spark's offset log.
         build: Makes the result of the inputs; must be pure.
         outputs: Where the result is written; each output gets all of it.
+        migrate: For `restore --migrate`: how values of state become what they are now, or keys; by
+            Spark's name or the number of the operator, the name of a state variable, or the side
+            of a join.
     """
 
     name: str
     inputs: Mapping[str, Input]
     build: Callable[[Mapping[str, DataFrame]], DataFrame]
     outputs: Mapping[str, Output]
+    migrate: Mapping[str, ValueMigration | KeyMigration] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that the names can be parts of paths and transaction ids."""
@@ -133,25 +158,33 @@ def load(reference: str) -> App:
     return found
 
 
-def load_for(query: str, reference: str, tables: Mapping[str, str]) -> App:
-    """Import what runs a query.
+def load_for(
+    query: str, reference: str, tables: Mapping[str, str], *, name: str | None = None
+) -> App:
+    """Import what runs a query, under the name of the query.
+
+    One application may run as several queries: a fork, for example. That has to be said, so that a
+    query does not by mistake go on with the program of another one.
 
     Args:
         query: Name of the query.
         reference: See `load`.
         tables: The query's tables by output.
+        name: Name that the application may have besides that of the query.
 
     Raises:
         UsageError: If it cannot be imported, is of another name, or has an output without a table.
     """
     application = load(reference)
-    if application.name != query:
+    if application.name not in {query, name}:
         raise UsageError(
-            f"{reference} is the application {application.name!r}, not {query!r}",
-            hint=f"savepoints run {application.name}",
+            f"{reference} is the application {application.name!r}, not {name or query!r}",
+            hint=f"savepoints run {application.name}; or, if {query} is to run it, set app_name = "
+            f'"{application.name}" in [queries.{query}]',
         )
-    require_tables(application, tables)
-    return application
+    named = replace(application, name=query)
+    require_tables(named, tables)
+    return named
 
 
 def require_tables(application: App, tables: Mapping[str, str]) -> None:

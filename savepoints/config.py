@@ -78,6 +78,9 @@ def _command(text: str) -> str:
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
 Count = Annotated[int, Field(ge=-1)]
+NotNegative = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Ratio = Annotated[float, Field(ge=0)]
 Url = Annotated[str, AfterValidator(_url)]
 CommandLine = Annotated[str, AfterValidator(_command)]
 HookEvent = Literal["paused", "resumed", "savepoint", "failed"]
@@ -155,11 +158,61 @@ class HookSettings(_Section):
     timeout: Duration = timedelta(seconds=10)
 
 
+class ThresholdSettings(_Section):
+    """How much two queries may differ for `compare` to call it `within`. Shares are from 0 to 1.
+
+    Attributes:
+        rows: Part of the rows of an output that may be missing, extra or changed.
+        columns: How many columns of an output may be added, dropped or of another type.
+        state_rows: Part of the state rows that may differ.
+        metrics: By name of the metric, its relative difference; 0 for those not named.
+        seconds: How many times as long as the first query another may have run; anything goes when
+            not given.
+    """
+
+    rows: Share = 0.0
+    columns: NotNegative = 0
+    state_rows: Share = 0.0
+    metrics: dict[str, Ratio] = {}
+    seconds: Ratio | None = None
+
+
+class CompareSettings(_Section):
+    """What `compare` looks at besides rows, and what it lets pass.
+
+    Attributes:
+        metrics: By name, SQL over the outputs (each a view of its name) that gives one number.
+        thresholds: How much two queries may differ.
+    """
+
+    metrics: dict[str, str] = {}
+    thresholds: ThresholdSettings = ThresholdSettings()
+
+
+class PromoteSettings(_Section):
+    """What a fork has to pass before `promote` lets it take over.
+
+    Attributes:
+        rows: Part by which the number of rows of an output may differ from the live one's; anything
+            but none at all goes when not given.
+        max_lag: How many records Kafka may have that neither of the two has read.
+        compare: Whether `compare` has to find the two the same, or within its thresholds.
+        checks: By name, SQL that gives true: each output of the fork is a view of its name, that of
+            the live query with `live_` before it.
+    """
+
+    rows: Share | None = None
+    max_lag: NotNegative | None = None
+    compare: bool = False
+    checks: dict[str, str] = {}
+
+
 class QuerySettings(_Section):
     """One query: its application and what that is bound to.
 
     Attributes:
         app: `package.module:attribute` of the `App`.
+        app_name: Name of that `App`, where it is not that of the query: of a fork, for example.
         checkpoints: Directory below which its generations get theirs.
         outputs: Table URI of each output.
         app_ids: `txnAppId` of an output that the query writes under an id of its own.
@@ -174,6 +227,7 @@ class QuerySettings(_Section):
     """
 
     app: str
+    app_name: str | None = None
     checkpoints: str
     outputs: dict[str, str] = {}
     app_ids: dict[str, str] = {}
@@ -198,6 +252,8 @@ class Settings(BaseSettings):
         spark: How a session is made.
         retention: Which savepoints are kept.
         hooks: Who is told of pauses, savepoints and failures.
+        compare: Metrics and thresholds of `compare`.
+        promote: What a fork has to pass before it takes over.
         queries: Each query by its name.
     """
 
@@ -217,6 +273,8 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     retention: RetentionSettings = RetentionSettings()
     hooks: HookSettings = HookSettings()
+    compare: CompareSettings = CompareSettings()
+    promote: PromoteSettings = PromoteSettings()
     queries: dict[str, QuerySettings] = {}
 
     @classmethod

@@ -244,6 +244,33 @@ class Labels:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """What was changed by hand in a savepoint, which otherwise is as its parent.
+
+    Attributes:
+        by: Who did it: user, host and process.
+        reason: Why, in their words.
+        operator_id: Operator whose rows were changed.
+        variable: State variable of a `transformWithState`, None for other operators.
+        where: SQL that chose the rows; None for all.
+        assignments: What was set, as `field = SQL`.
+        function: Name of the function that changed them, None for SQL.
+        rows_changed: Rows that have another value than before.
+        rows_removed: Rows that are not there any more.
+    """
+
+    by: str
+    reason: str
+    operator_id: int
+    variable: str | None = None
+    where: str | None = None
+    assignments: tuple[str, ...] = ()
+    function: str | None = None
+    rows_changed: int = 0
+    rows_removed: int = 0
+
+
+@dataclass(frozen=True)
 class Savepoint:
     """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it.
 
@@ -258,13 +285,15 @@ class Savepoint:
         operators: The stateful operators, from the sink.
         outputs: The Delta tables that belong to the cut.
         cost: What it took to make it.
-        parent: The newest savepoint of the query when this was taken, None for the first.
+        parent: The newest savepoint of the query when this was taken, None for the first; of an
+            edited one, the savepoint that was edited.
         spark_version: Of the Spark that wrote the canonical rows, None without them.
         application: `package.module:attribute`, if known.
         code_version: From `SAVEPOINTS_CODE_VERSION`, if it was set.
         settings: Spark's settings that the batch ran with.
         topics: Kafka's id of each topic that it has offsets of, as far as it was known; a topic
             that was deleted and made anew has another.
+        edit: What was changed by hand; None for one that was taken of a checkpoint.
         tags: Names that people gave it.
         description: For people.
         pinned: Retention leaves it alone.
@@ -288,6 +317,7 @@ class Savepoint:
     code_version: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
+    edit: Edit | None = None
     tags: tuple[str, ...] = ()
     description: str = ""
     pinned: bool = False
@@ -328,9 +358,15 @@ class Savepoint:
                 ),
                 "outputs": tuple(OutputVersion.from_json(one) for one in data["outputs"]),
                 "cost": Cost(**data["cost"]),
+                "edit": _edit_from_json(data.get("edit")),
                 "tags": tuple(data["tags"]),
             }
         )
+
+
+def _edit_from_json(data: Mapping[str, Any] | None) -> Edit | None:
+    # Savepoints from before there was `edit` do not have it.
+    return Edit(**{**data, "assignments": tuple(data["assignments"])}) if data else None
 
 
 def _operator_from_json(data: Mapping[str, Any], partitions: int | None) -> OperatorState:

@@ -262,23 +262,11 @@ class Runner:
         Args:
             scratch: An empty directory, where the input and a checkpoint are made.
         """
-        scratch.put("empty/0.json", b"\n")
-        source = self._spark.readStream.schema(_KAFKA_COLUMNS).json((scratch / "empty").uri.hadoop)
-        inputs = {name: one.decode(source) for name, one in self._app.inputs.items()}
-        (
-            self._app.build(inputs)
-            .writeStream.outputMode(self._output_mode)
-            .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
-            .trigger(availableNow=True)
-            .format("noop")
-            .start()
-            .awaitTermination()
-        )
+        run_on_nothing(self._spark, self._app, scratch)
 
     @property
     def _output_mode(self) -> str:
-        modes = {output.mode for output in self._app.outputs.values()}
-        return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
+        return _output_mode(self._app)
 
     @cached_property
     def _result(self) -> DataFrame:
@@ -378,6 +366,50 @@ class Runner:
             hint="correct the cause and run it again, or go back: savepoints rollback latest",
             query=self._app.name,
         )
+
+
+def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> StreamingQuery:
+    """Run an application once on empty inputs, which shows the layout of its state.
+
+    Args:
+        spark: Its settings decide how Spark lays the state out.
+        app: The application.
+        scratch: An empty directory, where the input and the directory `checkpoint` are made.
+
+    Returns:
+        The query, which has ended.
+
+    Raises:
+        SavepointsError: If it fails.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    scratch.put("empty/0.json", b"\n")
+    source = spark.readStream.schema(_KAFKA_COLUMNS).json((scratch / "empty").uri.hadoop)
+    inputs = {name: one.decode(source) for name, one in app.inputs.items()}
+    query = (
+        app.build(inputs)
+        .writeStream.outputMode(_output_mode(app))
+        .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
+        # With `availableNow` a program that waits for time to pass would never end.
+        .trigger(once=True)
+        .format("noop")
+        .start()
+    )
+    with suppress(StreamingQueryException):  # Looked at below.
+        query.awaitTermination()
+    if (error := query.exception()) is not None:
+        raise SavepointsError(
+            f"the program {app.name} fails on empty inputs: {_cause(_report(error))}",
+            hint="correct the cause; nothing was changed",
+            query=app.name,
+        )
+    return query
+
+
+def _output_mode(app: App) -> str:
+    modes = {output.mode for output in app.outputs.values()}
+    return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
 
 
 def _report(error: BaseException) -> str:

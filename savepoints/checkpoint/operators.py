@@ -8,9 +8,10 @@ version 2 (transformWithState, joins of format 3 and 4) is one file a batch in `
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from savepoints.checkpoint import versioned
@@ -58,6 +59,7 @@ class Operator:
         partitions: Number of state partitions of its query; an operator without keys has one.
         schema_paths: Its schema files as absolute URIs; only version 2 lists them.
         has_column_families: Its stores are split into column families, which only RocksDB has.
+        properties: What version 2 says of it besides, such as its state variables.
     """
 
     operator_id: int
@@ -66,6 +68,7 @@ class Operator:
     partitions: int
     schema_paths: tuple[str, ...] = ()
     has_column_families: bool = False
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def schema_files(self) -> tuple[str, ...]:
@@ -124,6 +127,7 @@ def parse(data: bytes, path: str) -> Operator:
                 str(file) for store in stores for file in store.get("stateSchemaFilePaths", ())
             ),
             has_column_families=version == "v2",
+            properties=dict(json.loads(content.get("operatorPropertiesJson") or "{}")),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise versioned.damaged(path, _WHAT, error) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +14,6 @@ from savepoints.errors import PartlyDoneError
 
 if TYPE_CHECKING:
     from savepoints.operations.diff import Diff
-    from savepoints.state.compare import RowChange
 
 _PAIRS = (("batch_id", "batch"), ("watermark_ms", "watermark (ms since 1970)"))
 
@@ -131,22 +129,7 @@ def _show_state(output: Output, found: Diff) -> None:
             output.line(f"  after  {one.rows.layout.after}")
         if one.rows.sample:
             output.line(f"Rows of {one.variable}")
-            output.table(("", "row", "before", "after"), map(_row_change, one.rows.sample))
-
-
-def _row_change(change: RowChange) -> tuple[str, ...]:
-    """Show what identifies a row, and the values that differ."""
-    before, after = (dict(row_text.spread(one or {})) for one in (change.before, change.after))
-    different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return (
-        change.difference,
-        _text(row_text.spread(change.row)),
-        *(_text((n, one[n]) for n in different if n in one) for one in (before, after)),
-    )
-
-
-def _text(pairs: Iterable[tuple[str, str]]) -> str:
-    return " ".join(f"{name}={value}" for name, value in pairs)
+            output.table(("", "row", "before", "after"), map(row_text.row_change, one.rows.sample))
 
 
 def _or_dash(value: object) -> object:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.command import Invocation, common, mutating, of_query
+from savepoints.cli.migrating import Migration, migrating
 from savepoints.cli.output import bytes_text
 from savepoints.cli.points import point_of, to_a_point
 from savepoints.errors import UsageError
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 @click.command("restore")
 @click.argument("name", required=False)
 @to_a_point
-@click.option("--app", metavar="MODULE:ATTR", help="With --exact: what runs the query on.")
+@click.option(
+    "--app",
+    metavar="MODULE:ATTR",
+    help="With --exact: what runs the query on. With --migrate: the changed program.",
+)
+@migrating
 @click.option("--to", required=True, metavar="URI", help="Checkpoint directory; must not exist.")
 @click.option(
     "--format",
@@ -35,6 +41,13 @@ if TYPE_CHECKING:
     type=click.Choice(["rocksdb", "hdfs"]),
     help="State store provider; as it was by default.",
 )
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="START",
+    help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
+)
 @of_query
 @mutating
 @common
@@ -47,9 +60,11 @@ def command(
     app: str | None,
     to: str,
     form: Form | None,
+    sources: tuple[str, ...],
     partitions: int | None,
     provider: Provider | None,
     query: str | None,
+    migration: Migration | None,
     *,
     exact: bool,
     dry_run: bool,
@@ -66,21 +81,53 @@ def command(
     in each partition up to the first record whose timestamp in Kafka is TIME or later; what it
     writes meanwhile is thrown away.
 
+    With --source the query reads other sources: `keep:0` is source 0 of the savepoint, `new` begins
+    by the options of its reader, a position begins exactly there. The state stays.
+
+    With --migrate the checkpoint is for the changed program of --app: its new columns and operators
+    begin at the savepoint, what only changed its place or got a wider type goes on. See upgrade.
+
     \b
     Examples:
       savepoints restore latest --to s3a://bucket/checkpoints/clicks-2 --yes
       savepoints restore latest --to s3a://bucket/ck --format canonical --dry-run
       savepoints restore latest --to s3a://bucket/ck --partitions 400 --provider rocksdb --yes
+      savepoints restore latest --to s3a://bucket/ck --source keep:1 --source new --yes
+      savepoints restore latest --to s3a://bucket/ck --app jobs.v2:app --migrate --dry-run
+      savepoints restore latest --to s3a://bucket/ck --app jobs.v2:app --migrate --map max=most -y
       savepoints restore --at-batch 1742 --query clicks --to s3a://bucket/ck --yes
       savepoints restore --at 2026-11-20T10:00:00Z --exact --query clicks --to s3a://bucket/ck --yes
     """
-    from savepoints.operations import point, restore
+    from savepoints.operations import migrate, point, restore
     from savepoints.operations.goal import Named
+    from savepoints.operations.migrate import MigrationPlan
     from savepoints.operations.point import PointPlan
 
-    where = point_of(name, at=at, exact=exact, by=by, app=app, at_batch=at_batch)
+    of_point = None if migration else app
+    where = point_of(name, at=at, exact=exact, by=by, app=of_point, at_batch=at_batch)
     plan: RestorePlan | PointPlan
-    if isinstance(where, Named):
+    if migration is not None:
+        if not isinstance(where, Named) or app is None or form == "native":
+            raise UsageError(
+                "--migrate needs a savepoint, in the canonical form, and the program of --app",
+                hint="savepoints restore latest --app package.module:attribute --migrate --to …",
+            )
+        plan = migrate.plan(
+            call.store,
+            where.name,
+            to,
+            app=app,
+            query=query,
+            maps=migration.maps,
+            defaults=migration.defaults,
+            allow_dropped_state=migration.allow_dropped_state,
+            partitions=partitions,
+            provider=provider,
+            sources=sources or None,
+            settings=call.settings,
+            progress=call.output.progress,
+        )
+    elif isinstance(where, Named):
         plan = restore.plan(
             call.store,
             where.name,
@@ -89,10 +136,11 @@ def command(
             form=form,
             partitions=partitions,
             provider=provider,
+            sources=sources or None,
         )
-    elif partitions is not None or provider is not None:
+    elif partitions is not None or provider is not None or sources:
         raise UsageError(
-            "--partitions and --provider need a savepoint",
+            "--partitions, --provider and --source need a savepoint",
             hint="restore the point first, save it (savepoints create), and restore that",
         )
     else:
@@ -104,6 +152,8 @@ def command(
     progress = call.output.progress
     if isinstance(plan, PointPlan):
         restored = point.execute(plan, call.store, settings=call.settings, progress=progress)
+    elif isinstance(plan, MigrationPlan):
+        restored = migrate.execute(plan, call.store, settings=call.settings, progress=progress)
     else:
         restored = restore.execute(plan, call.store, settings=call.settings, progress=progress)
     if call.output.format == "json":

@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do not save the present, where it is damaged; the rollback cannot be undone then.",
 )
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="START",
+    help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
+)
 @of_query
 @mutating
 @common
@@ -58,6 +65,7 @@ def command(
     app: str | None,
     to: str | None,
     form: Form | None,
+    sources: tuple[str, ...],
     outputs: str,
     query: str | None,
     *,
@@ -78,12 +86,16 @@ def command(
     and with the application of now, in each partition up to the first record whose timestamp in
     Kafka is TIME or later; with --at-by commit it goes to the newest batch committed by then.
 
+    With --source the new generation reads other sources: `keep:0` is source 0 of the savepoint,
+    `new` begins by the options of its reader, a position begins exactly there. The state stays.
+
     \b
     Examples:
       savepoints rollback latest~1 --dry-run
       savepoints rollback before-release --yes
       savepoints rollback --at 2026-11-20T10:00:00Z --exact --query order_totals --yes
       savepoints rollback --at-batch 1742 --query order_totals --dry-run
+      savepoints rollback latest --source '{"orders-v2": {"0": 0, "1": 0}}' --yes
       savepoints rollback --undo --query order_totals --yes
     """
     from savepoints.operations import rollback
@@ -95,6 +107,7 @@ def command(
         settings=call.settings,
         to=to,
         form=form,
+        sources=sources or None,
         app=app,
         rewind_outputs=outputs == "rewind",
         check_source=not no_source_check,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from savepoints.state.compare import RowChange
 
 
 def spread(
@@ -23,3 +26,18 @@ def spread(
             yield from spread(value, columns, f"{path}.")
         else:
             yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def row_change(change: RowChange) -> tuple[str, ...]:
+    """Show what identifies a row, and the values that differ."""
+    before, after = (dict(spread(one or {})) for one in (change.before, change.after))
+    different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return (
+        change.difference,
+        _text(spread(change.row)),
+        *(_text((n, one[n]) for n in different if n in one) for one in (before, after)),
+    )
+
+
+def _text(pairs: Iterable[tuple[str, str]]) -> str:
+    return " ".join(f"{name}={value}" for name, value in pairs)

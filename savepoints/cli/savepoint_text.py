@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Output, bytes_text, moment_text
-from savepoints.model import Cost, Savepoint, kafka_offsets
+from savepoints.model import Cost, Edit, Savepoint, kafka_offsets
 
 if TYPE_CHECKING:
     from savepoints.operations.availability import Availability
@@ -44,6 +44,7 @@ def details(output: Output, savepoint: Savepoint) -> None:
             ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
             ("Spark", savepoint.spark_version or "not started for it"),
             *((f"id of {topic}", known) for topic, known in sorted(savepoint.topics.items())),
+            *([] if savepoint.edit is None else [("edited", _edit(savepoint.edit))]),
             ("tags", ", ".join(savepoint.tags) or "none"),
             ("description", savepoint.description or "none"),
             ("pinned", "yes: retention leaves it alone" if savepoint.pinned else "no"),
@@ -118,6 +119,21 @@ def availability(output: Output, found: Availability) -> None:
                 for one in found.partitions
             ),
         )
+
+
+def _edit(edit: Edit) -> str:
+    counted = (
+        f"{edit.rows_removed} rows removed"
+        if edit.rows_removed
+        else (f"{edit.rows_changed} rows changed")
+    )
+    of = f"operator {edit.operator_id}" + (f", {edit.variable}" if edit.variable else "")
+    how = [
+        *([f"where {edit.where}"] if edit.where else []),
+        *(f"set {one}" for one in edit.assignments),
+        *([f"by {edit.function}"] if edit.function else []),
+    ]
+    return f"{counted} of {of}: {'; '.join(how)}; {edit.reason} ({edit.by})"
 
 
 def _pin(cost: Cost) -> str:

@@ -28,14 +28,22 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
       savepoints show @2026-11-20T10:00:00Z -o json
     """
     from savepoints.operations import availability
+    from savepoints.store import bindings
 
     savepoint = call.store.catalog.find(name, query=query)
     kafka = call.settings.kafka
     asks = bool(kafka.bootstrap_servers) and not no_source_check
     found = availability.of(savepoint, kafka) if asks else None
+    bound = bindings.find(call.store.root, savepoint.query, savepoint.generation)
+    clone_of = bound.clone_of if bound else {}
     if call.output.format == "json":
-        call.output.document(savepoint=savepoint, availability=found)
+        call.output.document(savepoint=savepoint, availability=found, clone_of=dict(clone_of))
         return
     savepoint_text.details(call.output, savepoint)
+    for name, one in clone_of.items():
+        call.output.line(
+            f"Output {name} is a shallow clone: it reads files of version {one.version} of "
+            f"{one.uri}, and VACUUM there breaks it."
+        )
     if found is not None:
         savepoint_text.availability(call.output, found)

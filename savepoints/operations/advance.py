@@ -38,7 +38,8 @@ def require_possible(
             hint="leave --outputs out, or go to a savepoint",
             query=query,
         )
-    apps.load_for(query, application, settings.queries[query].outputs)
+    bound = settings.queries[query]
+    apps.load_for(query, application, bound.outputs, name=bound.app_name)
 
 
 def to(
@@ -78,7 +79,7 @@ def to(
     bound = settings.queries[query]
     runner = Runner(
         spark,
-        apps.load_for(query, app, bound.outputs),
+        apps.load_for(query, app, bound.outputs, name=bound.app_name),
         bound,
         settings,
         generation=generation,

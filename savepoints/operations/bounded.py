@@ -66,6 +66,7 @@ def run_to(
     ranges: Ranges,
     *,
     scratch: Location,
+    through: Sequence[Sequence[str | None]] = (),
     limits: Limits = Limits(),
     check: Callable[[], None] = lambda: None,
     progress: Progress = silent,
@@ -80,6 +81,9 @@ def run_to(
         ends: Where to end, for every topic and partition of the query.
         ranges: What Kafka has of these topics.
         scratch: An empty directory, used when the query has run nothing yet.
+        through: Where each source is after each of the first batches, as Spark's JSON: those of
+            another query that came to the ends from here. The query has run a batch already, and
+            has begun none but the first of these.
         limits: What ends it before.
         check: Called before each batch; raises when the run must not go on.
         progress: Told of each batch.
@@ -94,6 +98,9 @@ def run_to(
     """
     started = time.monotonic()
     run = _BoundedRun(runner, ends, ranges, scratch, check, progress)
+    for positions in through:
+        if not runner.stopping:
+            run.follow(positions)
     ended = run.go(limits)
     offsets = reached(run.standing, ends, ranges)
     remaining = count(offsets, ends)
@@ -192,7 +199,7 @@ def is_reached(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> bool:
         UsageError: If the ends cannot be reached from there.
     """
     begin = _beginning(now, ends, ranges)
-    begun = now.begun is not None and _is_within(now.begun_positions, ends)
+    begun = now.begun is not None and is_within(now.begun_positions, ends)
     return count(begin, ends) == 0 and not begun and not now.watermark_moved
 
 
@@ -229,6 +236,13 @@ class _BoundedRun:
             self._run()
         return "caught_up" if aim == self.ends else "max_records"
 
+    def follow(self, positions: Sequence[str | None]) -> None:
+        """Run one batch that ends there, whether it reads anything or not."""
+        self.check()
+        if self.standing.begun is None:
+            self._plan([_offsets(one) for one in positions])
+        self._run()
+
     def _reached(self) -> KafkaOffsets:
         return reached(self.standing, self.ends, self.ranges)
 
@@ -242,7 +256,7 @@ class _BoundedRun:
         It may be in some outputs already: then it must be, or its rows would be doubled. One that
         goes too far and is in none is planned anew.
         """
-        if _is_within(self.standing.begun_positions, self.ends):
+        if is_within(self.standing.begun_positions, self.ends):
             return True
         written = self.runner.has_written(batch)
         if not written:
@@ -375,7 +389,12 @@ def _require_not_passed(now: Standing, begin: KafkaOffsets, ends: KafkaOffsets) 
                     )
 
 
-def _is_within(positions: Sequence[str | None], ends: KafkaOffsets) -> bool:
+def is_within(positions: Sequence[str | None], ends: KafkaOffsets) -> bool:
+    """Say whether a batch that ends there goes beyond no end.
+
+    Raises:
+        IncompatibleError: If a source is not Kafka.
+    """
     return all(
         offset <= ends.get(topic, {}).get(part, -1)
         for position in positions

@@ -228,7 +228,7 @@ class _Drill:
         )
         runner = Runner(
             spark,
-            apps.load(bound.app),
+            apps.load_for(self.savepoint.query, bound.app, isolated.outputs, name=bound.app_name),
             isolated,
             self.settings,
             generation=self.savepoint.generation,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
 from savepoints.model import Generation, Savepoint, rfc3339, to_json
-from savepoints.store import catalog
+from savepoints.store import bindings, catalog
+from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.root import Store
 
 NodeKind = Literal["generation", "savepoint"]
@@ -35,6 +36,8 @@ class Node:
         status: `complete` or `broken` of a savepoint, `current` or `ended` of a generation; `gone`
             when something still names it and it is there no longer.
         note: Tags and description of a savepoint, or the verb that began a generation.
+        needs: Of a generation whose outputs are shallow clones, the tables and versions whose
+            files they read.
     """
 
     id: str
@@ -44,6 +47,7 @@ class Node:
     batch_id: int | None = None
     status: str = "gone"
     note: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -52,7 +56,8 @@ class Node:
         batch = [] if self.batch_id is None else [f"batch {self.batch_id}"]
         at = [] if self.at is None else [rfc3339(self.at)]
         status = [] if self.status == "complete" else [self.status]
-        return ", ".join([what, *batch, *at, *status, *([self.note] if self.note else [])])
+        note = [self.note] if self.note else []
+        return ", ".join([what, *batch, *at, *status, *note, *(f"needs {n}" for n in self.needs)])
 
 
 @dataclass(frozen=True)
@@ -113,24 +118,41 @@ class Lineage:
 
 def lineage(store: Store, *, query: str | None = None) -> Lineage:
     """Find out how the generations and savepoints of a query, or of all, hang together."""
-    return graph(catalog.select(store.catalog.all()), store.generations.all(), query=query)
+    return graph(
+        catalog.select(store.catalog.all()),
+        store.generations.all(),
+        query=query,
+        bound=bindings.every(store.root),
+    )
 
 
 def graph(
-    savepoints: Sequence[Savepoint], generations: Sequence[Generation], *, query: str | None = None
+    savepoints: Sequence[Savepoint],
+    generations: Sequence[Generation],
+    *,
+    query: str | None = None,
+    bound: Sequence[Binding] = (),
 ) -> Lineage:
     """Put savepoints and generations together.
 
     Args:
         savepoints: All that exist, of all queries.
         generations: All there are, of all queries.
-        query: Only this query, and what its generations began from.
+        query: Only this query, what its generations began from, and what was forked of it.
+        bound: What generations are bound to, which says whose outputs are clones.
     """
     known = {one.id: _of_savepoint(one) for one in savepoints}
     mine = [one for one in savepoints if query is None or one.query == query]
-    lives = [one for one in generations if query is None or one.query == query]
+    ids = {one.id for one in mine}
+    lives = [one for one in generations if query in {None, one.query} or one.begun_from in ids]
+    clones = {(one.query, one.generation): one.clone_of for one in bound}
     edges: dict[Edge, None] = {}
-    nodes = {node.id: node for node in map(_of_generation, lives)}
+    nodes = {
+        node.id: node
+        for node in (
+            _of_generation(one, clones.get((one.query, one.generation), {})) for one in lives
+        )
+    }
     for one in mine:
         nodes[one.id] = known[one.id]
         generation = f"{one.query}/{one.generation}"
@@ -203,7 +225,7 @@ def _of_savepoint(one: Savepoint) -> Node:
     )
 
 
-def _of_generation(one: Generation) -> Node:
+def _of_generation(one: Generation, clone_of: Mapping[str, CloneOf]) -> Node:
     return Node(
         f"{one.query}/{one.generation}",
         "generation",
@@ -211,6 +233,7 @@ def _of_generation(one: Generation) -> Node:
         one.begun_at,
         status=one.status,
         note=f"begun by {one.begun_by}",
+        needs=tuple(f"version {it.version} of {it.uri}" for it in clone_of.values()),
     )
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from savepoints import faults
 from savepoints.checkpoint import standing
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
@@ -272,12 +273,16 @@ class _Promotion:
 
     def run(self, started: float) -> Promoted:
         self._catch_up()
+        faults.reach("promote.caught_up")
         with self._paused() as was_running:
+            faults.reach("promote.paused")
             since = time.monotonic()
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
                 ends = self._meet(held.check)
+                faults.reach("promote.met")
                 found = self._check()
+                faults.reach("promote.checked")
                 held.check()
                 moving = promotion.plan(
                     self.store,

@@ -239,7 +239,7 @@ def execute(
         return transition.restored(
             plan,
             store,
-            positions=tuple(position for _, position in plan.sources),
+            sources=tuple(position for _, position in plan.sources),
             settings=settings,
             progress=progress,
         )

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from savepoints import faults
-from savepoints.checkpoint import commit_log
+from savepoints.checkpoint import commit_log, offset_log
 from savepoints.checkpoint.commit_log import StateIds
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.checkpoint.skeleton import Skeleton, may_change
+from savepoints.checkpoint.source_starts import SourceMap, Starts, checked
 from savepoints.checkpoint.state_files import is_of_operator, is_state_data
 from savepoints.config import Settings
 from savepoints.errors import (
@@ -51,7 +52,9 @@ class RestorePlan(Plan):
         files_bytes: Their bytes.
         rows: State rows to write, 0 for the native form.
         owner: Marks the target as this restore's, so that it can go on after a crash.
-        positions: Where each source goes on instead, as Spark's JSON; None to go on as it was.
+        sources: Where each source of the program goes on (see
+            `savepoints.checkpoint.source_starts`); None to go on as it was.
+        query_id: Spark's id of the query to be; None to keep that of the savepoint.
     """
 
     savepoint_id: str
@@ -65,7 +68,8 @@ class RestorePlan(Plan):
     files_bytes: int
     rows: int
     owner: str
-    positions: tuple[str | None, ...] | None = None
+    sources: Starts | None = None
+    query_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,8 @@ def plan(
     form: Form | None = None,
     partitions: int | None = None,
     provider: Provider | None = None,
-    positions: tuple[str | None, ...] | None = None,
+    sources: Starts | None = None,
+    query_id: str | None = None,
     owner: str = "restore",
 ) -> RestorePlan:
     """Say what would be restored where; nothing is written.
@@ -115,7 +120,9 @@ def plan(
         form: Which form to restore from; native when the savepoint has it and nothing changes.
         partitions: Number of state partitions; as they were by default.
         provider: State store provider; as it was by default.
-        positions: Where each source goes on instead, as Spark's JSON.
+        sources: Where each source of the program goes on, one text each: `keep:0`, `new`, or a
+            position as Spark's JSON. See `savepoints.checkpoint.source_starts`.
+        query_id: Spark's id of the query to be, for a query of its own; as it was by default.
         owner: The operation that this restore is a part of.
 
     Raises:
@@ -133,11 +140,13 @@ def plan(
     change = target_state.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)
-    _require_present(
+    if sources is not None:
+        source_map(store, stored, sources)
+    require_present(
         store, savepoint, (*copied, *(stored.canonical if chosen == "canonical" else ()))
     )
     target = Location.of(to)
-    mark = " ".join([savepoint.id, chosen, *change.words, owner])
+    mark = " ".join([savepoint.id, chosen, *change.words, *(sources or ()), owner])
     native.refuse_taken(target, mark)
     steps = [Step("files", f"copy {len(copied)} files to {target}")]
     rows = sum(one.rows or 0 for one in savepoint.operators) if chosen == "canonical" else 0
@@ -160,7 +169,8 @@ def plan(
         files_bytes=sum(file.size for file in copied),
         rows=rows,
         owner=mark,
-        positions=positions,
+        sources=sources,
+        query_id=query_id,
     )
 
 
@@ -198,7 +208,7 @@ def _restore(plan: RestorePlan, store: Store, settings: Settings, progress: Prog
     if fresh:
         faults.reach("restore.claimed")
         _write(plan, store, stored, target, write_rows, progress)
-        native.seal(store.root, stored.native, target)
+        native.seal(store.root, stored.native, target, query_id=plan.query_id)
         faults.reach("restore.metadata")
     elif committed_batches(target.list())[-1] != plan.batch_id:
         raise TargetExistsError(
@@ -258,6 +268,18 @@ def _copied(stored: Manifest, form: Form) -> list[StoredFile]:
     ]
 
 
+def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
+    """Return where the sources of a program come from.
+
+    Raises:
+        UsageError: If a start is none, or of a source that the savepoint does not have.
+    """
+    path = f"offsets/{stored.savepoint.cut.batch_id}"
+    file = next(one for one in stored.native if one.path == path)
+    entry = offset_log.parse(store.root.get(file.stored_at), path)
+    return SourceMap(tuple(map(checked, sources)), entry.names)
+
+
 def _native_only(stored: Manifest) -> list[int]:
     return [one.operator_id for one in stored.savepoint.operators if one.native_only]
 
@@ -271,8 +293,12 @@ def _write(
     progress: Progress,
 ) -> None:
     """Write everything but `metadata`, and check it."""
-    skeleton = Skeleton(target.uri, plan.partitions, plan.conf, plan.positions)
+    sources = None if plan.sources is None else source_map(store, stored, plan.sources)
+    skeleton = Skeleton(target.uri, plan.partitions, plan.conf, sources)
     copied = _copied(stored, plan.form)
+    if sources is not None:
+        places = [(file, sources.place(file.path)) for file in copied]
+        copied = [replace(file, path=place) for file, place in places if place is not None]
     # Spark would refuse to write any state beside that of an operator that it cannot read.
     hidden = _native_only(stored) if write_rows else []
     first = [file for file in copied if not is_of_operator(file.path, hidden)]
@@ -284,13 +310,13 @@ def _write(
     if write_rows is not None:
         progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
         if ids := write_rows():
-            _name_state(target, plan.batch_id, ids)
+            name_state(target, plan.batch_id, ids)
         native.mount(store.root, later, target, skeleton)
         faults.reach("restore.state")
     target_state.check(target, plan.batch_id, stored.savepoint.operators, plan.provider)
     # With checkpoint format 2 the commit log was given the ids of what was written.
     renamed = f"commits/{plan.batch_id}" if ids else ""
-    _check_copies(
+    check_copies(
         target, [one for one in copied if not may_change(one.path) and one.path != renamed]
     )
 
@@ -307,17 +333,17 @@ def _writer(
     operators = [one for one in savepoint.operators if one.native_only is None]
     write.require_writable(spark, cut)
     table = canonical.table(store.root, savepoint.id)
-    return lambda: write.write_state(spark, target, table.uri, cut, operators)
+    return lambda: write.write_state(spark, target, table.uri, cut, operators).ids
 
 
-def _name_state(target: Location, batch_id: int, ids: StateIds) -> None:
+def name_state(target: Location, batch_id: int, ids: StateIds) -> None:
     """Tell the commit log of checkpoint format 2 which state was written."""
     path = f"commits/{batch_id}"
     known = commit_log.parse(target.get(path), path).state_ids
     target.put(path, commit_log.with_state_ids(target.get(path), path, {**known, **ids}))
 
 
-def _require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
+def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
     """Check that files of a savepoint are there and have their sizes, without reading them.
 
     Raises:
@@ -336,8 +362,12 @@ def _require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredF
         )
 
 
-def _check_copies(target: Location, files: Sequence[StoredFile]) -> None:
-    """Compare what lies in the target with the savepoint before it becomes a checkpoint."""
+def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
+    """Compare what lies in the target with the savepoint before it becomes a checkpoint.
+
+    Raises:
+        NotAlignedError: If a file is not what the savepoint has.
+    """
     there = {info.path: info.size for info in target.list()}
     wrong = [
         file.path for file in files if file.path != "metadata" and there.get(file.path) != file.size

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.source_starts import Starts, checked, going_on
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
     FileSinkError,
     IncompatibleError,
     NotAlignedError,
     NotFoundError,
+    UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import Form, Generation, kafka_position, new_id, utc_now
@@ -48,6 +50,7 @@ class RollbackPlan(TransitionPlan):
         ends: Where the topics are to be at the end, as Spark's JSON; None to stay at the savepoint.
         application: What runs the query on to `ends`, None without.
         outputs_are: Whether the outputs go back too.
+        sources: Where each source of the program goes on, None for as they were there.
     """
 
     form: Form = "native"
@@ -56,11 +59,13 @@ class RollbackPlan(TransitionPlan):
     ends: str | None = None
     application: str | None = None
     outputs_are: Literal["rewound", "kept"] = "rewound"
+    sources: Starts | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RollbackPlan:
         """Read a plan from the journal, to go on with it."""
-        return transition.from_json(cls, data)
+        sources = data.get("sources")
+        return transition.from_json(cls, data, sources=sources and tuple(sources))
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ def plan(
     settings: Settings | None = None,
     to: str | None = None,
     form: Form | None = None,
+    sources: Starts | None = None,
     app: str | None = None,
     rewind_outputs: bool = True,
     check_source: bool = True,
@@ -99,6 +105,8 @@ def plan(
         settings: Where Kafka is and where the query's checkpoints lie.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         form: Which form to restore the state from.
+        sources: Where each source of the program goes on, for one that reads another topic or
+            table: `keep:0`, `new`, or a position as Spark's JSON, one text each.
         app: What runs the query on to a point in time, if not the one in the settings.
         rewind_outputs: Whether the outputs go back too; without, they keep rows that the rolled
             back batches wrote.
@@ -115,12 +123,14 @@ def plan(
     """
     given_settings = settings or Settings()
     settings = bindings.complete(store, given_settings)
+    sources = sources and tuple(map(checked, sources))
     asked = Named(point) if isinstance(point, str) else point
     given = {
         "checkpoint": to and str(Location.of(to)),
         "form": form,
         "application": app,
         "outputs_are": _are(rewind_outputs),
+        "sources": sources,
     }
     if not isinstance(asked, Named):
         # Before the point is looked up: an interrupted rollback may have changed what it means.
@@ -133,11 +143,20 @@ def plan(
     if resumed := _resumed(store, found.query, command, given):
         return resumed
     current = store.generations.current(found.query)
+    if sources is not None and (not found.is_saved or found.ends is not None):
+        raise UsageError(
+            "other sources go with a savepoint alone",
+            hint="go to the point first, then to its savepoint with --source",
+        )
     if check_source:
-        kafka.require_available(found.offsets, settings.kafka, topics=found.topics)
+        kafka.require_available(
+            found.offsets if sources is None else going_on(sources, found.offsets),
+            settings.kafka,
+            topics=found.topics,
+        )
     number = store.generations.next_number(found.query)
     target = to or transition.next_checkpoint(settings, found.query, number)
-    chosen, target = _restoring(store, found, target, form)
+    chosen, target = _restoring(store, found, target, form, sources)
     then = bindings.complete(store, given_settings, generations={found.query: found.generation})
     bound = then.queries.get(found.query)
     application = app or (bound.app if bound else None)
@@ -177,6 +196,7 @@ def plan(
         batch_id=found.batch_id,
         takes=not found.is_saved,
         outputs_are=_are(rewind_outputs),
+        sources=sources,
         ends=None if found.ends is None else kafka_position(found.ends),
         application=application if found.ends is not None else None,
     )
@@ -215,7 +235,12 @@ def execute(
 
     def write() -> Written:
         return transition.restored(
-            plan, store, form=plan.form, settings=settings, progress=progress
+            plan,
+            store,
+            form=plan.form,
+            sources=plan.sources,
+            settings=settings,
+            progress=progress,
         )
 
     def run_on(check: Callable[[], None]) -> None:
@@ -330,10 +355,12 @@ def _kept(
     return tuple(outputs), notes
 
 
-def _restoring(store: Store, found: Goal, target: str, form: Form | None) -> tuple[Form, str]:
+def _restoring(
+    store: Store, found: Goal, target: str, form: Form | None, sources: Starts | None
+) -> tuple[Form, str]:
     """Return the form to restore and the directory, having refused what cannot be restored."""
     if found.is_saved:
-        restoring = restore.plan(store, found.savepoint_id, target, form=form)
+        restoring = restore.plan(store, found.savepoint_id, target, form=form, sources=sources)
         return restoring.form, restoring.target
     goal.refuse_unsaved(found, form)
     return "native", str(Location.of(target))

@@ -15,13 +15,13 @@ from savepoints.checkpoint import standing
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import (
     CheckpointDamagedError,
-    NoCommittedBatchError,
+    QueryNotFoundError,
     SavepointsError,
     UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, KafkaOffsets, Savepoint
-from savepoints.operations import bounded, create, ends, fitting, periodic, waiting
+from savepoints.operations import bounded, ending, ends, fitting, periodic, waiting
 from savepoints.operations import recover as recovery
 from savepoints.operations.bounded import Limits
 from savepoints.operations.paused import Pauses
@@ -114,7 +114,7 @@ def run(
             query=query,
             settings=now,
             bound=bound,
-            application=apps.load_for(query, bound.app, bound.outputs),
+            application=apps.load_for(query, bound.app, bound.outputs, name=bound.app_name),
             every=every or bound.every,
             until=until,
             max_duration=max_duration,
@@ -276,6 +276,13 @@ class _Asked:
         current = generations.find_current(self.query)
         if current is not None:
             return current
+        if before := generations.all(self.query):
+            raise QueryNotFoundError(
+                f"the query {self.query} has ended: {before[0].ended_why}",
+                hint=f"make another one of what it was: savepoints list --query {self.query}, then "
+                "savepoints fork ID NAME",
+                query=self.query,
+            )
         number = generations.next_number(self.query)
         checkpoint = checkpoint_of(self.bound.checkpoints, self.query, number)
         return generations.begin(self.query, number, checkpoint, by="run")
@@ -358,31 +365,15 @@ class _Asked:
         """Return a savepoint of the end."""
         if not self.final_savepoint:
             return None
-        if ran.batches == 0 and (there := self._newest_of(generation)) is not None:
-            return there
-        try:
-            plan = create.plan(
-                self.store,
-                query=self.query,
-                settings=self.settings,
-                forms=self.forms,
-                app=self.bound.app,
-            )
-        except NoCommittedBatchError:
-            return None
-        taken = create.execute(plan, self.store, settings=self.settings)
-        self.progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
-        return taken
-
-    def _newest_of(self, generation: Generation) -> Savepoint | None:
-        """Return a savepoint of the newest batch of a generation, None when there is none."""
-        batch = standing.read(Location.of(generation.checkpoint)).committed
-        for one in self.store.catalog.all():
-            if (one.query, one.generation, one.cut.batch_id) == (
-                self.query, generation.generation, batch,
-            ) and one.state == "complete" and set(one.forms) >= set(self.forms):  # fmt: skip
-                return one
-        return None
+        return ending.savepoint(
+            self.store,
+            generation,
+            settings=self.settings,
+            forms=self.forms,
+            app=self.bound.app,
+            moved=ran.batches > 0,
+            progress=self.progress,
+        )
 
 
 def _after(begun: float, duration: timedelta | None) -> float | None:

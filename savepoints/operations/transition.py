@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from savepoints import faults
 from savepoints.checkpoint.layout import committed_batches, read_cut
+from savepoints.checkpoint.source_starts import Starts
 from savepoints.config import Settings
 from savepoints.errors import (
     CheckpointDamagedError,
@@ -211,7 +212,7 @@ def restored(
     store: Store,
     *,
     form: Form | None = None,
-    positions: tuple[str | None, ...] | None = None,
+    sources: Starts | None = None,
     query_id: str | None = None,
     settings: Settings | None = None,
     progress: Progress = silent,
@@ -222,7 +223,7 @@ def restored(
         plan: Names savepoint and directory.
         store: Where the savepoint is.
         form: From which form; native when the savepoint has it.
-        positions: Where each source goes on instead, as Spark's JSON.
+        sources: Where each source goes on instead; see `savepoints.checkpoint.source_starts`.
         query_id: Spark's id of the query, where the savepoint is of another one.
         settings: How Spark is started for the canonical form.
         progress: Told what happens.
@@ -233,7 +234,7 @@ def restored(
         plan.savepoint_id,
         plan.checkpoint,
         form=form,
-        positions=positions,
+        sources=sources,
         query_id=query_id,
         owner=plan.operation_id,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import NotAlignedError
 from savepoints.io import plain
 from savepoints.model import utc_now
-from savepoints.outputs import delta_log, own_rows
+from savepoints.outputs import delta_log, own_rows, readable
 from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
@@ -46,7 +46,12 @@ def take_back(
             changed = own_rows.replace(table, uri, predicate, version, properties)
         elif changed := table.version() != version:
             # Columns and properties of the version come back with it; the protocol never goes down.
-            table.restore(version, commit_properties=properties)
+            table.restore(
+                version,
+                # It looks for all files in the table's directory; that they are there was seen.
+                ignore_missing_files=readable.is_clone(uri, version),
+                commit_properties=properties,
+            )
         if not changed:
             _only_ids(table, properties)
     except (DeltaError, OSError) as error:

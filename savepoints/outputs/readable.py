@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputVersion
-from savepoints.outputs import align, file_sink
+from savepoints.outputs import align, file_sink, snapshot
 from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
@@ -29,12 +29,26 @@ def unreadable_files(output: OutputVersion) -> list[str]:
     """
     if output.kind == "files":
         return file_sink.unreadable_files(output)
-    there = {info.path for info in Location.of(output.uri).list()}
+    location = Location.of(output.uri)
     table = align.open_table(output.uri, output.version)
-    root = f"{Location.of(output.uri)}/".lstrip("/")
-    needed = table.file_uris()
-    gone = [uri for uri in needed if uri.lstrip("/").removeprefix(root) not in there]
+    if _reads_elsewhere(table, location):
+        return snapshot.missing_files(snapshot.read(output.uri, output.version), location)
+    there = {info.path for info in location.list()}
+    gone = [uri for uri in table.file_uris() if _path(uri, location) not in there]
     return gone or _lost_vectors(table, output)
+
+
+def is_clone(uri: str, version: int) -> bool:
+    """Say whether a version reads files that are not in its table's directory."""
+    return _reads_elsewhere(align.open_table(uri, version), Location.of(uri))
+
+
+def _reads_elsewhere(table: DeltaTable, location: Location) -> bool:
+    return any(snapshot.is_absolute(_path(uri, location)) for uri in table.file_uris())
+
+
+def _path(uri: str, location: Location) -> str:
+    return uri.lstrip("/").removeprefix(f"{location}/".lstrip("/"))
 
 
 def _lost_vectors(table: DeltaTable, output: OutputVersion) -> list[str]:

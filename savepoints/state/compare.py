@@ -11,7 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from savepoints.state import typed, values
+from savepoints import columns
+from savepoints.state import typed
 from savepoints.state.typed import Kind
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _packed(frame: DataFrame, names: list[str], as_text: bool) -> Column:
     if not names:
         return F.lit("{}")
     packed = frame.select(F.struct(*names).alias("packed"))
-    make = values.as_json if as_text else values.comparable
+    make = columns.as_json if as_text else columns.comparable
     return make(F.struct(*names), packed.schema["packed"].dataType)
 
 
@@ -183,8 +184,8 @@ def _collected(different: DataFrame, sample: int) -> tuple[dict[str, int], tuple
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
-    columns = [
-        values.as_json(F.col(one.name), one.dataType).alias(one.name)
+    shown = [
+        columns.as_json(F.col(one.name), one.dataType).alias(one.name)
         if one.name != "difference" and one.dataType.typeName() == "struct"
         else F.col(one.name)
         for one in different.schema
@@ -195,7 +196,7 @@ def _collected(different: DataFrame, sample: int) -> tuple[dict[str, int], tuple
         grouped = different.groupBy("difference").agg(F.count("*").alias("rows")).collect()
         counts = {row["difference"]: int(row["rows"]) for row in grouped}
         first = different.withColumn("place", F.row_number().over(by_difference))
-        found = first.where(F.col("place") <= sample).select(*columns, "place")
+        found = first.where(F.col("place") <= sample).select(*shown, "place")
         rows = found.collect() if counts and sample else []
     finally:
         different.unpersist()

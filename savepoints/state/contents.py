@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Bytes of state are all different and in no order: dictionaries and statistics of them cost a third
 # of the time and find nothing. The number of rows is kept all the same.
-_WRITING = {
+WRITING = {
     "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "0",
     **{
         f"parquet.enable.dictionary#{name}": "false" for name in ("key_bytes", "value_bytes", "ord")
@@ -63,7 +63,7 @@ def export(
     from pyspark.sql import functions as F
 
     own = raw.reading_session(spark, files.cut.checkpoint_format)
-    for name, value in _WRITING.items():
+    for name, value in WRITING.items():
         own.conf.set(name, value)
     frames, observed = [], {}
     for operator in _canonical(files):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Array = pa.Array[Any]
 
 # Types that are kept in their word, and the bytes that an element of an array takes.
-_FIXED = {
+FIXED_BYTES = {
     "boolean": 1,
     "byte": 1,
     "short": 2,
@@ -40,11 +40,11 @@ _FIXED = {
     "timestamp": 8,
     "timestamp_ntz": 8,
 }
-_WORD = 8
-_WORD_BITS = 64
-_DECIMAL_BYTES = 16
+WORD = 8
+WORD_BITS = 64
+DECIMAL_BYTES = 16
 # Decimals of at most so many digits are kept as a long.
-_DIGITS_OF_A_LONG = 18
+DIGITS_OF_A_LONG = 18
 _COLLATIONS = "__COLLATIONS"
 
 
@@ -67,7 +67,7 @@ def arrow_type(spark_type: SparkType, field: str) -> pa.DataType:
             digits, scale = spark_type.removeprefix("decimal(").removesuffix(")").split(",")
             return pa.decimal128(int(digits), int(scale))
     elif spark_type["type"] == "struct":
-        return pa.struct(arrow_fields(_fields(spark_type), field))
+        return pa.struct(arrow_fields(fields_of(spark_type), field))
     elif spark_type["type"] == "array":
         element = arrow_type(spark_type["elementType"], f"{field}.element")
         return pa.list_(pa.field("element", element, nullable=spark_type["containsNull"]))
@@ -149,9 +149,9 @@ def decode(rows: pa.BinaryArray, fields: Sequence[StateField], where: str) -> li
     offsets = offsets[rows.offset : rows.offset + len(rows) + 1]
     data = np.frombuffer(memoryview(data_buffer or b""), np.uint8)
     starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
-    if (offsets % _WORD).any():
+    if (offsets % WORD).any():
         raise _misfit(where, "a row's size is not a multiple of 8 bytes")
-    words = data[: len(data) // _WORD * _WORD].view("<i8")
+    words = data[: len(data) // WORD * WORD].view("<i8")
     decoder = _Decoder(data, words, where)
     return decoder.row(_Spans(starts, sizes), [one.type for one in fields], types)
 
@@ -185,14 +185,14 @@ class _Decoder:
         self, rows: _Spans, spark_types: Sequence[SparkType], types: Sequence[pa.DataType]
     ) -> list[Array]:
         """Decode the fields of rows."""
-        nulls_words = -(-len(types) // _WORD_BITS)
-        if (rows.sizes < (nulls_words + len(types)) * _WORD).any():
+        nulls_words = -(-len(types) // WORD_BITS)
+        if (rows.sizes < (nulls_words + len(types)) * WORD).any():
             raise _misfit(self.where, f"a row is too short for {len(types)} fields")
-        first = rows.starts // _WORD
+        first = rows.starts // WORD
         columns = []
         for position, (spark_type, one) in enumerate(zip(spark_types, types, strict=True)):
-            bits = self.words[first + position // _WORD_BITS]
-            nulls = (bits >> (position % _WORD_BITS) & 1).astype(bool)
+            bits = self.words[first + position // WORD_BITS]
+            nulls = (bits >> (position % WORD_BITS) & 1).astype(bool)
             slots = self.words[first + nulls_words + position]
             columns.append(self._column(slots, nulls, rows, spark_type, one))
         return columns
@@ -225,14 +225,14 @@ class _Decoder:
     ) -> Array:
         import pyarrow as pa
 
-        if spark_type in _FIXED:
+        if spark_type in FIXED_BYTES:
             return _fixed(slots, nulls, spark_type, one)
         if spark_type == "void":
             return pa.nulls(len(nulls))
         if not isinstance(one, pa.Decimal128Type):
             return self._bytes(self._spans(slots, nulls, inside), nulls, one)
-        if one.precision <= _DIGITS_OF_A_LONG:
-            return _decimals(slots, slots >> (_WORD_BITS - 1), nulls, one)
+        if one.precision <= DIGITS_OF_A_LONG:
+            return _decimals(slots, slots >> (WORD_BITS - 1), nulls, one)
         return self._large_decimals(self._spans(slots, nulls, inside), nulls, one)
 
     def _spans(self, slots: Integers, nulls: Booleans, inside: _Spans) -> _Spans:
@@ -249,22 +249,22 @@ class _Decoder:
         import numpy as np
         import pyarrow as pa
 
-        offsets = _offsets(values.sizes)
+        offsets = offsets_of(values.sizes)
         shift = np.repeat(values.starts - offsets[:-1], values.sizes)
         gathered = self.data[shift + np.arange(len(shift))]
-        buffers = [_validity(nulls), _buffer(offsets.astype(np.int32)), _buffer(gathered)]
+        buffers = [_validity(nulls), buffer_of(offsets.astype(np.int32)), buffer_of(gathered)]
         return pa.Array.from_buffers(one, len(nulls), buffers)
 
     def _large_decimals(self, values: _Spans, nulls: Booleans, one: pa.DataType) -> Array:
         """Turn Java's big-endian integers of up to 16 bytes into Arrow's little-endian ones."""
         import numpy as np
 
-        if (values.sizes > _DECIMAL_BYTES).any() or (values.sizes[~nulls] == 0).any():
+        if (values.sizes > DECIMAL_BYTES).any() or (values.sizes[~nulls] == 0).any():
             raise _misfit(self.where, "a decimal does not have 1 to 16 bytes")
         place = np.minimum(values.starts, max(len(self.data) - 1, 0))
         sign = np.where(self.data[place] & 0x80, np.uint8(0xFF), np.uint8(0))
-        digits = np.empty((len(nulls), _DECIMAL_BYTES), np.uint8)
-        for position in range(_DECIMAL_BYTES):
+        digits = np.empty((len(nulls), DECIMAL_BYTES), np.uint8)
+        for position in range(DECIMAL_BYTES):
             there = position < values.sizes
             at = np.where(there, values.starts + values.sizes - 1 - position, place)
             digits[:, position] = np.where(there, self.data[at], sign)
@@ -282,7 +282,7 @@ class _Decoder:
         fields = [one.field(position) for position in range(one.num_fields)]
         columns = self.row(
             values.take(there),
-            [field.type for field in _fields(spark_type)],
+            [field.type for field in fields_of(spark_type)],
             [field.type for field in fields],
         )
         found = pa.StructArray.from_arrays(columns, fields=fields)
@@ -301,36 +301,36 @@ class _Decoder:
 
         self._expect_words(values)
         there = np.flatnonzero(~nulls)
-        if (values.sizes[there] < _WORD).any():
+        if (values.sizes[there] < WORD).any():
             raise _misfit(self.where, "an array has no length")
         lengths = np.zeros(len(nulls), np.int64)
-        lengths[there] = self.words[values.starts[there] // _WORD]
-        width = _FIXED.get(element, _WORD) if isinstance(element, str) else _WORD
+        lengths[there] = self.words[values.starts[there] // WORD]
+        width = FIXED_BYTES.get(element, WORD) if isinstance(element, str) else WORD
         # A damaged length must not overflow what is computed of it.
         plausible = np.clip(lengths, 0, values.sizes)
-        header = _WORD * (1 + -(-plausible // _WORD_BITS))
+        header = WORD * (1 + -(-plausible // WORD_BITS))
         too_long = (lengths != plausible) | (header + plausible * width > values.sizes)
         if too_long[there].any():
             raise _misfit(self.where, "an array is longer than its bytes")
-        offsets = _offsets(lengths)
+        offsets = offsets_of(lengths)
         # Of each element: its array, and its position in it.
         array = np.repeat(np.arange(len(nulls)), lengths)
         position = np.arange(offsets[-1]) - offsets[array]
         inside = values.take(array)
-        bits = self.words[inside.starts // _WORD + 1 + position // _WORD_BITS]
-        element_nulls = (bits >> (position % _WORD_BITS) & 1).astype(bool)
+        bits = self.words[inside.starts // WORD + 1 + position // WORD_BITS]
+        element_nulls = (bits >> (position % WORD_BITS) & 1).astype(bool)
         at = inside.starts + header[array] + position * width
         slots = self.data[at[:, None] + np.arange(width)].view(f"<i{width}")[:, 0].astype(np.int64)
         elements = self._column(slots, element_nulls, inside, element, one.field(0).type)
         return pa.Array.from_buffers(
             one,
             len(nulls),
-            [_validity(nulls), _buffer(offsets.astype(np.int32))],
+            [_validity(nulls), buffer_of(offsets.astype(np.int32))],
             children=[elements],
         )
 
     def _expect_words(self, values: _Spans) -> None:
-        if ((values.starts | values.sizes) % _WORD).any():
+        if ((values.starts | values.sizes) % WORD).any():
             raise _misfit(self.where, "a nested value does not lie at a multiple of 8 bytes")
 
 
@@ -357,10 +357,10 @@ def _decimals(low: Integers, high: Integers, nulls: Booleans, one: pa.DataType) 
     import pyarrow as pa
 
     both = np.ascontiguousarray(np.stack([low, high], axis=1))
-    return pa.Array.from_buffers(one, len(nulls), [_validity(nulls), _buffer(both)])
+    return pa.Array.from_buffers(one, len(nulls), [_validity(nulls), buffer_of(both)])
 
 
-def _offsets(sizes: Integers) -> Integers:
+def offsets_of(sizes: Integers) -> Integers:
     """Return where each of the sizes begins, and where the last one ends."""
     import numpy as np
 
@@ -372,16 +372,18 @@ def _offsets(sizes: Integers) -> Integers:
 def _validity(nulls: Booleans) -> pa.Buffer | None:
     import numpy as np
 
-    return _buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
+    return buffer_of(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
 
 
-def _buffer(values: NDArray[Any]) -> pa.Buffer:
+def buffer_of(values: NDArray[Any]) -> pa.Buffer:
+    """Return numbers as a buffer for Arrow, not copied."""
     import pyarrow as pa
 
     return pa.py_buffer(values.data)
 
 
-def _fields(struct_type: Mapping[str, Any]) -> list[StateField]:
+def fields_of(struct_type: Mapping[str, Any]) -> list[StateField]:
+    """Return the fields of a struct type, given as Spark's JSON."""
     return [StateField.from_json(one) for one in struct_type["fields"]]
 
 

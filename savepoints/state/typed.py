@@ -271,7 +271,7 @@ def _tidy(column: Column, data_type: DataType, end: int | None = None) -> Column
     from pyspark.sql.types import NullType, StructField, StructType
 
     assert isinstance(data_type, StructType)
-    names = _unique(data_type.names)
+    names = unique(data_type.names)
     kept = [
         name
         for name, field in list(zip(names, data_type, strict=True))[:end]
@@ -287,7 +287,7 @@ def _tidy(column: Column, data_type: DataType, end: int | None = None) -> Column
     return F.struct(*(column[name].alias(name) for name in kept))
 
 
-def _unique(names: list[str]) -> list[str]:
+def unique(names: list[str]) -> list[str]:
     """Number the names that were there before; Spark looks names up without regard to case."""
     found: list[str] = []
     for name in names:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.checkpoint.commit_log import StateIds
 from savepoints.checkpoint.operators import HDFS_PROVIDER
@@ -14,6 +15,22 @@ from savepoints.state import hdfs_files, raw, rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Returns the rows of a store, of all that the canonical table has.
+RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        ids: The ids of the stores, for the commit log; empty with checkpoint format 1.
+        rows: Rows by operator, where Python wrote them; empty where the state store did.
+    """
+
+    ids: StateIds
+    rows: Mapping[int, int] = field(default_factory=dict)
 
 
 def require_writable(spark: SparkSession, cut: Cut) -> None:
@@ -32,7 +49,10 @@ def write_state(
     table: Uri,
     cut: Cut,
     operators: Sequence[OperatorState],
-) -> StateIds:
+    *,
+    rows_of: RowsOf | None = None,
+    saved: Sequence[OperatorState] | None = None,
+) -> Written:
     """Write the state of a cut into a checkpoint that has everything but its state.
 
     Args:
@@ -43,9 +63,8 @@ def write_state(
             partitions must be what `offsets/N` says, or the query would silently look for rows in
             the wrong place.
         operators: Those that have a canonical form.
-
-    Returns:
-        The ids of the stores that were written, for the commit log; empty with checkpoint format 1.
+        rows_of: How the stores get their rows; as they were saved when not given.
+        saved: The operators of the table, when they are others.
 
     Raises:
         PrivateApiError: If this Spark's private API has another shape.
@@ -57,29 +76,66 @@ def write_state(
     own.conf.set("spark.sql.shuffle.partitions", str(partitions))
     canonical = own.read.format("delta").load(table.hadoop)
     by_id = {one.operator_id: one for one in operators}
-    _require_order(canonical, operators)
+    _require_order(canonical, operators if saved is None else saved)
 
     def rows(operator_id: int, store: str) -> DataFrame:
-        return _placed(canonical, by_id[operator_id], store, partitions)
+        mine = (rows_of or _as_saved)(canonical, by_id[operator_id], store)
+        return _placed(mine, by_id[operator_id], partitions)
 
     if cut.provider != HDFS_PROVIDER:
-        return rewrite.write_state(own, checkpoint.uri, cut.batch_id, rows)
+        return Written(rewrite.write_state(own, checkpoint.uri, cut.batch_id, rows))
+    counts = dict.fromkeys(by_id, 0)
     for operator in operators:
         for store in operator.stores:
             placed = rows(operator.operator_id, store)
-            hdfs_files.write_store(
-                placed, checkpoint, cut.batch_id + 1, operator.operator_id, store
+            counts[operator.operator_id] += sum(
+                hdfs_files.write_store(
+                    placed, checkpoint, cut.batch_id + 1, operator.operator_id, store
+                ).values()
             )
-    return {}
+    return Written({}, counts)
 
 
-def _placed(table: DataFrame, operator: OperatorState, store: str, partitions: int) -> DataFrame:
+def count(
+    spark: SparkSession,
+    checkpoint: Location,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+    written: Written,
+) -> dict[int, int]:
+    """Return how many rows of each operator are in a checkpoint that was written.
+
+    Args:
+        spark: Any classic session.
+        checkpoint: The directory, with the ids of its stores in the commit log.
+        cut: As they were written.
+        operators: Those that were written.
+        written: What writing them gave.
+    """
+    if cut.provider == HDFS_PROVIDER:
+        return dict(written.rows)
+    own = raw.reading_session(spark, cut.checkpoint_format)
+    return {
+        one.operator_id: sum(
+            raw.load(own, checkpoint.uri, cut.batch_id, one.operator_id, store).count()
+            for store in one.stores
+        )
+        for one in operators
+    }
+
+
+def _as_saved(table: DataFrame, operator: OperatorState, store: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return table.where(
+        (F.col("operator_id") == operator.operator_id) & (F.col("store_name") == store)
+    )
+
+
+def _placed(rows: DataFrame, operator: OperatorState, partitions: int) -> DataFrame:
     """Return the rows of a store, each in the partition where Spark will look for it."""
     from pyspark.sql import functions as F
 
-    rows = table.where(
-        (F.col("operator_id") == operator.operator_id) & (F.col("store_name") == store)
-    )
     home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
     placed = rows.coalesce(1) if operator.keyless else rows.repartitionById(partitions, home)
     # List state keeps its order only if its rows are written in the order they were read.

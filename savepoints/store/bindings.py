@@ -8,7 +8,7 @@ written before the generation begins, and never changes. See ADR 15.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from savepoints.config import QuerySettings, Settings
@@ -23,6 +23,19 @@ DIRECTORY = "bindings"
 
 
 @dataclass(frozen=True)
+class CloneOf:
+    """What a shallow clone needs.
+
+    Attributes:
+        uri: The table whose files it reads.
+        version: At which version.
+    """
+
+    uri: str
+    version: int
+
+
+@dataclass(frozen=True)
 class Binding:
     """What one generation of a query is bound to.
 
@@ -33,26 +46,36 @@ class Binding:
         instead_of: Values of `bound` that the settings had when it was written: as long as they
             still have them, those of `bound` hold. Empty for a query that the settings did not
             name: then they hold until they do.
+        clone_of: By output the table and version whose files it reads: VACUUM there breaks it.
     """
 
     query: str
     generation: int
     bound: Mapping[str, Any]
     instead_of: Mapping[str, Any]
+    clone_of: Mapping[str, CloneOf] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Binding | None:
         """Read what a plan has of one."""
-        return None if data is None else cls(**data)
+        if data is None:
+            return None
+        clones = {name: CloneOf(**one) for name, one in data.get("clone_of", {}).items()}
+        return cls(**{**data, "clone_of": clones})
 
     def settings(self) -> QuerySettings:
         """Return it as settings."""
         return QuerySettings.model_validate(dict(self.bound))
 
 
-def fresh(query: str, generation: int, bound: QuerySettings) -> Binding:
+def fresh(
+    query: str,
+    generation: int,
+    bound: QuerySettings,
+    clone_of: Mapping[str, CloneOf] | None = None,
+) -> Binding:
     """Return the binding of a query that the settings do not name."""
-    return Binding(query, generation, _json(bound), {})
+    return Binding(query, generation, _json(bound), {}, clone_of or {})
 
 
 def overriding(
@@ -99,14 +122,29 @@ def find(root: Location, query: str, generation: int) -> Binding | None:
         content = sealed.unseal(data)
         if content.pop("schema_version") != SCHEMA_VERSION:
             raise ValueError("another schema_version")
-        return Binding(**content)
-    except (ValueError, TypeError, KeyError) as error:
+        return Binding.from_json(content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise VerificationError(
             f"{path} is damaged: {error!r}",
             hint=f"write what generation {generation} of {query} is bound to into a table "
             f"[queries.{query}] of savepoints.toml, then delete the file",
             file=path,
         ) from None
+
+
+def every(root: Location) -> list[Binding]:
+    """Return what each generation is bound to that is bound to anything.
+
+    Raises:
+        VerificationError: If a file is damaged.
+    """
+    paths = [info.path for info in root.list(DIRECTORY) if info.path.endswith(".json")]
+    found = []
+    for path in paths:
+        query, name = path.split("/")[1:]
+        binding = find(root, query, int(name.removesuffix(".json")))
+        found += [] if binding is None else [binding]
+    return found
 
 
 def complete(

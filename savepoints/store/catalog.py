@@ -325,6 +325,22 @@ def _schema() -> pa.Schema:
             ("code_version", text),
             ("settings", pa.list_(pa.struct([("key", text), ("value", text)]))),
             ("topics", pa.list_(pa.struct([("topic", text), ("id", text)]))),
+            (
+                "edit",
+                pa.struct(
+                    [
+                        ("by", text),
+                        ("reason", text),
+                        ("operator_id", pa.int32()),
+                        ("variable", text),
+                        ("where", text),
+                        ("assignments", pa.list_(text)),
+                        ("function", text),
+                        ("rows_changed", pa.int64()),
+                        ("rows_removed", pa.int64()),
+                    ]
+                ),
+            ),
             ("parent", text),
             ("tags", pa.list_(text)),
             ("description", text),

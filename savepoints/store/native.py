@@ -7,6 +7,7 @@ query share them: what is there already is not copied again.
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import time
@@ -149,10 +150,23 @@ def lay_out(
     seal(root, files, target)
 
 
-def seal(root: Location, files: Sequence[StoredFile], target: Location) -> None:
-    """Write `metadata`, which makes a laid-out directory a checkpoint that Spark starts from."""
+def seal(
+    root: Location, files: Sequence[StoredFile], target: Location, *, query_id: str | None = None
+) -> None:
+    """Write `metadata`, which makes a laid-out directory a checkpoint that Spark starts from.
+
+    Args:
+        root: The store.
+        files: The native files of the savepoint.
+        target: The directory.
+        query_id: Spark's id of the query to be, which stands in there; None to keep it.
+    """
     metadata = next(file for file in files if file.path == "metadata")
-    target.copy_from(root, metadata.stored_at, metadata.path)
+    if query_id is None:
+        target.copy_from(root, metadata.stored_at, metadata.path)
+    else:
+        changed = {**json.loads(root.get(metadata.stored_at)), "id": query_id}
+        target.put(metadata.path, json.dumps(changed, separators=(",", ":")).encode())
 
 
 def claim(target: Location, owner: str) -> bool:

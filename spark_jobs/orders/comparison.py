@@ -41,15 +41,16 @@ class Comparison:
         return self.wrong == 0 and self.rows == self.customers
 
 
-def compare(uri: str, orders_until: date) -> Comparison:
+def compare(uri: str, orders_until: date, *, v2_from: date | None = None) -> Comparison:
     """Compare an output with the truth over all orders before a day.
 
     Args:
         uri: The Delta table, read by deltalake and not by Spark.
         orders_until: First day (UTC) whose orders do not count.
+        v2_from: Since when the table follows the rule of `order_tiers_v2`, None for never.
     """
     found: pd.DataFrame = open_table(uri).to_pandas()
-    truth = order_totals_truth(orders_until)
+    truth = order_totals_truth(orders_until, v2_from=v2_from)
     both = truth.merge(found, on="customer_id", how="outer", suffixes=("", "_found"))
     # A missing customer has no values, and nothing equals those.
     same = pd.concat([both[name] == both[f"{name}_found"] for name in COLUMNS], axis=1).all(axis=1)

@@ -14,16 +14,19 @@ import pandas as pd
 from spark_jobs.orders.cdnow import data_file
 
 
-def order_totals_truth(orders_until: date) -> pd.DataFrame:
+def order_totals_truth(orders_until: date, *, v2_from: date | None = None) -> pd.DataFrame:
     """Compute what `order_totals` holds after all orders before a day.
 
     Args:
         orders_until: First day (UTC) whose orders do not count.
+        v2_from: Since that day `order_tiers_v2` runs: customers that ordered since have the tier of
+            its rule. None for never.
 
     Returns:
         One row a customer, by customer_id: customer_id, orders (number of orders),
         amount_cents (their exact sum), last_ordered_at (UTC), tier (`bronze` below
-        100 dollars, `silver` below 500, `gold` from 500).
+        100 dollars, `silver` below 500, `gold` from 500; by the second rule `gold` from 300
+        dollars or 6 orders, else `silver` from 100 dollars or 3 orders).
 
     Raises:
         MissingExtraError: The package that ships the data is not installed.
@@ -41,7 +44,16 @@ def order_totals_truth(orders_until: date) -> pd.DataFrame:
         right=False,
         labels=["bronze", "silver", "gold"],
     )
-    return totals.assign(tier=tier.astype(str))
+    totals = totals.assign(tier=tier.astype(str))
+    if v2_from is not None:
+        since = totals["last_ordered_at"] >= pd.Timestamp(v2_from, tz="UTC")
+        cents, orders_ = totals["amount_cents"], totals["orders"]
+        gold = cents.ge(30_000) | orders_.ge(6)
+        silver = cents.ge(10_000) | orders_.ge(3)
+        totals.loc[since, "tier"] = "bronze"
+        totals.loc[since & silver, "tier"] = "silver"
+        totals.loc[since & gold, "tier"] = "gold"
+    return totals
 
 
 def _orders() -> pd.DataFrame:

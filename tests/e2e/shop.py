@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import savepoints
+from savepoints.cli.main import _run
+from savepoints.cli.output import Output
 from savepoints.config import QuerySettings, Settings
 from savepoints.local import LocalWorld
 from savepoints.model import Form
@@ -131,10 +136,33 @@ class Shop:
         )
 
     def json(self, *arguments: str) -> Any:
-        """Call the command line, which must succeed, and return its JSON document."""
-        done = self.command(*arguments, "-o", "json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        """Call the command line in this process; it must succeed; returns its JSON document."""
+        settings = str(self.directory / "savepoints.toml")
+        code, out, err = called(*arguments, "--config", settings, "-o", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+def called(*arguments: str) -> tuple[int, str, str]:
+    """Call the command line in this process, where it uses the Spark that runs already.
+
+    Returns:
+        Exit code, and what it wrote on stdout and on stderr.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with _logging_as_before(), redirect_stdout(out), redirect_stderr(err):
+        code = _run(Output(), list(arguments))
+    return code, out.getvalue(), err.getvalue()
+
+
+@contextmanager
+def _logging_as_before() -> Iterator[None]:
+    """Leave the root logger as it was: commands set it up for themselves."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 def environment(crash_at: str = "") -> dict[str, str]:

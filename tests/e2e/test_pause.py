@@ -27,7 +27,7 @@ LONG = timedelta(minutes=2)
 
 
 @pytest.fixture
-def told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def told(local_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Give the documents that the shop's hook is sent."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     documents: list[Any] = []
@@ -44,7 +44,7 @@ def told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        with (shop.directory / "savepoints.toml").open("a") as file:
+        with (local_shop.directory / "savepoints.toml").open("a") as file:
             file.write(f'\n[hooks]\nurl = "http://127.0.0.1:{server.server_port}/hook"\n')
         yield documents
         server.shutdown()
@@ -52,9 +52,10 @@ def told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def test_a_paused_query_is_rolled_back_and_its_process_goes_on_from_there(
-    shop: Shop, told: list[Any]
+    local_shop: Shop, told: list[Any]
 ) -> None:
     """The process stays the same, the generation does not, and the output is exact at the end."""
+    shop = local_shop
     good, until = BEGIN + timedelta(days=4), BEGIN + timedelta(days=8)
     shop.sell(BEGIN, good)
     runner = subprocess.Popen(
@@ -65,7 +66,7 @@ def test_a_paused_query_is_rolled_back_and_its_process_goes_on_from_there(
         stderr=subprocess.PIPE,
         text=True,
     )
-    checkpoints = Location.of(f"s3://{shop.bucket}/checkpoints/{QUERY}")
+    checkpoints = Location.of(f"{shop.root}/checkpoints/{QUERY}")
 
     def wait_for_batch(generation: int, batch: int) -> None:
         path = f"{generation}/commits/{batch}"

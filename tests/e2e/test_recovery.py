@@ -7,6 +7,7 @@ import subprocess
 import sys
 from datetime import date, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,14 +19,18 @@ from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.comparison import compare
 from spark_jobs.orders.producer import produce
 from tests import spark_session
-from tests.e2e.shop import QUERY, RIGHT, environment
+from tests.e2e.shop import QUERY, RIGHT, called, environment
 from tests.spark_session import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 BEGIN = date(1997, 1, 1)
 # Killed when one of these is there, which is before, within and after the writing of outputs.
 MOMENTS = ("offsets", "out", "commits")
+FORM = ("--format", "native")
 
 
 class Job:
@@ -52,7 +57,7 @@ class Job:
         produce(orders, bootstrap_servers=self._servers, topic=self.topic)
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "savepoints", "run", QUERY, "--format", "native", *options]
+        command = [sys.executable, "-m", "savepoints", "run", QUERY, *FORM, *options]
         return subprocess.Popen(
             command,
             cwd=self.directory,
@@ -63,9 +68,10 @@ class Job:
         )
 
     def finish(self, *options: str) -> str:
-        process = self.start("--until", "latest", *options)
-        out, err = process.communicate(timeout=600)
-        assert process.returncode == 0, err
+        """Run it to the end, in this process, whose Spark knows nothing of what was killed."""
+        settings = ("--config", str(self.directory / "savepoints.toml"))
+        code, out, err = called("run", QUERY, *FORM, "--until", "latest", *options, *settings)
+        assert code == 0, err
         return out + err
 
     @property
@@ -128,7 +134,7 @@ def killed_at_random(job: Job, rng: random.Random, kills: int) -> None:
 
 
 def test_killed_at_random_moments_and_with_its_checkpoint_lost_nothing_is_lost_or_doubled(
-    world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:
     killed_at_random(Job(world, tmp_path), random.Random(1), kills=1)
 
@@ -136,6 +142,10 @@ def test_killed_at_random_moments_and_with_its_checkpoint_lost_nothing_is_lost_o
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_killed_many_times(
-    world: LocalWorld, world_environment: dict[str, str], tmp_path: Path, seed: int
+    spark: SparkSession,
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    tmp_path: Path,
+    seed: int,
 ) -> None:
     killed_at_random(Job(world, tmp_path), random.Random(seed), kills=6)

@@ -6,18 +6,22 @@ import signal
 import subprocess
 import sys
 from datetime import date
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.shop import QUERY, Shop, environment
 from tests.spark_session import wait_until
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
-def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(shop: Shop) -> None:
+def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(local_shop: Shop) -> None:
     """Periodic savepoints appear while it runs; a second runner and a rollback are refused."""
-    until = date(1997, 1, 10)
+    shop, until = local_shop, date(1997, 1, 10)
     shop.sell(date(1997, 1, 1), until)
     runner = subprocess.Popen(
         [sys.executable, "-m", "savepoints", "run", QUERY, "--every", "2s", "--format", "native"],
@@ -48,7 +52,7 @@ def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(shop: Shop) -> None:
     assert last.outputs[0].version == 1
 
 
-def test_a_killed_run_goes_on_and_writes_every_batch_once(shop: Shop) -> None:
+def test_a_killed_run_goes_on_and_writes_every_batch_once(spark: SparkSession, shop: Shop) -> None:
     """kill -9 in the middle; the next run takes the dead process's lease at once."""
     until = date(1997, 1, 20)
     shop.sell(date(1997, 1, 1), until)

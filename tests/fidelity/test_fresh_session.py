@@ -6,36 +6,46 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import savepoints
 from savepoints.io import Location
 from savepoints.store.root import Store
 from tests import samples, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_trap_a_fresh_session_has_no_state_store_coordinator(
-    local_store: Store, on_local: Location
+    spark: SparkSession, local_store: Store, on_local: Location, tmp_path: Path
 ) -> None:
     """`create` reads state and `restore` writes it; the restored state is the original's."""
     live, target = samples.unpack("rocksdb", on_local / "live"), on_local / "restored"
+    settings = spark_session.settings()
+    conf = "".join(f'"{key}" = "{value}"\n' for key, value in settings.spark.conf.items())
+    (tmp_path / "savepoints.toml").write_text(
+        f'store = "{local_store.root}"\njars = "{settings.jars}"\n'
+        f'[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
+    )
     for words in (
         ["create", "--checkpoint", str(live), "--name", "live"],
         ["restore", "latest", "--to", str(target), "--format", "canonical", "--yes"],
-        ["create", "--checkpoint", str(target), "--name", "restored"],
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "savepoints", *words, "--store", str(local_store.root)],
-            env={**os.environ, "SAVEPOINTS_JARS": str(spark_session.settings().jars)},
-            cwd=Path(__file__).parents[2],
+            [sys.executable, "-m", "savepoints", *words],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, done.stderr
     original = local_store.catalog.find("latest", query="live")
-    restored = local_store.catalog.find("latest", query="restored")
+    restored = savepoints.create(local_store, checkpoint=str(target), query="restored")
     assert restored.operators == original.operators
     assert original.operators[0].rows

@@ -5,28 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from savepoints.checkpoint.upgrade import Upgrade
 from savepoints.model import Savepoint
 from savepoints.operations.availability import Availability
 from savepoints.operations.check import Health
+from savepoints.operations.compare import ComparePlan
 from savepoints.operations.copy import Copied, CopyPlan
 from savepoints.operations.create import CreatePlan
 from savepoints.operations.diff import Diff
 from savepoints.operations.drill import Drilled
+from savepoints.operations.edit import EditPlan
 from savepoints.operations.estimate import Estimate
 from savepoints.operations.expire import Expired, ExpirePlan
 from savepoints.operations.export import ExportPlan
+from savepoints.operations.fork import Forked, ForkPlan, ForksPlan
 from savepoints.operations.gc import Collected, GcPlan
 from savepoints.operations.init import Found
 from savepoints.operations.lineage import Lineage
+from savepoints.operations.locate import Located
+from savepoints.operations.migrate import MigrationPlan
 from savepoints.operations.pause import PauseState
 from savepoints.operations.plan import Plan
 from savepoints.operations.point import PointPlan
+from savepoints.operations.promote import Promoted, PromotePlan
 from savepoints.operations.rebuild import RebuildPlan, Rebuilt
 from savepoints.operations.reset import ResetPlan
 from savepoints.operations.restore import Restored, RestorePlan
 from savepoints.operations.rollback import RollbackPlan, RolledBack
 from savepoints.operations.tag import TagPlan
 from savepoints.operations.transition import Moved, TransitionPlan
+from savepoints.operations.verdict import Comparison
 from savepoints.operations.verify import Report, Reports
 from savepoints.origins import Effective
 from savepoints.runner import Ran
@@ -100,6 +108,10 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
                     Availability | None,
                     "Whether it is restorable; null when Kafka was not asked.",
                 ),
+                "clone_of": (
+                    dict[str, Any],
+                    "By output that is a shallow clone, `uri` and `version` of what it reads.",
+                ),
             }
         ),
     ),
@@ -129,23 +141,42 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "restore": (
         Document({"restored": (Restored, "What was written.")}),
         planned(RestorePlan),
+        planned(MigrationPlan, "With `--migrate`, when nothing was done"),
         planned(PointPlan, "With `--at-batch`, or `--at` and `--exact`, when nothing was done"),
     ),
+    "upgrade check": (Document({"upgrade": (Upgrade, "What was found.")}),),
     "rollback": (
         Document({"rolled_back": (RolledBack, "What was done.")}),
         planned(RollbackPlan),
     ),
+    "fork": (
+        Document({"forked": (list[Forked], "What was made, in the order of the names.")}),
+        planned(ForksPlan),
+    ),
+    "compare": (
+        Document({"comparison": (Comparison, "What was found; numbers are exact.")}),
+        planned(ComparePlan),
+    ),
+    "promote": (
+        Document({"promoted": (Promoted, "What was done.")}),
+        planned(PromotePlan),
+        Document({"rolled_back": (RolledBack, "What was done.")}, "With `--undo`"),
+    ),
+    "locate": (Document({"located": (Located, "Where they are.")}),),
     "reset": (
         Document({"reset": (Moved, "What was done.")}, "With `--execute`"),
         planned(ResetPlan),
         Document({"offsets": (dict[str, Any], "By topic and partition.")}, "With `--export`"),
     ),
+    "edit": (_SAVEPOINT, planned(EditPlan)),
     "operations list": (Document({"operations": (list[Operation], "The newest first.")}),),
     "operations show": (_OPERATION,),
     "operations resume": (
         Document({"rolled_back": (RolledBack, "What was done.")}, "For a rollback"),
         Document({"reset": (Moved, "What was done.")}, "For a reset"),
+        Document({"forked": (Forked, "What was made.")}, "For a fork"),
         planned(TransitionPlan),
+        planned(ForkPlan, "For a fork, when nothing was done"),
     ),
     "operations undo": (_OPERATION, planned(Plan)),
     "tag": (_SAVEPOINT, planned(TagPlan)),

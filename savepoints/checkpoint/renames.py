@@ -1,0 +1,97 @@
+"""What a person says of names that changed: `--map old=new`.
+
+| written       | means                                                                  |
+| max=most      | the column or variable `max` is called `most` now                      |
+| max=          | `max` is gone, although something else of its type is new              |
+| =most         | `most` is new, although something else of its type is gone             |
+| buf=buf       | it is the same, where that cannot be seen                              |
+| 1=0           | operator 1 of the savepoint is operator 0 of the program               |
+| 0:max=most    | the same of a column, in operator 0 of the program only                |
+
+Columns of keys are `key.NAME`, those of a variable or of a side of a join `VARIABLE.NAME`; of
+several columns with one name the second is `NAME_2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from savepoints.errors import UsageError
+
+_SCOPED = re.compile(r"(?:(\d+):)?(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Rename:
+    """One `--map`.
+
+    Attributes:
+        text: As it was written.
+        operator_id: The operator of the program that it is about; None for any.
+        old: Name in the savepoint; None for something new.
+        new: Name in the program; None for something that is gone.
+    """
+
+    text: str
+    operator_id: int | None
+    old: str | None
+    new: str | None
+
+    @property
+    def is_of_operators(self) -> bool:
+        """Whether it says which operator is which."""
+        return bool(self.old and self.new and self.old.isdigit() and self.new.isdigit())
+
+
+def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
+    """Read what was written.
+
+    Raises:
+        UsageError: If one is no `old=new`, or two speak of one name.
+    """
+    found = []
+    for text in texts:
+        old, separator, new = text.partition("=")
+        match = _SCOPED.fullmatch(old)
+        assert match is not None
+        if not separator or not (match.group(2) or new):
+            raise UsageError(
+                f"--map {text!r} is not old=new", hint="for example --map max=most, --map 1=0"
+            )
+        scope = None if match.group(1) is None else int(match.group(1))
+        found.append(Rename(text, scope, match.group(2) or None, new or None))
+    for side in ("old", "new"):
+        named = [(one.operator_id, getattr(one, side)) for one in found if getattr(one, side)]
+        if twice := [name for name in named if named.count(name) > 1]:
+            raise UsageError(
+                f"--map speaks twice of {twice[0][1]!r}",
+                hint="each name can be mapped once; 0:old=new speaks of operator 0 only",
+            )
+    return tuple(found)
+
+
+def require_used(given: Sequence[Rename], used: Sequence[Rename], known: Sequence[str]) -> None:
+    """Check that each fits exactly one thing.
+
+    Args:
+        given: All.
+        used: Each as often as it fitted.
+        known: Names that would have fitted, for the error.
+
+    Raises:
+        UsageError: If one fits nothing, or several operators.
+    """
+    for one in given:
+        fits = used.count(one)
+        if fits == 0:
+            raise UsageError(
+                f"--map {one.text} fits nothing in the savepoint and the program",
+                hint=f"there are: {', '.join(known)}" if known else "there is no state",
+            )
+        if fits > 1:
+            raise UsageError(
+                f"--map {one.text} fits several operators",
+                hint=f"say which one of the program's: --map 0:{one.text}",
+            )

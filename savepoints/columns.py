@@ -1,0 +1,94 @@
+"""Columns of Spark as text and in a form that can be compared, whatever their types are.
+
+As JSON nothing is lost: whole numbers and floating-point numbers are numbers; decimals are strings,
+since many readers would round them; times are RFC 3339 in UTC with microseconds; binary values are
+base64; maps whose keys are not names are lists of `key` and `value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def as_json(column: Column, data_type: DataType) -> Column:
+    """Return a struct as JSON text."""
+    from pyspark.sql import functions as F
+
+    return F.to_json(_rewritten(column, data_type, _is_no_json, ordered=False), JSON_OPTIONS)
+
+
+def comparable(column: Column, data_type: DataType) -> Column:
+    """Return a value with its maps as sorted lists of entries, since Spark compares no maps."""
+    return _rewritten(column, data_type, _is_map, ordered=True)
+
+
+def _is_map(data_type: DataType) -> bool:
+    from pyspark.sql.types import MapType
+
+    return isinstance(data_type, MapType)
+
+
+def _is_no_json(data_type: DataType) -> bool:
+    """Say whether `to_json` would lose something."""
+    from pyspark.sql.types import DecimalType, MapType, StringType
+
+    if isinstance(data_type, MapType):
+        return not isinstance(data_type.keyType, StringType)
+    return isinstance(data_type, DecimalType)
+
+
+def _rewritten(
+    column: Column, data_type: DataType, wanted: Callable[[DataType], bool], *, ordered: bool
+) -> Column:
+    """Write maps as lists of entries and decimals as text, wherever a type is wanted so."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if not _has(data_type, wanted):
+        return column
+
+    def inner(part: Column, part_type: DataType) -> Column:
+        return _rewritten(part, part_type, wanted, ordered=ordered)
+
+    if isinstance(data_type, StructType):
+        fields = [inner(column[one.name], one.dataType).alias(one.name) for one in data_type]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(data_type, ArrayType):
+        return F.transform(column, lambda one: inner(one, data_type.elementType))
+    if isinstance(data_type, MapType):
+        if not wanted(data_type):
+            return F.transform_values(column, lambda _, one: inner(one, data_type.valueType))
+        entries = F.transform(
+            F.map_entries(column),
+            lambda one: F.struct(
+                inner(one["key"], data_type.keyType).alias("key"),
+                inner(one["value"], data_type.valueType).alias("value"),
+            ),
+        )
+        return F.array_sort(entries) if ordered else entries
+    return column.cast("string")
+
+
+def _has(data_type: DataType, wanted: Callable[[DataType], bool]) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    parts: Sequence[DataType] = ()
+    if isinstance(data_type, StructType):
+        parts = [one.dataType for one in data_type]
+    elif isinstance(data_type, ArrayType):
+        parts = [data_type.elementType]
+    elif isinstance(data_type, MapType):
+        parts = [data_type.keyType, data_type.valueType]
+    return wanted(data_type) or any(_has(part, wanted) for part in parts)

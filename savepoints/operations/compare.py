@@ -1,0 +1,430 @@
+"""`compare`: run queries to the same offsets in the same batches, and compare what came of it.
+
+Each query runs bounded, under its own lease, and leaves a savepoint of the end; what is compared
+are these savepoints (`savepoints.operations.comparison`). Killed anywhere and run again it goes on
+where the queries are: one that is behind runs the batches of the one that is furthest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from savepoints import app as apps
+from savepoints.app import App
+from savepoints.checkpoint import standing
+from savepoints.checkpoint.standing import Standing
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import (
+    NoCommittedBatchError,
+    SavepointNotFoundError,
+    SavepointsError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import FORMS, Generation, KafkaOffsets
+from savepoints.operations import boundaries, bounded, comparison, ending, ends, fitting, recover
+from savepoints.operations.boundaries import Approach
+from savepoints.operations.comparison import SAMPLE
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.operations.recorded import recording
+from savepoints.operations.verdict import Comparison, RunCost
+from savepoints.runner import Runner, stopped_by_signals
+from savepoints.sources import kafka
+from savepoints.sources.positions import count
+from savepoints.store import bindings, journal, lease
+from savepoints.store.lease import Lease
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from savepoints.sources.positions import Ranges
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one of the queries is going to run.
+
+    Attributes:
+        query: Its name.
+        generation: Its current generation.
+        application: Its program.
+        from_batch: Its newest committed batch, None when it has run nothing.
+        records: Records that it has to read.
+    """
+
+    query: str
+    generation: int
+    application: str
+    from_batch: int | None
+    records: int
+
+
+@dataclass(frozen=True)
+class ComparePlan(Plan):
+    """What `compare` is going to do.
+
+    Attributes:
+        runs: The queries, the baseline first.
+        ends: Where all of them end: next-to-read offset by topic and partition.
+        max_offsets_per_trigger: Most records of a source in one batch, for all of them.
+        same_batches: Whether their batches will have the same boundaries.
+        keys: By output, the columns that identify a row, where the program does not say it.
+        metrics: By name, SQL over the outputs, besides the metrics of the settings.
+        sample: How many rows of each difference to give.
+        state: Whether the state is compared.
+    """
+
+    runs: tuple[Run, ...]
+    ends: KafkaOffsets
+    max_offsets_per_trigger: int | None
+    same_batches: bool
+    keys: Mapping[str, tuple[str, ...]]
+    metrics: Mapping[str, str]
+    sample: int
+    state: bool
+
+
+def plan(
+    store: Store,
+    queries: Sequence[str],
+    *,
+    settings: Settings,
+    until: str = "latest",
+    keys: Mapping[str, Sequence[str]] | None = None,
+    metrics: Mapping[str, str] | None = None,
+    sample: int = SAMPLE,
+    state: bool = True,
+) -> ComparePlan:
+    """Find out where the queries are, and where all of them are to end; nothing is run.
+
+    Args:
+        store: Where they are.
+        queries: Their names, the baseline first.
+        settings: Their programs, for those that are no forks.
+        until: `latest`, an RFC 3339 time, the path of a JSON file of offsets, or a savepoint.
+        keys: By output, the columns that identify a row, instead of those in the program.
+        metrics: By name, SQL over the outputs, besides those in the settings.
+        sample: How many rows of each difference to give.
+        state: Whether to compare the state as well.
+
+    Raises:
+        UsageError: If fewer than two queries are named, they read different topics, or the end
+            cannot be reached.
+        QueryNotFoundError: If the store has no such query.
+        QueryRunningError: If one is running.
+        LockedError: If another verb has one.
+        SourceDataGoneError: If Kafka no longer has what comes next.
+    """
+    settings = bindings.complete(store, settings)
+    if len(set(queries)) < max(2, len(queries)):
+        raise UsageError(
+            f"{', '.join(queries) or 'nothing'}: that is not two or more different queries",
+            hint="make another one of a savepoint: savepoints fork SAVEPOINT NAME",
+        )
+    for query in queries:
+        store.generations.current(query)
+        lease.refuse_held(store.root, query)
+        journal.refuse_unfinished(store.root, query)
+    lanes = [_lane(store, query, settings) for query in queries]
+    found = kafka.ranges(_topics(lanes), settings.kafka)
+    end = _ends(store, until, queries[0], found, settings)
+    field = _Field(lanes, end, found)
+    runs = tuple(
+        Run(
+            lane.query,
+            lane.generation.generation,
+            lane.bound.app,
+            lane.standing.committed,
+            count(lane.reached(end, found), end),
+        )
+        for lane in lanes
+    )
+    for lane in lanes:
+        bounded.is_reached(lane.standing, end, found)  # Refuses ends that cannot be reached.
+    problems = field.problems
+    return ComparePlan(
+        verb="compare",
+        query=queries[0],
+        steps=(
+            *(Step(f"run {one.query}", _will_run(one)) for one in runs),
+            Step("compare", "compare outputs, metrics" + (" and state" if state else "")),
+        ),
+        warnings=(*problems, *_other_settings(lanes)),
+        runs=runs,
+        ends=end,
+        max_offsets_per_trigger=lanes[0].bound.max_offsets_per_trigger,
+        same_batches=not problems,
+        keys={name: tuple(one) for name, one in (keys or {}).items()},
+        metrics=dict(metrics or {}),
+        sample=sample,
+        state=state,
+    )
+
+
+def execute(
+    plan: ComparePlan, store: Store, *, settings: Settings, progress: Progress = silent
+) -> Comparison:
+    """Run the queries to the end and compare them.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        settings: The programs, metrics and thresholds, and how to start Spark.
+        progress: Told what happens.
+
+    Raises:
+        QueryRunningError: If a query is running.
+        LockedError: If another verb has one.
+        UsageError: If one has gone beyond the end since.
+        SourceDataGoneError: If Kafka no longer has what comes next.
+        LayoutChangedError: If fields of restored state have other names in its program.
+        IncompatibleError: If outputs or state cannot be compared.
+        SavepointsError: If a query fails, or the comparison was asked to stop.
+    """
+    settings = bindings.complete(store, settings)
+    names = [one.query for one in plan.runs]
+    parameters = {"queries": " ".join(names), "ends": plan.ends}
+    with (
+        recording(
+            store, "compare", query=plan.query, parameters=parameters, hooks=settings.hooks
+        ) as noted,
+        ExitStack() as stack,
+    ):
+        held = {
+            name: stack.enter_context(lease.hold(store.root, name, "compare")) for name in names
+        }
+        for name in names:
+            journal.refuse_unfinished(store.root, name)
+        found = _Compare(plan, store, settings, held, progress).run()
+        noted.note(message=f"{found.verdict}: {', '.join(names)}")
+    return found
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """A query, what it is bound to, and where it stands."""
+
+    query: str
+    generation: Generation
+    bound: QuerySettings
+    application: App
+    standing: Standing
+
+    @property
+    def checkpoint(self) -> Location:
+        return Location.of(self.generation.checkpoint)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        inputs = self.application.inputs.items()
+        return tuple(sorted({self.bound.topics.get(name, one.topic) for name, one in inputs}))
+
+    def reached(self, end: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+        return bounded.reached(self.standing, end, ranges)
+
+    def within(self, end: KafkaOffsets) -> Standing:
+        """Return where it stands; a batch that goes beyond the end is planned anew."""
+        if self.standing.begun is None or bounded.is_within(self.standing.begun_positions, end):
+            return self.standing
+        return replace(self.standing, begun=None, begun_positions=())
+
+
+@dataclass(frozen=True)
+class _Field:
+    """All queries, on their way to one end."""
+
+    lanes: Sequence[_Lane]
+    end: KafkaOffsets
+    ranges: Ranges
+
+    @cached_property
+    def approaches(self) -> dict[str, Approach]:
+        """How each of them comes to where the furthest is."""
+        leader = min(
+            self.lanes,
+            key=lambda lane: (
+                count(lane.reached(self.end, self.ranges), self.end),
+                lane.within(self.end).begun is None,
+            ),
+        )
+        recorded = boundaries.recorded_in(leader.checkpoint)
+        furthest = leader.within(self.end)
+        return {
+            lane.query: Approach()
+            if lane is leader
+            else boundaries.approach(
+                lane.query, lane.within(self.end), leader.query, furthest, recorded
+            )
+            for lane in self.lanes
+        }
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why batches cannot be the same."""
+        found = (one.problem for one in self.approaches.values())
+        return tuple(f"batches will not be the same: {one}" for one in found if one)
+
+
+@dataclass(frozen=True)
+class _Compare:
+    """One comparison under way."""
+
+    plan: ComparePlan
+    store: Store
+    settings: Settings
+    held: Mapping[str, Lease]
+    progress: Progress
+
+    def run(self) -> Comparison:
+        lanes = [_lane(self.store, one.query, self.settings) for one in self.plan.runs]
+        ranges = kafka.ranges(_topics(lanes), self.settings.kafka)
+        field = _Field(lanes, self.plan.ends, ranges)
+        # Known before anything moves: running changes what there is to follow.
+        approaches, problems = field.approaches, field.problems
+        costs = {}
+        for lane in lanes:
+            cost = self._run_lane(lane, approaches[lane.query], ranges)
+            if cost is not None:
+                costs[lane.query] = cost
+        savepoints = [self._savepoint(lane, moved=lane.query in costs) for lane in lanes]
+        return comparison.compare_at(
+            self.store,
+            savepoints,
+            settings=self.settings,
+            keys=self.plan.keys,
+            metrics=self.plan.metrics,
+            sample=self.plan.sample,
+            state=self.plan.state,
+            ran=comparison.Ran(
+                costs,
+                not problems if costs else None,
+                (*(problems if costs else ()), *_other_settings(lanes)),
+            ),
+            progress=self.progress,
+        )
+
+    def _run_lane(self, lane: _Lane, approach: Approach, ranges: Ranges) -> RunCost | None:
+        """Run one query to the end; None when it is there already."""
+        recover.require_present(self.store, lane.generation, lane.bound)
+        origin = fitting.origin(self.store, lane.generation)
+        if origin is not None:
+            fitting.require_same_topics(lane.generation, origin, self.settings.kafka, self.progress)
+        if bounded.is_reached(lane.standing, self.plan.ends, ranges):
+            return None
+        runner = self._runner(lane)
+        if origin is not None and fitting.is_restored(lane.generation, origin):
+            fitting.require_layout(self.store, runner, lane.checkpoint, lane.bound.app)
+        self.progress(f"running {lane.query} to the common end")
+        with self.store.scratch() as scratch, stopped_by_signals(runner.stop):
+            ran = bounded.run_to(
+                runner,
+                self.plan.ends,
+                ranges,
+                scratch=scratch,
+                through=approach.through,
+                check=self.held[lane.query].check,
+                progress=lambda line: self.progress(f"{lane.query}: {line}"),
+            )
+        if not ran.caught_up:
+            raise SavepointsError(
+                f"the comparison was stopped: {lane.query} has {ran.remaining_records} records to "
+                "read",
+                hint="run it again; it goes on where the queries are",
+                query=lane.query,
+            )
+        rate = ran.input_rows / ran.seconds if ran.input_rows else None
+        return RunCost(ran.batches, ran.input_rows, ran.seconds, rate)
+
+    def _runner(self, lane: _Lane) -> Runner:
+        from savepoints.spark import session
+
+        most = self.plan.max_offsets_per_trigger
+        return Runner(
+            session(self.settings, f"savepoints compare {lane.query}"),
+            lane.application,
+            lane.bound.model_copy(update={"max_offsets_per_trigger": most}),
+            self.settings,
+            generation=lane.generation.generation,
+            checkpoint=lane.checkpoint,
+        )
+
+    def _savepoint(self, lane: _Lane, *, moved: bool) -> str:
+        taken = ending.savepoint(
+            self.store,
+            lane.generation,
+            settings=self.settings,
+            forms=FORMS,
+            app=lane.bound.app,
+            moved=moved,
+            progress=self.progress,
+        )
+        if taken is None:
+            raise NoCommittedBatchError(
+                f"{lane.query} has committed no batch, so there is nothing to compare",
+                hint="its topics are empty; choose a later end",
+                query=lane.query,
+            )
+        return taken.id
+
+
+def _lane(store: Store, query: str, settings: Settings) -> _Lane:
+    generation = store.generations.current(query)
+    bound = settings.queries.get(query)
+    if bound is None:
+        raise UsageError(
+            f"the query {query} is not in the settings, so it cannot be run",
+            hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
+            "savepoints.toml",
+            query=query,
+        )
+    application = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
+    return _Lane(
+        query, generation, bound, application, standing.read(Location.of(generation.checkpoint))
+    )
+
+
+def _topics(lanes: Sequence[_Lane]) -> list[str]:
+    """Return the topics that all of them read."""
+    first = lanes[0]
+    for other in lanes[1:]:
+        if other.topics != first.topics:
+            raise UsageError(
+                f"{first.query} reads {', '.join(first.topics)} and {other.query} reads "
+                f"{', '.join(other.topics)}",
+                hint="only queries of the same topics see the same events; see "
+                "[queries.NAME.topics] in the settings",
+            )
+    return list(first.topics)
+
+
+def _ends(store: Store, until: str, query: str, ranges: Ranges, settings: Settings) -> KafkaOffsets:
+    try:
+        return ends.resolve(store, until, query=query, ranges=ranges, settings=settings.kafka)
+    except SavepointNotFoundError:
+        # That of the query of which the forks are, or of another fork.
+        savepoint = store.catalog.find(until)
+        return ends.resolve(
+            store, savepoint.id, query=savepoint.query, ranges=ranges, settings=settings.kafka
+        )
+
+
+def _will_run(one: Run) -> str:
+    if not one.records:
+        return f"{one.query} is there already, or has only to finish a batch"
+    since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
+    return f"run {one.query} ({one.application}) from {since}: {one.records} records"
+
+
+def _other_settings(lanes: Sequence[_Lane]) -> tuple[str, ...]:
+    """Say whose batches are of another size here than when it runs alone."""
+    first = lanes[0]
+    most = first.bound.max_offsets_per_trigger
+    return tuple(
+        f"max_offsets_per_trigger of {lane.query} is {lane.bound.max_offsets_per_trigger or 'none'}"
+        f"; here it is that of {first.query} for all: {most or 'none'}"
+        for lane in lanes[1:]
+        if lane.bound.max_offsets_per_trigger != most
+    )

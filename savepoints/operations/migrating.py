@@ -1,0 +1,220 @@
+"""Writing what `restore --migrate` has planned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from savepoints import faults
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.program import OperatorShape
+from savepoints.checkpoint.skeleton import Skeleton, may_change
+from savepoints.checkpoint.state_files import is_of_operator
+from savepoints.checkpoint.upgrade import Upgrade
+from savepoints.config import Settings
+from savepoints.errors import NotAlignedError, TargetExistsError
+from savepoints.io import Location, in_parallel
+from savepoints.model import Cut, OperatorState, Savepoint
+from savepoints.operations import restore, target_state
+from savepoints.operations.plan import Progress
+from savepoints.operations.restore import Restored, RestorePlan
+from savepoints.operations.upgrade import Compared
+from savepoints.store import canonical, native
+from savepoints.store.manifest import Manifest, StoredFile
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Writing:
+    """One execution of a plan.
+
+    Attributes:
+        plan: What to do.
+        compared: The program that it is for.
+        store: Where the savepoint is.
+        settings: How to start Spark.
+        progress: Told what happens.
+    """
+
+    plan: RestorePlan
+    compared: Compared
+    store: Store
+    settings: Settings
+    progress: Progress
+
+    def restored(self) -> Restored:
+        """Write everything, `metadata` last."""
+        begun = time.monotonic()
+        plan, target = self.plan, self.target
+        stored = self.store.manifest(plan.savepoint_id)
+        spark = self._spark() if self.written else None
+        fresh = native.claim(target, plan.owner)
+        if fresh:
+            faults.reach("restore.claimed")
+            self._write(stored, spark)
+            native.seal(self.store.root, stored.native, target, query_id=plan.query_id)
+            faults.reach("restore.metadata")
+        elif committed_batches(target.list())[-1] != plan.batch_id:
+            raise TargetExistsError(
+                f"{target} was restored from {plan.savepoint_id} before, and its query has run "
+                "since",
+                hint="give --to a directory that does not exist; nothing is ever overwritten",
+                target=plan.target,
+            )
+        files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
+        return Restored(
+            plan.savepoint_id,
+            plan.target,
+            plan.form,
+            plan.batch_id,
+            time.monotonic() - begun,
+            len(files),
+            sum(info.size for info in files),
+            not fresh,
+        )
+
+    @property
+    def target(self) -> Location:
+        """The directory to be."""
+        return Location.of(self.plan.target)
+
+    @property
+    def cut(self) -> Cut:
+        """As it is to be."""
+        cut = self.compared.savepoint.cut
+        return replace(cut, partitions=self.plan.partitions, provider=self.plan.provider)
+
+    @property
+    def operators(self) -> tuple[OperatorState, ...]:
+        """The program's."""
+        return operators_of(self.compared.savepoint, self.compared)
+
+    @property
+    def written(self) -> tuple[OperatorState, ...]:
+        """Those whose rows are written."""
+        return tuple(one for one in self.operators if one.native_only is None)
+
+    def _spark(self) -> SparkSession:
+        from savepoints.spark import session
+        from savepoints.state import write
+
+        spark = session(self.settings, f"savepoints restore {self.plan.query}")
+        write.require_writable(spark, self.cut)
+        return spark
+
+    def _write(self, stored: Manifest, spark: SparkSession | None) -> None:
+        """Write everything but `metadata`, and check it."""
+        plan, target, root = self.plan, self.target, self.store.root
+        given = plan.sources
+        sources = None if given is None else restore.source_map(self.store, stored, given)
+        skeleton = Skeleton(target.uri, plan.partitions, plan.conf, sources)
+        by_hand = [one.operator_id for one in self.operators if one.native_only]
+        copied = copied_files(stored, self.operators)
+        if sources is not None:
+            places = [(file, sources.place(file.path)) for file in copied]
+            copied = [replace(file, path=place) for file, place in places if place is not None]
+        # Spark would refuse to write any state beside that of an operator that it cannot read.
+        later = [file for file in copied if is_of_operator(file.path, by_hand)]
+        first = [file for file in copied if file not in later]
+        self.progress(f"copying {len(copied)} files to {target}")
+        native.mount(root, first, target, skeleton)
+        made = {
+            path: skeleton.changed(path, data)
+            for path, data in self.compared.program.files.items()
+            if not is_of_operator(path, by_hand)
+        }
+        in_parallel(lambda path: target.put(path, made[path]), list(made))
+        faults.reach("restore.files")
+        renamed = ""
+        if spark is not None:
+            renamed = self._write_rows(spark)
+        native.mount(root, later, target, skeleton)
+        faults.reach("restore.state")
+        target_state.check(target, plan.batch_id, self.operators, plan.provider)
+        # With checkpoint format 2 the commit log was given the ids of what was written.
+        restore.check_copies(
+            target,
+            [one for one in copied if not may_change(one.path) and one.path != renamed],
+        )
+
+    def _write_rows(self, spark: SparkSession) -> str:
+        """Write the state and count it; return the commit log file that was changed for it."""
+        from savepoints.state import migrate, write
+
+        plan = self.plan
+        program = self.compared.program
+        self.progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
+        written = write.write_state(
+            spark,
+            self.target,
+            canonical.table(self.store.root, plan.savepoint_id).uri,
+            self.cut,
+            self.written,
+            rows_of=migrate.Migration(
+                self.compared.transfers, program.values, program.keys
+            ).rows_of,
+            saved=self.compared.savepoint.operators,
+        )
+        if written.ids:
+            restore.name_state(self.target, plan.batch_id, written.ids)
+        counted = write.count(spark, self.target, self.cut, self.written, written)
+        _require_counts(self.compared.upgrade, counted, frozenset(_with_new_keys(self.compared)))
+        return f"commits/{plan.batch_id}" if written.ids else ""
+
+
+def operators_of(savepoint: Savepoint, compared: Compared) -> tuple[OperatorState, ...]:
+    """Describe the operators of the program as a savepoint would have them."""
+
+    def state(one: OperatorShape) -> OperatorState:
+        schemas = [schema for each in one.stores.values() for schema in each]
+        return OperatorState(
+            one.operator_id,
+            one.name,
+            tuple(sorted(one.stores)),
+            1 if one.is_keyless else savepoint.cut.partitions or 1,
+            native_only=one.native_only,
+            keyless=one.is_keyless,
+            column_families=any(schema.key_encoder is not None for schema in schemas),
+        )
+
+    return tuple(state(one) for one in compared.program.operators)
+
+
+def copied_files(stored: Manifest, operators: Sequence[OperatorState]) -> list[StoredFile]:
+    """Return the files that are copied: logs and sources, and operators that keep their files."""
+    by_hand = [one.operator_id for one in operators if one.native_only]
+    return [
+        file
+        for file in stored.native
+        if not file.path.startswith("state/") or is_of_operator(file.path, by_hand)
+    ]
+
+
+def _with_new_keys(compared: Compared) -> list[int]:
+    return [one.operator_id for one in compared.transfers if one.key_function]
+
+
+def _require_counts(report: Upgrade, counted: Mapping[int, int], merged: frozenset[int]) -> None:
+    """Compare what was written with what the savepoint has.
+
+    Raises:
+        NotAlignedError: If rows are missing, or too many.
+    """
+    for one in report.operators:
+        number = one.operator_id
+        if number is None or number not in counted:
+            continue
+        expected = (one.rows or 0) - sum(each.rows or 0 for each in one.dropped)
+        fewer = number in merged and 0 < counted[number] <= expected
+        if counted[number] != expected and not fewer:
+            raise NotAlignedError(
+                f"operator {number} ({one.name}) has {counted[number]} rows of state where "
+                f"{expected} were to be written",
+                hint="run the command again; the directory cannot be started as it is",
+                operator_id=number,
+            )

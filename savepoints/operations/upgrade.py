@@ -1,0 +1,215 @@
+"""`upgrade check`: whether a changed program can go on with the state of a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from savepoints.checkpoint import program, renames, upgrade
+from savepoints.checkpoint.families import Transfer
+from savepoints.checkpoint.findings import Column, Dropped, Reason, worst
+from savepoints.checkpoint.program import OperatorShape
+from savepoints.checkpoint.upgrade import Comparison, OperatorVerdict, Upgrade
+from savepoints.config import Settings
+from savepoints.errors import IncompatibleError
+from savepoints.model import Savepoint, kafka_offsets
+from savepoints.operations import new_program
+from savepoints.operations.new_program import NewProgram
+from savepoints.operations.plan import Progress, silent
+from savepoints.store import bindings, canonical, manifest
+from savepoints.store.root import Store
+
+_NOT_SEEN = (
+    "filters, maps and what an aggregate is computed of leave no trace in the state: max(a) that "
+    "became max(b) of the same type looks the same"
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A savepoint and a changed program.
+
+    Attributes:
+        savepoint: The savepoint.
+        program: The program.
+        upgrade: What was found, in words.
+        transfers: How each store of the program gets its rows.
+    """
+
+    savepoint: Savepoint
+    program: NewProgram
+    upgrade: Upgrade
+    transfers: tuple[Transfer, ...]
+
+
+def upgrade_check(
+    store: Store,
+    name: str,
+    *,
+    app: str,
+    query: str | None = None,
+    maps: Sequence[str] = (),
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Upgrade:
+    """Compare a program with a savepoint, by operators, variables and columns with their names.
+
+    The program is run once on empty inputs; no event is processed and nothing is changed.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        app: The program, `package.module:attribute`.
+        query: Only savepoints of this query.
+        maps: What changed its name, as `old=new`; see `savepoints.checkpoint.renames`.
+        settings: How to start Spark, and which topics are read.
+        progress: Told what happens.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        UsageError: If the program cannot be imported, or something mapped is not there.
+        SavepointsError: If the program fails.
+    """
+    settings = bindings.complete(store, settings or Settings())
+    found = compare(store, name, app, query=query, maps=maps, settings=settings, progress=progress)
+    return found.upgrade
+
+
+def compare(
+    store: Store,
+    name: str,
+    app: str,
+    *,
+    query: str | None,
+    maps: Sequence[str],
+    settings: Settings,
+    progress: Progress,
+    defaults: Mapping[str, str] | None = None,
+    are_sources_given: bool = False,
+) -> Compared:
+    """Compare a program with a savepoint; see `upgrade_check`."""
+    given = renames.parse(maps)
+    savepoint = store.catalog.find(name, query=query)
+    was = _of_savepoint(store, savepoint)
+    now = new_program.find_out(store, savepoint, app, settings, progress)
+    found = upgrade.compare(
+        was, now.operators, given=given, defaults=defaults, functions=now.functions
+    )
+    operators = [_with_types(one, found) for one in found.operators]
+    if any(each.families for one in operators for each in one.dropped):
+        operators = _counted(store, savepoint, operators, settings)
+    sources = () if are_sources_given else _sources(savepoint, now.topics)
+    verdicts = [*(one.verdict for one in operators), *(one.verdict for one in sources)]
+    notes = (*now.notes, *_unused(now, found.transfers), *((_NOT_SEEN,) if operators else ()))
+    report = Upgrade(savepoint.id, now.reference, worst(verdicts), tuple(operators), sources, notes)
+    return Compared(savepoint, now, report, found.transfers)
+
+
+def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ...]:
+    """Read the operators of a savepoint; no JVM."""
+    small = store.root / manifest.directory(savepoint.id) / "checkpoint"
+    rows = {one.operator_id: one.rows for one in savepoint.operators}
+    return tuple(
+        replace(one, rows=rows.get(one.operator_id))
+        for one in program.read(small, savepoint.settings)
+    )
+
+
+def _with_types(one: OperatorVerdict, found: Comparison) -> OperatorVerdict:
+    """Add what cannot be written because of its type, and check what columns begin with."""
+    from savepoints.state import remade, rows
+
+    reasons = []
+    for transfer in found.transfers:
+        if transfer.operator_id != one.operator_id or transfer.is_untouched:
+            continue
+        assert transfer.was is not None
+        try:
+            rows.arrow_fields(transfer.was.value, "value")
+            rows.arrow_fields(transfer.schema.value, "value")
+            if transfer.key_function or transfer.function:
+                rows.arrow_fields(transfer.was.key, "key")
+                rows.arrow_fields(transfer.schema.key, "key")
+            for column in _begun(transfer.columns):
+                remade.start(column)
+        except IncompatibleError as error:
+            text = f"its rows would have to be written anew, but {error.message}"
+            reasons.append(Reason("incompatible", str(transfer.schema.column_family), text))
+    if not reasons:
+        return one
+    return replace(one, verdict="incompatible", reasons=(*one.reasons, *reasons))
+
+
+def _begun(columns: Sequence[Column]) -> list[Column]:
+    return [
+        each
+        for one in columns
+        for each in ((one,) if one.source is None else tuple(_begun(one.inner)))
+    ]
+
+
+def _counted(
+    store: Store, savepoint: Savepoint, operators: Sequence[OperatorVerdict], settings: Settings
+) -> list[OperatorVerdict]:
+    """Count the rows of what is dropped, where the savepoint has its rows."""
+    if "canonical" not in savepoint.forms:
+        return list(operators)
+    from savepoints.spark import session
+    from savepoints.state import migrate, raw
+
+    spark = session(settings, f"savepoints upgrade {savepoint.query}")
+    own = raw.state_session(spark, savepoint.cut.checkpoint_format)
+    table = canonical.table(store.root, savepoint.id)
+    rows = migrate.counted(own.read.format("delta").load(table.uri.hadoop))
+
+    def counted(operator: OperatorVerdict, each: Dropped) -> Dropped:
+        if not each.families:
+            return each
+        number = operator.was_operator_id
+        return replace(
+            each, rows=sum(rows.get((number or 0, *place), 0) for place in each.families)
+        )
+
+    return [
+        replace(one, dropped=tuple(counted(one, each) for each in one.dropped)) for one in operators
+    ]
+
+
+def _sources(savepoint: Savepoint, topics: frozenset[str]) -> tuple[Reason, ...]:
+    """Compare the topics that a program reads with those that a savepoint has offsets of."""
+    positions = [kafka_offsets(one) for one in savepoint.cut.offsets]
+    saved = {topic for one in positions if one for topic in one}
+    if not saved:
+        text = "the savepoint has no offsets of Kafka, so the sources were not compared"
+        return (Reason("compatible", "sources", text),)
+    hint = "restore it with --source for each source of the program, or keep the topics"
+    gone = [
+        Reason(
+            "incompatible",
+            f"topic {topic}",
+            "the savepoint has offsets of it, and the program does not read it",
+            hint,
+        )
+        for topic in sorted(saved - topics)
+    ]
+    fresh = [
+        Reason(
+            "incompatible",
+            f"topic {topic}",
+            "the program reads it, and the savepoint has no offsets of it",
+            hint,
+        )
+        for topic in sorted(topics - saved)
+    ]
+    return (*gone, *fresh)
+
+
+def _unused(now: NewProgram, transfers: Sequence[Transfer]) -> tuple[str, ...]:
+    """Say which functions of a program nothing asks for."""
+    used = {name for one in transfers for name in (one.function, one.key_function)}
+    return tuple(
+        f"the program's migrate has {name!r}, which fits no state of it"
+        for name in now.app.migrate
+        if name not in used
+    )

@@ -1,0 +1,128 @@
+"""A promotion that is killed anywhere is finished by the same command, or taken back.
+
+At the end every order has its effect once, by the program that is the live one then.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+
+import pytest
+
+import savepoints
+from savepoints.operations import promote, unfinished
+from savepoints.store import journal
+from spark_jobs.orders.comparison import compare
+from tests.e2e.shop import QUERY, Shop
+from tests.e2e.test_promote import V2, day, running
+from tests.spark_session import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
+
+# Before its journal begins, and in it.
+BEFORE = ("promote.caught_up", "promote.paused", "promote.met", "promote.checked")
+STEPS = (
+    "promote.begun",
+    "promote.safety_savepoint",
+    "promote.fork_saved",
+    "promote.checkpoint_written",
+    "promote.outputs_taken_over",
+    "promote.generation_begun",
+    "promote.finished",
+)
+IN_THE_SUITE = "promote.outputs_taken_over"
+
+
+def points(names: tuple[str, ...]) -> list[object]:
+    return [
+        name if name == IN_THE_SUITE else pytest.param(name, marks=pytest.mark.slow)
+        for name in names
+    ]
+
+
+@pytest.fixture
+def forked(local_shop: Shop) -> Shop:
+    """Give a shop whose query has gone on since it was forked; neither runs."""
+    shop = local_shop
+    shop.sell(day(0), day(3))
+    shop.run()
+    savepoints.fork(shop.store, "latest", "tiers_v2", app=V2, settings=shop.settings)
+    shop.sell(day(3), day(4))
+    shop.run()
+    return shop
+
+
+def kill(shop: Shop, point: str) -> None:
+    done = shop.command("promote", "tiers_v2", "--yes", crash_at=point)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.parametrize("point", points((*BEFORE, *STEPS)))
+def test_killed_and_run_again_the_fork_has_taken_over(forked: Shop, point: str) -> None:
+    shop = forked
+    kill(shop, point)
+
+    plan = promote.plan(shop.store, "tiers_v2", settings=shop.settings)
+    done = promote.execute(plan, shop.store, settings=shop.settings)
+    assert done.generation == 2
+    shop.sell(day(4), day(5))
+    shop.run(app=V2)
+
+    assert journal.unfinished(shop.store.root, QUERY) is None
+    assert [one.status for one in shop.store.generations.all(QUERY)] == ["current", "ended"]
+    assert compare(shop.table, day(5), v2_from=day(3)).exact
+
+
+@pytest.mark.parametrize("point", points(STEPS[:-2]))
+def test_killed_and_taken_back_it_is_as_if_nothing_had_happened(forked: Shop, point: str) -> None:
+    shop = forked
+    kill(shop, point)
+    operation = journal.unfinished(shop.store.root, QUERY)
+    assert operation is not None
+
+    unfinished.undo(shop.store, operation.id)
+    shop.sell(day(4), day(5))
+    shop.run()
+
+    assert [one.status for one in shop.store.generations.all(QUERY)] == ["current"]
+    assert compare(shop.table, day(5)).exact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
+    local_shop: Shop, seed: int
+) -> None:
+    """Orders arrive all the time; the promotion is killed at a random step and run again."""
+    shop, chance = local_shop, random.Random(seed)
+    forked_at = chance.randint(2, 5)
+    shop.sell(day(0), day(forked_at))
+    shop.run()
+    savepoints.fork(shop.store, "latest", "tiers_v2", app=V2, settings=shop.settings)
+    end = forked_at + chance.randint(4, 8)
+    stopped = threading.Event()
+
+    def trickle() -> None:
+        for number in range(forked_at, end):
+            stopped.wait(chance.random() * 5)
+            shop.sell(day(number), day(number + 1))
+
+    point = chance.choice((*BEFORE, *STEPS))
+    with running(shop):
+        selling = threading.Thread(target=trickle)
+        selling.start()
+        stopped.wait(chance.random() * 10)
+        kill(shop, point)
+        plan = promote.plan(shop.store, "tiers_v2", settings=shop.settings)
+        promote.execute(plan, shop.store, settings=shop.settings)
+        selling.join()
+        wait_until(
+            lambda: compare(shop.table, day(end), v2_from=day(forked_at)).exact,
+            "the live table is what pandas says",
+        )
+    undone = shop.command("promote", QUERY, "--undo", "--yes")
+    assert undone.returncode == 0, undone.stderr
+    shop.run()
+    assert compare(shop.table, day(end)).exact

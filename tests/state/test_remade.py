@@ -1,0 +1,148 @@
+"""Columns of old state as those of new, compared with what Python makes of them; no JVM."""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from savepoints.checkpoint import columns
+from savepoints.checkpoint.findings import Column, Start, Words
+from savepoints.checkpoint.renames import parse
+from savepoints.checkpoint.state_schema import SparkType, StateField, StateSchema
+from savepoints.errors import IncompatibleError, UsageError
+from savepoints.state import encode, remade, rows
+
+
+def field(text: str, kind: SparkType | None = None, *, nullable: bool = True) -> StateField:
+    name, _, named = text.partition(" ")
+    return StateField(name, kind or named, nullable)
+
+
+def changed(
+    was: list[StateField], now: list[StateField], *maps: str, **words: Any
+) -> tuple[Column, ...]:
+    return columns.compare_values(was, now, "", Words(parse(maps), **words)).columns
+
+
+def carried(was: list[StateField], now: list[StateField], values: list[list[Any]]) -> list[Any]:
+    """Encode rows, decode them, make them new, and return what they are after the same again."""
+    types = [one.type for one in rows.arrow_fields(was, "old")]
+    old = encode.encode(
+        [pa.array(one, kind) for one, kind in zip(values, types, strict=True)], was, "old"
+    )
+    made = remade.make(changed(was, now), rows.decode(old, was, "old"), len(old))
+    found = rows.decode(encode.encode(made, now, "new"), now, "new")
+    return [one.to_pylist() for one in found]
+
+
+def test_columns_move_and_widen() -> None:
+    was = [field("max integer"), field("sum decimal(10,2)"), field("m float"), field("s string")]
+    now = [field("s string"), field("m double"), field("sum decimal(22,4)"), field("max long")]
+    some = decimal.Decimal("12345678.91")
+
+    found = carried(was, now, [[1, None, -(2**31)], [some, None, -some], [1.5, None, -0.0],
+                               ["a", None, "ü" * 9]])  # fmt: skip
+
+    assert found == [
+        ["a", None, "ü" * 9], [1.5, None, -0.0], [some, None, -some], [1, None, -(2**31)],
+    ]  # fmt: skip
+
+
+def test_fields_inside_of_a_struct() -> None:
+    def struct(*inner: StateField) -> SparkType:
+        return {"type": "struct", "fields": [one.to_json() for one in inner]}
+
+    was = [field("state", struct(field("n integer"), field("s string"))), field("t long")]
+    now = [field("state", struct(field("s string"), field("m double"), field("n long"))),
+           field("t long")]  # fmt: skip
+
+    found = carried(was, now, [[{"n": 1, "s": "a"}, None, {"n": None, "s": None}], [7, 8, 9]])
+
+    assert found == [
+        [{"s": "a", "m": None, "n": 1}, None, {"s": None, "m": None, "n": None}],
+        [7, 8, 9],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [("long", "7", 7), ("double", "1.5", 1.5), ("string", "7", "7"), ("boolean", "true", True),
+     ("decimal(10,2)", "1.50", decimal.Decimal("1.50")), ("byte", "-1", -1)],
+)  # fmt: skip
+def test_a_default_is_of_the_type_of_its_column(kind: str, text: str, value: object) -> None:
+    (column,) = changed([], [field(f"x {kind}")], defaults={"x": text})
+
+    assert remade.make([column], [], 2)[0].to_pylist() == [value, value]
+    assert remade.make([column], [], 0)[0].to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("long", "x"), ("byte", "300"), ("boolean", "?"), ("date", "now")]
+)
+def test_a_default_that_is_none_is_refused(kind: str, text: str) -> None:
+    (column,) = changed([], [field(f"x {kind}")], defaults={"x": text})
+
+    with pytest.raises(UsageError, match="x cannot begin with"):
+        remade.start(column)
+
+
+def test_aggregates_begin_as_spark_says() -> None:
+    now = [field("count long", nullable=False), field("sum decimal(12,2)"), field("buf binary")]
+    starts = (Start(0), Start("0.00"), Start(b"\1\2"))
+    made = changed([], now, starts=starts, is_aggregate=True)
+
+    found = [one.to_pylist() for one in remade.make(made, [], 1)]
+
+    assert found == [[0], [decimal.Decimal("0.00")], [b"\1\2"]]
+
+
+def test_a_null_where_the_program_can_have_none_is_refused() -> None:
+    made = changed([field("k string")], [field("k string", nullable=False)])
+
+    assert remade.make(made, [pa.array(["a"])], 1)[0].to_pylist() == ["a"]
+    with pytest.raises(IncompatibleError, match="k is null in 1 of 2 rows"):
+        remade.make(made, [pa.array(["a", None])], 2)
+
+
+SCHEMA = StateSchema("default", (field("k string"),), (field("sum long"), field("sum long")))
+
+
+def given(function: remade.Function, count: int = 2) -> list[list[Any]]:
+    value = [pa.array([1, 2]), pa.array([3, 4])]
+    batch = remade.batch(SCHEMA, [pa.array(["a", "b"])], value)
+    made = remade.given(function, batch, [field("n long"), field("m double")], "operator 0", count)
+    return [one.to_pylist() for one in made]
+
+
+def test_a_function_gets_keys_and_values_by_name_and_gives_columns_in_any_order() -> None:
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert batch.schema.names == ["key.k", "value.sum", "value.sum_2"]
+        return pa.RecordBatch.from_arrays(
+            [batch.column("value.sum_2").cast(pa.float64()), batch.column("value.sum")],
+            names=["m", "n"],
+        )
+
+    assert given(function) == [[1, 2], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda _: None, "gives NoneType instead of a RecordBatch"),
+        (lambda batch: batch, "instead of a RecordBatch with"),
+        (lambda _: pa.RecordBatch.from_pydict({"n": [1], "m": [1.0]}), "gives 1 rows instead of 2"),
+        (
+            lambda _: pa.RecordBatch.from_pydict({"n": ["x", "y"], "m": [1.0, 2.0]}),
+            "gives n of another type than int64",
+        ),
+    ],
+)
+def test_a_function_that_gives_something_else_is_found_out(
+    function: remade.Function, message: str
+) -> None:
+    with pytest.raises(IncompatibleError, match=message) as caught:
+        given(function)
+    assert "operator 0" in caught.value.message
