@@ -10,13 +10,16 @@ PYTEST := $(BIN)/python -m pytest
 FAST := not slow and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast matrix bench lint fix typecheck lock reference jars world clean
+.PHONY: help demo demo-ab test test-fast matrix bench lint fix typecheck lock reference jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (about 2 minutes)
 	@$(BIN)/savepoints demo
+
+demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and one promoted (3 minutes)
+	@$(BIN)/savepoints demo ab
 
 test: java $(VENV)/.installed ## All tests but the slow ones (about half an hour)
 	$(PYTEST) -m "$(FAST)" -n 2

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         export,
         fork,
         gc,
+        promote,
         rebuild_catalog,
         reset,
         restore,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from savepoints.operations.estimate import estimate
     from savepoints.operations.goal import AtBatch, AtTime, BeforeLast
     from savepoints.operations.lineage import lineage
+    from savepoints.operations.locate import locate
     from savepoints.operations.pause import pause, resume
     from savepoints.operations.run import run
     from savepoints.operations.state import read_state
@@ -88,7 +90,9 @@ _HOMES = {
     "fork": "savepoints.api",
     "gc": "savepoints.api",
     "lineage": "savepoints.operations.lineage",
+    "locate": "savepoints.operations.locate",
     "pause": "savepoints.operations.pause",
+    "promote": "savepoints.api",
     "read_state": "savepoints.operations.state",
     "rebuild_catalog": "savepoints.api",
     "reset": "savepoints.api",
@@ -136,7 +140,9 @@ __all__ = [
     "fork",
     "gc",
     "lineage",
+    "locate",
     "pause",
+    "promote",
     "read_state",
     "rebuild_catalog",
     "reset",

@@ -22,6 +22,7 @@ from savepoints.operations import fork as _fork
 from savepoints.operations import gc as _gc
 from savepoints.operations import migrate as _migrate
 from savepoints.operations import point as _point
+from savepoints.operations import promote as _promote
 from savepoints.operations import rebuild as _rebuild
 from savepoints.operations import reset as _reset
 from savepoints.operations import restore as _restore
@@ -34,6 +35,8 @@ from savepoints.operations.fork import Asked, Forked
 from savepoints.operations.gc import GRACE, Collected
 from savepoints.operations.goal import Point
 from savepoints.operations.plan import Progress, silent
+from savepoints.operations.promote import Promoted
+from savepoints.operations.promotion import HandOver
 from savepoints.operations.rebuild import Rebuilt
 from savepoints.operations.reset import State
 from savepoints.operations.reset_outputs import Outputs
@@ -297,6 +300,24 @@ def edit(
         progress=progress,
     )
     return _edit.execute(plan, store, change, settings=settings, progress=progress)
+
+
+def promote(
+    store: Store,
+    fork: str,
+    *,
+    settings: Settings,
+    into: str | None = None,
+    hand_over: HandOver = "replace",
+    checks: bool = True,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Promoted:
+    """Let a fork take over from the live query. See `savepoints.operations.promote`."""
+    plan = _promote.plan(
+        store, fork, settings=settings, into=into, hand_over=hand_over, checks=checks
+    )
+    return _promote.execute(plan, store, settings=settings, wait=wait, progress=progress)
 
 
 def tag(

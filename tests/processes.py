@@ -2,27 +2,79 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 # A hang ends here; eight processes on a busy machine with two cores take a minute at times.
 _SECONDS = 300
 
 
+# Importing everything takes longer than most commands do. The process does it once and is forked
+# for each command, before anything has started threads.
+_COMMANDS = """
+import json, os, sys, traceback
+import boto3, botocore.session, deltalake, obstore.store, pyarrow
+from savepoints.cli.main import main
+
+for line in sys.stdin:
+    words, environment = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        try:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(nothing, descriptor)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.argv[1:] = words
+            main()
+        finally:
+            os._exit(70)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class _Commands:
+    """Runs commands, each in a process of its own; ends with this process."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _COMMANDS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[1],
+            text=True,
+        )
+
+    def run(self, words: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Run one to its end; its exit code."""
+        assert self._process.stdin
+        assert self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps([words, dict(environment)]) + "\n")
+            self._process.stdin.flush()
+            return int(self._process.stdout.readline())
+        except BaseException:
+            # As when the test's time is over: an answer that comes later is for nobody.
+            self._process.kill()
+            _commands.cache_clear()
+            raise
+
+
+@cache
+def _commands() -> _Commands:
+    return _Commands()
+
+
 def killed_at(point: str, *words: str) -> int:
     """Call the command line, to be killed at a crash point if there is one; its exit code."""
-    done = subprocess.run(
-        [sys.executable, "-m", "savepoints", *words],
-        env={**os.environ, "SAVEPOINTS_CRASH_AT": point},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode
+    return _commands().run(words, {**os.environ, "SAVEPOINTS_CRASH_AT": point})
 
 
 # Heavy imports are done once; the processes are forked before anything has started threads. Each

@@ -48,6 +48,8 @@ def test_commands_and_options_in_the_documents_exist() -> None:
             for name in words[0].rstrip(",").split(","):
                 command = commands.get(name)
                 assert command is not None, f"{page.name}: savepoints {name}"
+                if isinstance(command, click.Group) and words[1:]:
+                    command = command.commands[words[1]]
                 options = {option for param in command.params for option in param.opts}
                 used = {word for word in words if word.startswith("--")}
                 assert used <= options, f"{page.name}: {used - options} of savepoints {name}"

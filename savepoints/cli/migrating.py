@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from savepoints.cli.command import pair
 from savepoints.errors import UsageError
 
 Function = Callable[..., Any]
@@ -72,7 +71,15 @@ def migrating(function: Function) -> Function:
                 "--map, --default and --allow-dropped-state are for a changed program",
                 hint="add --migrate --app package.module:attribute",
             )
-        found = Migration(maps, dict(map(pair, defaults)), allow_dropped_state)
+        found = Migration(maps, dict(map(_default, defaults)), allow_dropped_state)
         return function(*args, migration=found if migrate else None, **options)
 
     return wrapped
+
+
+def _default(text: str) -> tuple[str, str]:
+    """Read `COLUMN=VALUE`."""
+    column, separator, value = text.partition("=")
+    if not separator or not column:
+        raise UsageError(f"--default {text!r} is not COLUMN=VALUE", hint="--default count=0")
+    return column, value

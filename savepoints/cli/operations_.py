@@ -8,7 +8,7 @@ from savepoints.cli.command import Invocation, common, mutating
 from savepoints.model import to_json
 
 # What the verbs' own commands call their results.
-_RESULTS = {"fork": "forked", "rollback": "rolled_back", "reset": "reset"}
+_RESULTS = {"fork": "forked", "rollback": "rolled_back", "reset": "reset", "promote": "promoted"}
 
 
 @click.group("operations")

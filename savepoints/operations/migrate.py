@@ -125,6 +125,7 @@ def plan(
     )
     report = compared.upgrade
     _require_possible(report, allow_dropped_state=allow_dropped_state)
+    _require_state(savepoint, compared)
     stored = store.manifest(savepoint.id)
     if sources is not None:
         restore.source_map(store, stored, sources)
@@ -192,6 +193,17 @@ def _require_rows(savepoint: Savepoint) -> None:
         raise UsageError(
             f"savepoint {savepoint.id} has no canonical form; --migrate needs it",
             hint=f"write it with: savepoints export {savepoint.id}",
+            savepoint=savepoint.id,
+        )
+
+
+def _require_state(savepoint: Savepoint, compared: Compared) -> None:
+    """Refuse to make state where there was none: Spark would write no store of no rows."""
+    if compared.program.operators and not savepoint.operators:
+        raise LayoutChangedError(
+            f"savepoint {savepoint.id} has no state, and {compared.program.reference} keeps some",
+            hint="begin it without a checkpoint, at the savepoint's offsets: "
+            "savepoints reset QUERY --from-file OFFSETS",
             savepoint=savepoint.id,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,12 @@ from savepoints.checkpoint.skeleton import Skeleton, may_change
 from savepoints.checkpoint.state_files import is_of_operator
 from savepoints.checkpoint.upgrade import Upgrade
 from savepoints.config import Settings
-from savepoints.errors import NotAlignedError, TargetExistsError
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    SavepointsError,
+    TargetExistsError,
+)
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, OperatorState, Savepoint
 from savepoints.operations import restore, target_state
@@ -27,6 +33,11 @@ from savepoints.store.root import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# How our own error stands in what Spark says of a task.
+_RAISED = re.compile(r"savepoints\.errors\.IncompatibleError: (.+)")
+_ROW_HINT = "correct the program, or its migrate={…}, and run the command again"
 
 
 @dataclass(frozen=True)
@@ -149,22 +160,32 @@ class Writing:
         plan = self.plan
         program = self.compared.program
         self.progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
-        written = write.write_state(
-            spark,
-            self.target,
-            canonical.table(self.store.root, plan.savepoint_id).uri,
-            self.cut,
-            self.written,
-            rows_of=migrate.Migration(
-                self.compared.transfers, program.values, program.keys
-            ).rows_of,
-            saved=self.compared.savepoint.operators,
-        )
+        rows = migrate.Migration(self.compared.transfers, program.values, program.keys)
+        try:
+            written = write.write_state(
+                spark,
+                self.target,
+                canonical.table(self.store.root, plan.savepoint_id).uri,
+                self.cut,
+                self.written,
+                rows_of=rows.rows_of,
+                saved=self.compared.savepoint.operators,
+            )
+        except SavepointsError as error:
+            raise _of_a_row(error) from error
         if written.ids:
             restore.name_state(self.target, plan.batch_id, written.ids)
         counted = write.count(spark, self.target, self.cut, self.written, written)
         _require_counts(self.compared.upgrade, counted, frozenset(_with_new_keys(self.compared)))
         return f"commits/{plan.batch_id}" if written.ids else ""
+
+
+def _of_a_row(error: SavepointsError) -> SavepointsError:
+    """Return what went wrong with a row, of what Spark says of the task that failed."""
+    match = _RAISED.search(error.message)
+    if match is None:
+        return error
+    return IncompatibleError(match.group(1), hint=_ROW_HINT)
 
 
 def operators_of(savepoint: Savepoint, compared: Compared) -> tuple[OperatorState, ...]:

@@ -17,12 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 from savepoints import faults
 from savepoints.checkpoint import standing
-from savepoints.config import QuerySettings, Settings
+from savepoints.config import Settings
 from savepoints.errors import (
     CheckFailedError,
     NoCommittedBatchError,
@@ -30,10 +29,11 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, kafka_position
+from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
 from savepoints.operations import advance, pause, promotion
-from savepoints.operations.plan import Plan, Progress, Step, silent
-from savepoints.operations.promotion import VERB, HandOver, PromotionPlan
+from savepoints.operations.plan import Progress, silent
+from savepoints.operations.promote_plan import PromotePlan, plan
+from savepoints.operations.promotion import VERB, PromotionPlan
 from savepoints.operations.promotion_checks import Check, run_checks
 from savepoints.operations.recorded import recorded
 from savepoints.operations.transition import Moved
@@ -46,28 +46,7 @@ _SHORT_SECONDS = 10.0
 _MOST_ROUNDS = 5
 
 
-@dataclass(frozen=True)
-class PromotePlan(Plan):
-    """What `promote` is going to do.
-
-    Attributes:
-        fork: Name of the fork; `query` is the live one.
-        hand_over: `replace`: the live tables get the fork's rows in one commit each; `point`: the
-            live query goes on in the fork's tables, to which readers have to go.
-        live_app: The program that runs now.
-        fork_app: The program that takes over.
-        checks: Whether the checks have to pass.
-        command: How to do it again as a command line, which also finishes it after a crash.
-        begun: What an interrupted promotion is finished by, None for a new one.
-    """
-
-    fork: str
-    hand_over: HandOver
-    live_app: str
-    fork_app: str
-    checks: bool
-    command: str
-    begun: PromotionPlan | None = None
+__all__ = ["PromotePlan", "Promoted", "execute", "finish", "plan", "require_last", "undo"]
 
 
 @dataclass(frozen=True)
@@ -86,8 +65,9 @@ class Promoted:
         outputs: Table URI of each output from now on.
         offsets: Where both stood: next offset by topic and partition.
         checks: What the checks found; empty when they were left out, or were made before a crash.
-        pause_seconds: How long neither of the two wrote anything, None when the live query did not
-            run, or the promotion was finished after a crash.
+        pause_seconds: For how long at most neither of the two wrote anything: from asking the live
+            query's run to pause until it went on. None when it did not run, or the promotion was
+            finished after a crash.
         seconds: The whole promotion.
         resumed: The run of the live query was paused and goes on.
     """
@@ -106,61 +86,6 @@ class Promoted:
     pause_seconds: float | None
     seconds: float
     resumed: bool
-
-
-def plan(
-    store: Store,
-    fork: str,
-    *,
-    settings: Settings,
-    into: str | None = None,
-    hand_over: HandOver = "replace",
-    checks: bool = True,
-) -> PromotePlan:
-    """Find out what a promotion would do; nothing is written, and the live query is not touched.
-
-    Args:
-        store: Where both queries are.
-        fork: Name of the fork.
-        settings: Where Kafka is, and what the live query is bound to.
-        into: The live query, if not the one that the fork was made of.
-        hand_over: What becomes of the outputs.
-        checks: Whether the checks have to pass.
-
-    Raises:
-        QueryNotFoundError: If the store has no such query.
-        UsageError: If it is no fork, or not of a query that `run` runs.
-        QueryRunningError: If the fork runs.
-        UnfinishedOperationError: If an operation on one of the two was interrupted.
-    """
-    origin = into or _origin(store, fork)
-    command = _command(fork, origin, hand_over, checks=checks)
-    if (begun := _begun(store, origin, command)) is not None:
-        bound = begun.binding.settings() if begun.binding else settings.queries[origin]
-        return PromotePlan(
-            VERB, origin, begun.steps, ("an interrupted promotion is finished",),
-            fork, begun.hand_over, "", bound.app, checks, command, begun,
-        )  # fmt: skip
-    store.generations.current(fork)
-    completed = bindings.complete(store, settings)
-    live_bound, fork_bound = _bound(completed, origin), _bound(completed, fork)
-    if fork == origin:
-        raise UsageError(f"{fork} cannot take over from itself", hint="name a fork of it")
-    lease.refuse_held(store.root, fork)
-    journal.refuse_unfinished(store.root, fork)
-    state = pause.state(store, origin).state
-    return PromotePlan(
-        verb=VERB,
-        query=origin,
-        steps=tuple(_steps(origin, fork, fork_bound, hand_over, state, checks=checks)),
-        warnings=tuple(_warnings(origin, live_bound, fork_bound, hand_over, state)),
-        fork=fork,
-        hand_over=hand_over,
-        live_app=live_bound.app,
-        fork_app=fork_bound.app,
-        checks=checks,
-        command=command,
-    )
 
 
 @recorded
@@ -274,9 +199,8 @@ class _Promotion:
     def run(self, started: float) -> Promoted:
         self._catch_up()
         faults.reach("promote.caught_up")
-        with self._paused() as was_running:
+        with self._paused() as since:
             faults.reach("promote.paused")
-            since = time.monotonic()
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
                 ends = self._meet(held.check)
@@ -291,7 +215,7 @@ class _Promotion:
                     given=self.given,
                     hand_over=self.plan.hand_over,
                     command=self.plan.command,
-                    paused=was_running,
+                    paused=since is not None,
                 )
                 promotion.carry_out(
                     moving, self.store, held, settings=self.settings, progress=self.progress
@@ -303,7 +227,7 @@ class _Promotion:
             ends,
             started,
             checks=found,
-            pause_seconds=time.monotonic() - since if was_running else None,
+            pause_seconds=None if since is None else (utc_now() - since).total_seconds(),
         )
 
     @property
@@ -379,21 +303,25 @@ class _Promotion:
         return found
 
     @contextmanager
-    def _paused(self) -> Iterator[bool]:
-        """Keep the live query's run from running within; it goes on afterwards."""
+    def _paused(self) -> Iterator[datetime | None]:
+        """Keep the live query's run from running within; it goes on afterwards.
+
+        Yields:
+            When it was asked to pause; None when no run of it is there, or somebody else wants it
+            paused, so that it stays so.
+        """
         live, reason = self.plan.query, _reason(self.plan.fork)
         before = pause.state(self.store, live)
         ours = before.wanted == "paused" and before.reason == reason
-        if before.wanted == "paused" and not ours:
-            yield False  # Somebody wants it paused, and it stays so.
-            return
-        if before.state == "stopped" and not ours:
-            yield False
+        if not ours and (before.wanted == "paused" or before.state == "stopped"):
+            yield None
             return
         self.progress(f"pausing {live}")
         try:
-            pause.pause(self.store, live, reason=reason, wait=self.wait, progress=self.progress)
-            yield True
+            now = pause.pause(
+                self.store, live, reason=reason, wait=self.wait, progress=self.progress
+            )
+            yield now.asked_at
         except BaseException:
             # With a journal begun its run could not go on, and the promotion is to be finished.
             if journal.unfinished(self.store.root, live) is None:
@@ -452,86 +380,5 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     }
 
 
-def _origin(store: Store, fork: str) -> str:
-    lives = [one for one in store.generations.all(fork) if one.begun_by == "fork"]
-    if not lives or lives[0].begun_from is None:
-        store.generations.current(fork)
-        raise UsageError(
-            f"{fork} was not made by fork, so which query it is to take over from is open",
-            hint=f"say it: savepoints promote {fork} --into QUERY",
-            query=fork,
-        )
-    return store.manifest(lives[0].begun_from).savepoint.query
-
-
-def _begun(store: Store, live: str, command: str) -> PromotionPlan | None:
-    operation = journal.unfinished(store.root, live)
-    if operation is None:
-        return None
-    known: dict[str, Any] = dict(operation.plan)
-    if operation.verb != VERB or known["command"] != command or journal.UNDOING in operation.done:
-        raise journal.refusal(operation)
-    return PromotionPlan.from_json(known)
-
-
-def _bound(settings: Settings, query: str) -> QuerySettings:
-    bound = settings.queries.get(query)
-    if bound is None:
-        raise UsageError(
-            f"the query {query} is not in the settings, so it cannot be run to exact offsets",
-            hint=f"add a table [queries.{query}] with app, checkpoints and outputs",
-            query=query,
-        )
-    return bound
-
-
-def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:
-    words = ["savepoints promote", fork, "--into", live, "--outputs", hand_over]
-    return " ".join([*words, *([] if checks else ["--no-checks"]), "--yes"])
-
-
 def _reason(fork: str) -> str:
     return f"promote {fork}"
-
-
-def _steps(
-    live: str, fork: str, bound: QuerySettings, hand_over: HandOver, state: str, *, checks: bool
-) -> Iterator[Step]:
-    yield Step("catch_up", f"run {fork} to where {live} is, which goes on meanwhile")
-    if state != "stopped":
-        yield Step("pause", f"pause {live} between two batches")
-    yield Step("meet", f"run both to exactly the same offsets, {fork} with {bound.app}")
-    if checks:
-        yield Step(
-            "checks", f"check {fork}; if it fails, {live} goes on as if nothing had happened"
-        )
-    yield Step("fork_saved", f"save {fork} and {live} where they stand")
-    yield Step("checkpoint_written", f"restore the savepoint of {fork} as the next of {live}")
-    for name, uri in sorted(bound.outputs.items()):
-        if hand_over == "replace":
-            yield Step("outputs_taken_over", f"give the live table {name} the rows of {uri}")
-        else:
-            yield Step(f"output_{name}_rewound", f"let {live} go on in {uri}")
-    yield Step("generation_begun", f"begin the next generation of {live} with {bound.app}")
-    if state in ("running", "resuming", "pausing"):
-        yield Step("resume", f"let the run of {live} go on")
-
-
-def _warnings(
-    live: str, mine: QuerySettings, other: QuerySettings, hand_over: HandOver, state: str
-) -> Iterator[str]:
-    if hand_over == "replace":
-        yield (
-            "streaming readers of the live tables see all rows replaced in one commit; those "
-            "without skipChangeCommits fail and begin anew"
-        )
-    else:
-        for name, uri in sorted(other.outputs.items()):
-            yield f"readers of {name} have to go from {mine.outputs.get(name)} to {uri}"
-    if mine.app != other.app:
-        yield (
-            f"{live} goes on with {other.app}; write that into its settings in place of "
-            f"{mine.app} when it suits you"
-        )
-    if state == "stopped":
-        yield f"no run of {live} is there: start it afterwards with savepoints run {live}"

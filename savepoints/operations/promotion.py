@@ -11,10 +11,10 @@ from savepoints.config import QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion, new_id, utc_now
-from savepoints.operations import create, goal, next_outputs, transition
+from savepoints.operations import create, goal, next_outputs, safety, transition
 from savepoints.operations.plan import Progress, Step
 from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
-from savepoints.outputs import rewind, takeover
+from savepoints.outputs import align, rewind, takeover
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.takeover import Takeover
 from savepoints.outputs.write import app_id, owner_prefix
@@ -57,6 +57,41 @@ class PromotionPlan(TransitionPlan):
         return transition.from_json(cls, data, taken=taken)
 
 
+def require_possible(
+    store: Store, live: str, fork: str, *, settings: Settings, hand_over: HandOver
+) -> None:
+    """Refuse outputs that could not be handed over, before anything is run or paused.
+
+    Args:
+        store: Where both are.
+        live: Name of the live query.
+        fork: Name of the fork.
+        settings: Completed by bindings.
+        hand_over: What is to become of the outputs.
+
+    Raises:
+        UsageError: If the outputs of the two are not the same ones by name.
+        NotFoundError: If a table is not there.
+        NotAlignedError: If others have written to a live table.
+        FileSinkError: If an output is a file sink, with `replace`.
+        IncompatibleError: If a table has features that could not be handed over.
+    """
+    mine, other = settings.queries[live], settings.queries[fork]
+    if other.outputs.keys() != mine.outputs.keys():
+        raise UsageError(
+            f"{fork} writes {_listed(other.outputs)}, and {live} {_listed(mine.outputs)}",
+            hint="give both the same outputs by name in the settings",
+            query=live,
+        )
+    number = store.generations.current(fork).generation
+    for name, uri in other.outputs.items():
+        source = align.present(name, uri, app_id(fork, name, number))
+        if hand_over == "replace":
+            _taken(store, source, live, number, mine, 0)
+        else:
+            _pointed(source, fork, live, number)
+
+
 def plan(
     store: Store,
     live: Generation,
@@ -79,7 +114,6 @@ def plan(
         paused: Whether a run of the live query waits for this.
 
     Raises:
-        UsageError: If the outputs of the two are not the same ones by name.
         NotAlignedError: If an output cannot be handed over without loss.
         FileSinkError: If an output is a file sink, with `replace`.
     """
@@ -87,16 +121,9 @@ def plan(
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
     sources = create.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
-    if {one.name for one in sources} != mine.outputs.keys():
-        raise UsageError(
-            f"{fork.query} writes {_listed(one.name for one in sources)}, and {live.query} "
-            f"{_listed(mine.outputs)}",
-            hint="give both the same outputs by name in the settings",
-            query=live.query,
-        )
     number = store.generations.next_number(live.query)
     checkpoint = transition.next_checkpoint(settings, live.query, number)
-    from_batch, safety_id = transition.plan_safety(live, mine.outputs, settings)
+    from_batch, safety_id = safety.plan(live, mine.outputs, settings)
     taken = (
         tuple(_taken(store, one, live.query, number, mine, cut.cut.batch_id) for one in sources)
         if hand_over == "replace"
@@ -112,7 +139,7 @@ def plan(
         verb=VERB,
         query=live.query,
         steps=(
-            *transition.safety_step(safety_id, live.checkpoint, from_batch),
+            *safety.step(safety_id, live.checkpoint, from_batch),
             Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
             Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
             *next_outputs.output_steps(pointed),

@@ -34,7 +34,7 @@ from savepoints.model import (
     rfc3339,
     utc_now,
 )
-from savepoints.operations import goal, next_outputs, reset_outputs, transition
+from savepoints.operations import goal, next_outputs, reset_outputs, safety, transition
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.reset_outputs import Outputs
@@ -183,13 +183,13 @@ def plan(
         begin_at=begin_at,
     )
     uris = goal.output_uris(store, query, settings)
-    from_batch, safety_id = transition.plan_safety(now.generation, uris, settings)
+    from_batch, safety_id = safety.plan(now.generation, uris, settings)
     begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
     return ResetPlan(
         verb=VERB,
         query=query,
         steps=(
-            *transition.safety_step(safety_id, now.generation.checkpoint, from_batch),
+            *safety.step(safety_id, now.generation.checkpoint, from_batch),
             Step(
                 "checkpoint_written",
                 f"write {checkpoint}: {begins}, at {'; '.join(begin_at)}",

@@ -23,7 +23,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Form, Generation, kafka_position, new_id, utc_now
-from savepoints.operations import advance, goal, next_outputs, restore, transition
+from savepoints.operations import advance, goal, next_outputs, restore, safety, transition
 from savepoints.operations.goal import Goal, Named, Point
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
@@ -169,15 +169,15 @@ def plan(
         else _kept(found, current, number, bound)
     )
     from_batch, safety_id = (
-        transition.plan_safety(current, uris, settings)
+        safety.plan(current, uris, settings)
         if save_present
-        else (transition.present(current), None)
+        else (safety.newest_batch(current.checkpoint), None)
     )
     return RollbackPlan(
         verb=VERB,
         query=found.query,
         steps=(
-            *transition.safety_step(safety_id, current.checkpoint, from_batch),
+            *safety.step(safety_id, current.checkpoint, from_batch),
             *_steps(found, chosen, target, number, outputs),
         ),
         warnings=(*_warnings(current.checkpoint, from_batch, safety_id), *notes),

@@ -14,19 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from savepoints import faults
-from savepoints.checkpoint.layout import committed_batches, read_cut
 from savepoints.checkpoint.source_starts import Starts
 from savepoints.config import Settings
 from savepoints.errors import (
-    CheckpointDamagedError,
     QueryRunningError,
-    SavepointsError,
     UnfinishedOperationError,
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Form, Generation, Savepoint, new_id, rfc3339, utc_now
-from savepoints.operations import create, restore
+from savepoints.model import Form, rfc3339, utc_now
+from savepoints.operations import restore, safety
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.outputs import rewind
@@ -36,8 +33,6 @@ from savepoints.store.bindings import Binding
 from savepoints.store.journal import Journal, Operation
 from savepoints.store.lease import Lease
 from savepoints.store.root import Store
-
-_UNSAFE = "go back without saving the present, which cannot be undone: --no-safety-savepoint"
 
 
 @dataclass(frozen=True)
@@ -283,7 +278,16 @@ def carry_out(
 
     if plan.safety_id is not None and not log.is_done("safety_savepoint"):
         progress(f"taking the safety savepoint {plan.safety_id}")
-        _save_present(plan, store, settings)
+        safety.take(
+            store,
+            plan.safety_id,
+            query=plan.query,
+            checkpoint=plan.from_checkpoint,
+            batch_id=plan.from_batch,
+            outputs=plan.output_uris,
+            command=plan.command,
+            settings=settings,
+        )
         log.record("safety_savepoint", savepoint=plan.safety_id)
 
     _do(work.prepare, log, held)
@@ -413,55 +417,6 @@ def checkpoint_of(root: str, query: str, generation: int) -> Location:
     return Location.of(root) / query / str(generation)
 
 
-def present(generation: Generation) -> int | None:
-    """Return the newest committed batch of a generation, None when it has none."""
-    return _newest(generation.checkpoint)
-
-
-def plan_safety(
-    generation: Generation, outputs: Mapping[str, str], settings: Settings
-) -> tuple[int | None, str | None]:
-    """Find out whether the present can be saved, before anything is begun.
-
-    Returns:
-        The newest committed batch, and the id of the savepoint to be; None for both when there is
-        nothing to save.
-
-    Raises:
-        SavepointsError: If there is a present and it cannot be saved.
-    """
-    batch = _newest(generation.checkpoint)
-    if batch is None:
-        return None, None
-    try:
-        files = read_cut(Location.of(generation.checkpoint), batch)
-        create.outputs_of(
-            generation.query,
-            generation.generation,
-            files,
-            outputs,
-            settings.queries.get(generation.query),
-        )
-    except FileNotFoundError as gone:
-        raise CheckpointDamagedError(
-            f"batch {batch} of {generation.checkpoint} cannot be saved: {gone} is missing",
-            hint=_UNSAFE,
-            query=generation.query,
-        ) from None
-    except SavepointsError as error:
-        error.hint = f"{error.hint}; or {_UNSAFE}"
-        raise
-    return batch, new_id("sp", utc_now())
-
-
-def safety_step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) -> list[Step]:
-    """Return the first step of a plan, if there is a present to save."""
-    if safety_id is None:
-        return []
-    what = f"save the present, batch {from_batch} of {from_checkpoint}: {safety_id}"
-    return [Step("safety_savepoint", what)]
-
-
 def _do(step: OwnStep | None, log: Journal, held: Lease) -> None:
     if step is not None and not log.is_done(step.name):
         held.check()
@@ -478,7 +433,7 @@ def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
                 hint="see the result: savepoints list",
                 operation=plan.operation_id,
             )
-        if _newest(plan.from_checkpoint) != plan.from_batch:
+        if safety.newest_batch(plan.from_checkpoint) != plan.from_batch:
             raise QueryRunningError(
                 f"{plan.from_checkpoint} changed since the plan was made: the query runs",
                 hint=f"stop the query, then {plan.verb} again",
@@ -498,23 +453,3 @@ def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
     if unfinished.id != plan.operation_id:
         raise journal.refusal(unfinished)
     return Journal(store.root, unfinished)
-
-
-def _save_present(plan: TransitionPlan, store: Store, settings: Settings | None) -> Savepoint:
-    saving = create.plan(
-        store,
-        query=plan.query,
-        checkpoint=plan.from_checkpoint,
-        settings=settings,
-        batch_id=plan.from_batch,
-        forms=("native",),
-        outputs=dict(plan.output_uris),
-        description=f"before: {plan.command}",
-        savepoint_id=plan.safety_id,
-    )
-    return create.execute(saving, store, settings=settings)
-
-
-def _newest(checkpoint: str) -> int | None:
-    batches = committed_batches(Location.of(checkpoint).list())
-    return batches[-1] if batches else None

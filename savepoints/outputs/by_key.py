@@ -325,7 +325,7 @@ class _Pair:
             ).alias("content"),
         )
         alike = Window.partitionBy("id").orderBy("content")
-        return packed.withColumn("number", F.row_number().over(alike))
+        return packed.withColumn("number", F.lit(1))
 
     def _value(self, name: str) -> Column:
         """Return a column in a form in which those of both tables can be compared."""
@@ -345,7 +345,7 @@ class _Pair:
         from pyspark.sql import functions as F
 
         before, after = F.col("before")[f"c{n}"], F.col("after")[f"c{n}"]
-        changed = (F.col("difference") == "changed") & ~before.eqNullSafe(after)
+        changed = (F.col("difference") == "changed") & (before != after)
         found = [F.count_if(changed).alias(f"rows{n}")]
         size = _size(before, after, self._compared_type(n))
         if size is not None:

@@ -74,25 +74,31 @@ class Migration:
             for one in self.transfers
             if (one.operator_id, one.store) == (operator.operator_id, store) and one.source
         ]
-        frames = [self._family(table, one) for one in mine]
+        frames = [*_as_they_are(table, mine), *self._changed(table, mine)]
         if not frames:
             # A condition that Spark does not see through: of a frame that it knows to be empty it
             # would not write any store.
             return table.where(F.col("operator_id") == -1).select(*_CARRIED, "column_family")
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _family(self, table: DataFrame, one: Transfer) -> DataFrame:
+    def _changed(self, table: DataFrame, mine: Sequence[Transfer]) -> Iterator[DataFrame]:
         from pyspark.sql import functions as F
 
-        found = saved(table, one)
-        if one.key_function:
-            found = self._with_new_keys(found, one, self.keys[one.key_function])
-        elif not one.is_untouched:
-            change = partial(_values, one, self.values.get(one.function or ""))
-            found = found.mapInArrow(_in_batches(change), _CARRIED_TYPES)
-        # Spark wants the column as it has it: of a type that could be null, which a literal is not.
-        family = F.nullif(F.lit(one.schema.column_family), F.lit(""))
-        return found.withColumn("column_family", family)
+        for one in mine:
+            if _is_as_it_is(one):
+                continue
+            assert one.source is not None
+            operator_id, old_store, old_name = one.source
+            found = _saved(table, operator_id, old_store, [old_name]).select(*_CARRIED)
+            if one.key_function:
+                found = self._with_new_keys(found, one, self.keys[one.key_function])
+            elif not one.is_untouched:
+                change = partial(_values, one, self.values.get(one.function or ""))
+                found = found.mapInArrow(_in_batches(change), _CARRIED_TYPES)
+            # Spark wants the column as it has it: of a type that could be null, which a literal
+            # is not.
+            name = F.nullif(F.lit(one.schema.column_family), F.lit(""))
+            yield found.select(*_CARRIED, name.alias("column_family"))
 
     def _with_new_keys(self, found: DataFrame, one: Transfer, made: KeyFunctions) -> DataFrame:
         from pyspark.sql import functions as F
@@ -121,18 +127,30 @@ class Migration:
         return alone.unionByName(several.groupBy("key_bytes").applyInArrow(merged, _CARRIED_TYPES))
 
 
-def saved(table: DataFrame, one: Transfer) -> DataFrame:
-    """Return the rows of a column family as the savepoint has them."""
+def _is_as_it_is(one: Transfer) -> bool:
+    """Say whether rows go through untouched, and under their own name."""
+    return one.is_untouched and one.source is not None and one.source[2] == one.schema.column_family
+
+
+def _as_they_are(table: DataFrame, mine: Sequence[Transfer]) -> Iterator[DataFrame]:
+    """Give the rows of all column families that need no change, with as few scans as possible."""
+    by_place: dict[tuple[int, str], list[str]] = {}
+    for one in mine:
+        if one.source is not None and _is_as_it_is(one):
+            by_place.setdefault(one.source[:2], []).append(one.source[2])
+    for place, names in by_place.items():
+        yield _saved(table, *place, names)
+
+
+def _saved(table: DataFrame, operator_id: int, store: str, families: Sequence[str]) -> DataFrame:
+    """Return the rows of column families as the savepoint has them."""
     from pyspark.sql import functions as F
 
-    assert one.source is not None
-    operator_id, store, family = one.source
-    mine = (
+    return table.where(
         (F.col("operator_id") == operator_id)
         & (F.col("store_name") == store)
-        & (F.col("column_family") == family)
-    )
-    return table.where(mine).select(*_CARRIED)
+        & F.col("column_family").isin(list(families))
+    ).select(*_CARRIED, "column_family")
 
 
 def counted(table: DataFrame) -> dict[tuple[int, str, str], int]:

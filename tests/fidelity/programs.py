@@ -135,11 +135,9 @@ def quartered(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _by_letters(inputs: Inputs) -> DataFrame:
-    return (
-        inputs[0]
-        .groupBy(F.substring("k", 1, 5).alias("letters"))
-        .agg(F.count("*").alias("n"), F.sum("v").alias("s"))
-    )
+    # A column and no expression in `groupBy`, whose name the state would not have.
+    lettered = inputs[0].withColumn("letters", F.substring("k", 1, 5))
+    return lettered.groupBy("letters").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
 
 
 def _aggregate(name: str, *columns: str) -> Query:

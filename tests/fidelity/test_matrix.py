@@ -6,6 +6,7 @@ import functools
 import json
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import savepoints
 from savepoints.checkpoint.operators import PROVIDERS
 from savepoints.model import Savepoint
+from savepoints.operations import restore
 from savepoints.store.root import Store
 from tests.fidelity import harness, local_files
 from tests.fidelity.harness import PARTITIONS, STORES, Run
@@ -205,3 +207,40 @@ def test_spark_itself_does_not_run_it(lab: Lab, case: Case) -> None:
         lab.run(case, lab.home / str(case))
 
     assert f"[{condition}]" in str(failed.value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("transform_event", "rocksdb_2", "native", 3),
+        pytest.param(Case("transform", "rocksdb_1", "canonical", 1), marks=pytest.mark.slow),
+        pytest.param(
+            Case("join_outer_4", "rocksdb_1_changelog", "native", 3), marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_a_query_goes_on_exactly_under_another_id_of_sparks(lab: Lab, case: Case) -> None:
+    """As a fork does; timers and variables do not hang on the id."""
+    original = lab.original(case.query, case.store, case.seed)
+    target = lab.home / f"{case}-fork"
+    other = str(uuid.uuid4())
+
+    plan = restore.plan(
+        original.store,
+        original.savepoint.id,
+        str(target),
+        form="canonical" if case.way == "canonical" else "native",
+        query_id=other,
+    )
+    restore.execute(plan, original.store)
+
+    expected = original.run.after(BATCH[case.seed])
+    assert expected.batches, "there must be later batches"
+    found = lab.run(case, target)
+    assert json.loads((target / "metadata").read_text())["id"] == other
+    assert other != original.savepoint.query_id
+    assert found.batches == expected.batches
+    assert found.after(BATCH[case.seed]).watermarks == expected.watermarks
+    assert found.state == expected.state

@@ -17,7 +17,12 @@ import pandas as pd
 import pytest
 
 import savepoints
+from savepoints import faults
+from savepoints.checkpoint import state_layout
+from savepoints.cli.main import _run
+from savepoints.cli.output import Output
 from savepoints.errors import LayoutChangedError, SavepointsError
+from savepoints.io import Location
 from savepoints.store.root import Store
 from tests import spark_session
 from tests.fidelity import harness
@@ -26,7 +31,7 @@ from tests.fidelity.programs import PROGRAMS
 from tests.fidelity.queries import FILES, write_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -93,10 +98,10 @@ class Shop:
             settings=spark_session.settings(),
         )
 
-    def migrated(
+    def restore(
         self, program: str, *, maps: Sequence[str] = (), allow_dropped_state: bool = False
-    ) -> Run:
-        """Restore for the new program, and let it go on with the other files."""
+    ) -> None:
+        """Restore for the new program."""
         savepoints.restore_migrated(
             self.store,
             "latest",
@@ -106,6 +111,12 @@ class Shop:
             allow_dropped_state=allow_dropped_state,
             settings=spark_session.settings(),
         )
+
+    def migrated(
+        self, program: str, *, maps: Sequence[str] = (), allow_dropped_state: bool = False
+    ) -> Run:
+        """Restore for the new program, and let it go on with the other files."""
+        self.restore(program, maps=maps, allow_dropped_state=allow_dropped_state)
         self.show(range(FILES_BEFORE, FILES))
         return self.run(program, "new")
 
@@ -118,6 +129,20 @@ class Shop:
         paths = [self.root / "all" / "0" / f"{number}.json" for number in files]
         lines = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
         return pd.DataFrame(lines)
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+def killed_at(point: str) -> Callable[[str], None]:
+    """Return what ends a verb when it reaches a point."""
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise KilledError
+
+    return reach
 
 
 def reference(program: str) -> str:
@@ -175,6 +200,10 @@ def test_a_migrated_query_goes_on_as_if_its_program_had_run_from_the_beginning(
     got = shop.migrated(case.new, maps=case.maps, allow_dropped_state=case.drops)
 
     require_equal(got, shop.from_scratch(case.new), taken.cut.batch_id)
+    new, scratch = (
+        state_layout.read(Location.of(str(tmp_path / one))) for one in ("new", "scratch")
+    )
+    state_layout.require_names(new, scratch, case.new)
 
 
 def test_new_columns_begin_at_the_savepoint_and_others_go_on(
@@ -184,7 +213,10 @@ def test_new_columns_begin_at_the_savepoint_and_others_go_on(
     shop = Shop.of(spark, tmp_path)
     taken = shop.saved("totals")
 
-    got = shop.migrated("more")
+    with pytest.raises(LayoutChangedError, match="there were 1 columns count long and are 2"):
+        shop.restore("more")
+    # An average has a count, too.
+    got = shop.migrated("more", maps=["count=count"])
 
     before, after = shop.rows(range(FILES_BEFORE)), shop.rows(range(FILES_BEFORE, FILES))
     everything = pd.concat([before, after]).groupby("k", dropna=False).v
@@ -222,14 +254,19 @@ def test_an_operator_that_is_new_begins_empty_and_those_that_moved_go_on(
 
 
 def test_variables_that_are_new_renamed_or_have_more_fields(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their rows are those of the program that had them from the beginning."""
+    """Their rows are those of the program that had them from the beginning, killed or not."""
     shop = Shop.of(spark, tmp_path)
     taken = shop.saved("notes", "changed_notes")
 
     with pytest.raises(LayoutChangedError, match="whether it is the same under another name"):
-        shop.migrated("changed_notes", allow_dropped_state=True)
+        shop.restore("changed_notes", allow_dropped_state=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", killed_at("restore.state"))
+        with pytest.raises(KilledError):
+            shop.restore("changed_notes", maps=["total=sum"], allow_dropped_state=True)
+    assert not (tmp_path / "new" / "metadata").exists()
     got = shop.migrated("changed_notes", maps=["total=sum"], allow_dropped_state=True)
 
     truth = shop.from_scratch("changed_notes")
@@ -242,46 +279,40 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     shop = Shop.of(spark, tmp_path)
-    taken = shop.saved("totals")
-
-    def restore(program: str, **options: object) -> None:
-        savepoints.restore_migrated(
-            shop.store,
-            taken.id,
-            str(tmp_path / "new"),
-            app=reference(program),
-            settings=spark_session.settings(),
-            **options,  # type: ignore[arg-type]
-        )
+    shop.saved("totals")
 
     with pytest.raises(LayoutChangedError, match="sum: it was long and is double"):
-        restore("retyped")
+        shop.restore("retyped")
     with pytest.raises(LayoutChangedError, match="has no place for column count of operator 0"):
-        restore("sums")
-    with pytest.raises(LayoutChangedError, match="cannot go on"):
-        restore("distinct", maps=["0=0"], allow_dropped_state=True)
+        shop.restore("sums")
     assert not (tmp_path / "new").exists()
 
     # Two keys that become one are only known when the rows are looked at.
     with pytest.raises(SavepointsError, match="gives one new key to several rows"):
-        restore("unmerged")
+        shop.restore("unmerged")
     assert not (tmp_path / "new" / "metadata").exists()
 
 
-def test_trap_aggregates_that_were_swapped_in_place(spark: SparkSession, tmp_path: Path) -> None:
+def test_trap_aggregates_that_were_swapped_in_place(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Spark looks at types only and would go on with each other's state; see section 12.11."""
     shop = Shop.of(spark, tmp_path)
     shop.saved("extremes")
 
-    found = savepoints.upgrade_check(
-        shop.store, "latest", app=reference("swapped"), settings=spark_session.settings()
-    )
-    same = savepoints.upgrade_check(
-        shop.store, "latest", app=reference("extremes"), settings=spark_session.settings()
-    )
+    def check(program: str, *more: str) -> int:
+        store = ["--store", str(shop.store.root)]
+        words = ["upgrade", "check", "--app", reference(program), "--from", "latest"]
+        return _run(Output(), [*words, *store, *more])
 
-    assert found.verdict == "needs_migration"
-    assert {one.place for one in found.operators[0].reasons} == {
-        "value column max", "value column min",
-    }  # fmt: skip
-    assert same.verdict == "compatible"
+    assert check("swapped", "-o", "json") == 3
+    found = json.loads(capsys.readouterr().out)["upgrade"]
+    assert found["verdict"] == "needs_migration"
+    assert {one["place"] for one in found["operators"][0]["reasons"]} == {
+        "value column max",
+        "value column min",
+    }
+    assert check("extremes") == 0
+    assert "nothing changed" in capsys.readouterr().out
+    assert check("totals") == 3
+    assert check("distinct", "--map", "0=0") == 16

@@ -134,6 +134,18 @@ def test_a_fork_is_a_query_of_its_own_from_the_cut_of_the_savepoint(origin: Orig
     assert not origin.store.root.exists(f"leases/{ORIGIN}.json")
 
 
+def test_the_origin_may_run_meanwhile(origin: Origin) -> None:
+    with lease.hold(origin.store.root, ORIGIN, "run"):
+        held = origin.store.root.get(f"leases/{ORIGIN}.json")
+        before = [(origin.place / place).list() for place in ("live", "totals")]
+
+        origin.fork()
+        origin.fork("cloned", way="clone")
+
+        assert [(origin.place / place).list() for place in ("live", "totals")] == before
+        assert origin.store.root.get(f"leases/{ORIGIN}.json") == held
+
+
 def test_its_table_has_its_own_transaction_id_in_the_commit_of_the_rows(origin: Origin) -> None:
     uri = origin.fork().outputs["totals"]
 

@@ -175,6 +175,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"rolled_back": (RolledBack, "What was done.")}, "For a rollback"),
         Document({"reset": (Moved, "What was done.")}, "For a reset"),
         Document({"forked": (Forked, "What was made.")}, "For a fork"),
+        Document({"promoted": (Moved, "What was done.")}, "For a promotion"),
         planned(TransitionPlan),
         planned(ForkPlan, "For a fork, when nothing was done"),
     ),

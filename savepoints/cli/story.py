@@ -1,0 +1,155 @@
+"""A story of the demo: commands as a user types them, on real parts, and checks of the result."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from savepoints.cli.output import Output
+from savepoints.errors import SavepointsError
+from savepoints.local.guard import guarded
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from savepoints.local import LocalWorld
+    from spark_jobs.orders.comparison import Comparison
+
+BUCKET = "lake"
+TABLE = f"s3://{BUCKET}/tables/order_totals"
+PRODUCE = "python -m spark_jobs.orders produce --topic orders"
+
+SETTINGS = f"""\
+# Settings of the demo; every value can also come from a flag or from SAVEPOINTS_*.
+store = "s3://{BUCKET}/savepoints"
+
+[spark]
+master = "local[2]"
+
+[spark.conf]
+"spark.sql.shuffle.partitions" = "2"
+"spark.sql.streaming.stateStore.providerClass" = \
+"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+# Short programs on few cores: the second compiler costs more than it brings.
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+[queries.order_totals]
+app = "spark_jobs.order_totals:app"
+checkpoints = "s3://{BUCKET}/checkpoints"
+max_offsets_per_trigger = 20000
+
+[queries.order_totals.outputs]
+totals = "{TABLE}"
+"""
+
+
+# What was looked at, what was found, what was wanted.
+Row = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What all stories have in common.
+
+    Attributes:
+        output: Where it is told.
+        world: Kafka and S3.
+        directory: Where its commands are called.
+    """
+
+    output: Output
+    world: LocalWorld
+    directory: Path
+
+    def begin(self, settings: str = SETTINGS) -> None:
+        """Write the settings file, and let commands find Kafka and S3."""
+        (self.directory / "savepoints.toml").write_text(settings)
+        os.environ.update(self.world.environment)
+
+    def judge(self, rows: Sequence[Row]) -> bool:
+        """Show the table of checks; returns whether all hold."""
+        judged = [
+            (what, found, wanted, found > wanted if "more than" in what else found == wanted)
+            for what, found, wanted in rows
+        ]
+        self.step("Checked against pandas over the raw file, which knows nothing of Spark:")
+        self.output.table(
+            ("check", "found", "wanted", ""),
+            ((what, found, wanted, "ok" if ok else "WRONG") for what, found, wanted, ok in judged),
+        )
+        return all(ok for *_, ok in judged)
+
+    def compare(
+        self, until: date, *, table: str = TABLE, v2_from: date | None = None
+    ) -> Comparison:
+        """Compare an output with the truth over the orders before a day.
+
+        Args:
+            until: The day.
+            table: The output.
+            v2_from: Since when it follows the second rule, None for never.
+        """
+        from spark_jobs.orders.comparison import compare
+
+        found = compare(table, until, v2_from=v2_from)
+        self.say(
+            f"Delta table against pandas: {found.rows} rows, {found.orders} orders, "
+            f"{found.amount_cents / 100:.2f} dollars, {found.wrong} customers differ."
+        )
+        return found
+
+    def type(self, line: str, *, expected: int = 0) -> None:
+        """Show a command as a user would type it, and run it.
+
+        Raises:
+            SavepointsError: If it ends with another exit code than the expected one.
+        """
+        self.output.out.print(f"[bold cyan]$ {line}[/bold cyan]", highlight=False, soft_wrap=True)
+        words = shlex.split(line)
+        if words[0] == "savepoints":
+            words = ["python", "-m", *words]
+        sys.stdout.flush()
+        # Guarded, so that it ends with this process, however that ends.
+        command = guarded(sys.executable, *words[1:])
+        with subprocess.Popen(command, cwd=self.directory, stdin=subprocess.PIPE) as process:
+            code = process.wait()
+        if code != expected:
+            raise SavepointsError(
+                f"the command ended with exit code {code}: {line}",
+                hint="what it said is above",
+            )
+
+    def step(self, text: str) -> None:
+        """Say what comes now."""
+        self.output.out.print(f"\n[bold]{text}[/bold]", highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Say what was seen."""
+        self.output.out.print(f"[green]→[/green] {text}", highlight=False, soft_wrap=True)
+
+    def say_what_next(self, *, keep: bool) -> None:
+        """Say where everything is and what to try."""
+        self.step("What next")
+        if not keep:
+            self.output.line(
+                f"The store was s3://{BUCKET}/savepoints on a server that ends now. To look around "
+                "in it: savepoints demo --keep"
+            )
+            return
+        exports = "\n".join(
+            f"export {name}={shlex.quote(value)}" for name, value in self.world.environment.items()
+        )
+        (self.directory / "env.sh").write_text(exports + "\n")
+        self.output.line(f"The store is s3://{BUCKET}/savepoints; everything is up. Try:")
+        self.output.line(f"  cd {self.directory} && . ./env.sh")
+        self.output.line("  savepoints list")
+        self.output.line("  savepoints show latest")
+        self.output.line(f"  savepoints restore latest --to s3://{BUCKET}/my-checkpoint --dry-run")
+        self.output.line("and stop it all with:")
+        self.output.line(f"  python -m savepoints.local down {self.directory / 'world'}")

@@ -1,0 +1,58 @@
+"""`upgrade check` and `restore --migrate`: what is refused before Spark is started; no JVM.
+
+What they find and do: see `tests/fidelity/test_upgrades.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from savepoints.io import Location
+from savepoints.store.root import Store
+from tests.samples import saved
+
+# From conftest.py: the function that calls the command line.
+Call = Any
+
+APP = ("--app", "tests.fidelity.programs:totals")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--map", "max=most"), "are for a changed program"),
+        (("--allow-dropped-state", *APP), "are for a changed program"),
+        (("--default", "max=1"), "are for a changed program"),
+        (("--migrate",), "--migrate needs a savepoint"),
+        (("--migrate", *APP, "--format", "native"), "--migrate needs a savepoint"),
+        (("--migrate", *APP, "--default", "max"), "is not COLUMN=VALUE"),
+        (("--migrate", *APP), "has no canonical form; --migrate needs it"),
+    ],
+)
+def test_a_migration_that_cannot_be_is_refused_at_once(
+    call: Call, local_store: Store, on_local: Location, words: tuple[str, ...], message: str
+) -> None:
+    saved(local_store, "rocksdb")
+    to = on_local / "new"
+
+    done = call(
+        "restore", "latest", "--to", str(to), "--store", str(local_store.root), "--yes", *words
+    )
+
+    assert done.code == 2
+    assert message in done.err
+    assert not to.list()
+
+
+def test_a_check_of_what_is_not_there(call: Call, local_store: Store) -> None:
+    store = ("--store", str(local_store.root))
+
+    nowhere = call("upgrade", "check", *APP, "--from", "latest", *store)
+    saved(local_store, "rocksdb")
+    unwritten = call("upgrade", "check", *APP, "--from", "latest", *store, "--map", "max")
+
+    assert nowhere.code == 10
+    assert unwritten.code == 2
+    assert "is not old=new" in unwritten.err
