@@ -25,6 +25,39 @@ hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 
+# Files that take minutes, the longest first: begun last, one of them would keep one worker of
+# pytest-xdist busy when the other has nothing left to do.
+LONGEST = (
+    "fidelity/test_matrix.py",
+    "e2e/test_demo.py",
+    "e2e/test_bounded_run.py",
+    "fidelity/test_restored_goes_on_exactly.py",
+    "e2e/test_rollback.py",
+    "e2e/test_compare.py",
+    "e2e/test_promote.py",
+    "e2e/test_fork.py",
+    "e2e/test_getting_started.py",
+    "e2e/test_drill.py",
+    "e2e/test_recovery.py",
+    "fidelity/test_upgrades.py",
+    "e2e/test_point_in_time.py",
+    "e2e/test_run.py",
+    "e2e/test_store.py",
+    "operations/test_edit.py",
+    "outputs/test_exactly_once.py",
+    "e2e/test_pause.py",
+    "e2e/test_changed_program.py",
+    "fidelity/test_fresh_session.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files; the others stay in the order of pytest-randomly."""
+    here = Path(__file__).parent
+    ranks = {here / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 @pytest.fixture(scope="session")
 def world() -> Iterator[LocalWorld]:
     """Broker and S3 server for the whole session; each worker of pytest-xdist has its own.

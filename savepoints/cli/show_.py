@@ -40,9 +40,9 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
         call.output.document(savepoint=savepoint, availability=found, clone_of=dict(clone_of))
         return
     savepoint_text.details(call.output, savepoint)
-    for name, one in clone_of.items():
+    for output, one in clone_of.items():
         call.output.line(
-            f"Output {name} is a shallow clone: it reads files of version {one.version} of "
+            f"Output {output} is a shallow clone: it reads files of version {one.version} of "
             f"{one.uri}, and VACUUM there breaks it."
         )
     if found is not None:

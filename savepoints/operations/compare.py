@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints import app as apps
-from savepoints.app import App
-from savepoints.checkpoint import standing
-from savepoints.checkpoint.standing import Standing
-from savepoints.config import QuerySettings, Settings
+from savepoints.config import Settings
 from savepoints.errors import (
     NoCommittedBatchError,
     SavepointNotFoundError,
     SavepointsError,
     UsageError,
 )
-from savepoints.io import Location
-from savepoints.model import FORMS, Generation, KafkaOffsets
-from savepoints.operations import boundaries, bounded, comparison, ending, ends, fitting, recover
+from savepoints.model import FORMS, KafkaOffsets
+from savepoints.operations import bounded, comparison, ending, ends, fitting, recover
 from savepoints.operations.boundaries import Approach
 from savepoints.operations.comparison import SAMPLE
+from savepoints.operations.lanes import Field, Lane, lane_of, other_settings, topics_of
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.operations.verdict import Comparison, RunCost
@@ -128,10 +123,10 @@ def plan(
         store.generations.current(query)
         lease.refuse_held(store.root, query)
         journal.refuse_unfinished(store.root, query)
-    lanes = [_lane(store, query, settings) for query in queries]
-    found = kafka.ranges(_topics(lanes), settings.kafka)
+    lanes = [lane_of(store, query, settings) for query in queries]
+    found = kafka.ranges(topics_of(lanes), settings.kafka)
     end = _ends(store, until, queries[0], found, settings)
-    field = _Field(lanes, end, found)
+    field = Field(lanes, end, found)
     runs = tuple(
         Run(
             lane.query,
@@ -152,7 +147,7 @@ def plan(
             *(Step(f"run {one.query}", _will_run(one)) for one in runs),
             Step("compare", "compare outputs, metrics" + (" and state" if state else "")),
         ),
-        warnings=(*problems, *_other_settings(lanes)),
+        warnings=(*problems, *other_settings(lanes)),
         runs=runs,
         ends=end,
         max_offsets_per_trigger=lanes[0].bound.max_offsets_per_trigger,
@@ -204,71 +199,6 @@ def execute(
 
 
 @dataclass(frozen=True)
-class _Lane:
-    """A query, what it is bound to, and where it stands."""
-
-    query: str
-    generation: Generation
-    bound: QuerySettings
-    application: App
-    standing: Standing
-
-    @property
-    def checkpoint(self) -> Location:
-        return Location.of(self.generation.checkpoint)
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        inputs = self.application.inputs.items()
-        return tuple(sorted({self.bound.topics.get(name, one.topic) for name, one in inputs}))
-
-    def reached(self, end: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
-        return bounded.reached(self.standing, end, ranges)
-
-    def within(self, end: KafkaOffsets) -> Standing:
-        """Return where it stands; a batch that goes beyond the end is planned anew."""
-        if self.standing.begun is None or bounded.is_within(self.standing.begun_positions, end):
-            return self.standing
-        return replace(self.standing, begun=None, begun_positions=())
-
-
-@dataclass(frozen=True)
-class _Field:
-    """All queries, on their way to one end."""
-
-    lanes: Sequence[_Lane]
-    end: KafkaOffsets
-    ranges: Ranges
-
-    @cached_property
-    def approaches(self) -> dict[str, Approach]:
-        """How each of them comes to where the furthest is."""
-        leader = min(
-            self.lanes,
-            key=lambda lane: (
-                count(lane.reached(self.end, self.ranges), self.end),
-                lane.within(self.end).begun is None,
-            ),
-        )
-        recorded = boundaries.recorded_in(leader.checkpoint)
-        furthest = leader.within(self.end)
-        return {
-            lane.query: Approach()
-            if lane is leader
-            else boundaries.approach(
-                lane.query, lane.within(self.end), leader.query, furthest, recorded
-            )
-            for lane in self.lanes
-        }
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Why batches cannot be the same."""
-        found = (one.problem for one in self.approaches.values())
-        return tuple(f"batches will not be the same: {one}" for one in found if one)
-
-
-@dataclass(frozen=True)
 class _Compare:
     """One comparison under way."""
 
@@ -279,9 +209,9 @@ class _Compare:
     progress: Progress
 
     def run(self) -> Comparison:
-        lanes = [_lane(self.store, one.query, self.settings) for one in self.plan.runs]
-        ranges = kafka.ranges(_topics(lanes), self.settings.kafka)
-        field = _Field(lanes, self.plan.ends, ranges)
+        lanes = [lane_of(self.store, one.query, self.settings) for one in self.plan.runs]
+        ranges = kafka.ranges(topics_of(lanes), self.settings.kafka)
+        field = Field(lanes, self.plan.ends, ranges)
         # Known before anything moves: running changes what there is to follow.
         approaches, problems = field.approaches, field.problems
         costs = {}
@@ -301,12 +231,12 @@ class _Compare:
             ran=comparison.Ran(
                 costs,
                 not problems if costs else None,
-                (*(problems if costs else ()), *_other_settings(lanes)),
+                (*(problems if costs else ()), *other_settings(lanes)),
             ),
             progress=self.progress,
         )
 
-    def _run_lane(self, lane: _Lane, approach: Approach, ranges: Ranges) -> RunCost | None:
+    def _run_lane(self, lane: Lane, approach: Approach, ranges: Ranges) -> RunCost | None:
         """Run one query to the end; None when it is there already."""
         recover.require_present(self.store, lane.generation, lane.bound)
         origin = fitting.origin(self.store, lane.generation)
@@ -338,7 +268,7 @@ class _Compare:
         rate = ran.input_rows / ran.seconds if ran.input_rows else None
         return RunCost(ran.batches, ran.input_rows, ran.seconds, rate)
 
-    def _runner(self, lane: _Lane) -> Runner:
+    def _runner(self, lane: Lane) -> Runner:
         from savepoints.spark import session
 
         most = self.plan.max_offsets_per_trigger
@@ -351,7 +281,7 @@ class _Compare:
             checkpoint=lane.checkpoint,
         )
 
-    def _savepoint(self, lane: _Lane, *, moved: bool) -> str:
+    def _savepoint(self, lane: Lane, *, moved: bool) -> str:
         taken = ending.savepoint(
             self.store,
             lane.generation,
@@ -370,36 +300,6 @@ class _Compare:
         return taken.id
 
 
-def _lane(store: Store, query: str, settings: Settings) -> _Lane:
-    generation = store.generations.current(query)
-    bound = settings.queries.get(query)
-    if bound is None:
-        raise UsageError(
-            f"the query {query} is not in the settings, so it cannot be run",
-            hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
-            "savepoints.toml",
-            query=query,
-        )
-    application = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
-    return _Lane(
-        query, generation, bound, application, standing.read(Location.of(generation.checkpoint))
-    )
-
-
-def _topics(lanes: Sequence[_Lane]) -> list[str]:
-    """Return the topics that all of them read."""
-    first = lanes[0]
-    for other in lanes[1:]:
-        if other.topics != first.topics:
-            raise UsageError(
-                f"{first.query} reads {', '.join(first.topics)} and {other.query} reads "
-                f"{', '.join(other.topics)}",
-                hint="only queries of the same topics see the same events; see "
-                "[queries.NAME.topics] in the settings",
-            )
-    return list(first.topics)
-
-
 def _ends(store: Store, until: str, query: str, ranges: Ranges, settings: Settings) -> KafkaOffsets:
     try:
         return ends.resolve(store, until, query=query, ranges=ranges, settings=settings.kafka)
@@ -416,15 +316,3 @@ def _will_run(one: Run) -> str:
         return f"{one.query} is there already, or has only to finish a batch"
     since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
     return f"run {one.query} ({one.application}) from {since}: {one.records} records"
-
-
-def _other_settings(lanes: Sequence[_Lane]) -> tuple[str, ...]:
-    """Say whose batches are of another size here than when it runs alone."""
-    first = lanes[0]
-    most = first.bound.max_offsets_per_trigger
-    return tuple(
-        f"max_offsets_per_trigger of {lane.query} is {lane.bound.max_offsets_per_trigger or 'none'}"
-        f"; here it is that of {first.query} for all: {most or 'none'}"
-        for lane in lanes[1:]
-        if lane.bound.max_offsets_per_trigger != most
-    )

@@ -176,7 +176,7 @@ class Writing:
         if written.ids:
             restore.name_state(self.target, plan.batch_id, written.ids)
         counted = write.count(spark, self.target, self.cut, self.written, written)
-        _require_counts(self.compared.upgrade, counted, frozenset(_with_new_keys(self.compared)))
+        require_counts(self.compared.upgrade, counted, frozenset(_with_new_keys(self.compared)))
         return f"commits/{plan.batch_id}" if written.ids else ""
 
 
@@ -220,7 +220,7 @@ def _with_new_keys(compared: Compared) -> list[int]:
     return [one.operator_id for one in compared.transfers if one.key_function]
 
 
-def _require_counts(report: Upgrade, counted: Mapping[int, int], merged: frozenset[int]) -> None:
+def require_counts(report: Upgrade, counted: Mapping[int, int], merged: frozenset[int]) -> None:
     """Compare what was written with what the savepoint has.
 
     Raises:

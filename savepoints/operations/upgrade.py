@@ -99,7 +99,7 @@ def compare(
     operators = [_with_types(one, found) for one in found.operators]
     if any(each.families for one in operators for each in one.dropped):
         operators = _counted(store, savepoint, operators, settings)
-    sources = () if are_sources_given else _sources(savepoint, now.topics)
+    sources = () if are_sources_given else compare_topics(savepoint, now.topics)
     verdicts = [*(one.verdict for one in operators), *(one.verdict for one in sources)]
     notes = (*now.notes, *_unused(now, found.transfers), *((_NOT_SEEN,) if operators else ()))
     report = Upgrade(savepoint.id, now.reference, worst(verdicts), tuple(operators), sources, notes)
@@ -176,7 +176,7 @@ def _counted(
     ]
 
 
-def _sources(savepoint: Savepoint, topics: frozenset[str]) -> tuple[Reason, ...]:
+def compare_topics(savepoint: Savepoint, topics: frozenset[str]) -> tuple[Reason, ...]:
     """Compare the topics that a program reads with those that a savepoint has offsets of."""
     positions = [kafka_offsets(one) for one in savepoint.cut.offsets]
     saved = {topic for one in positions if one for topic in one}

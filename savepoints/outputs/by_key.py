@@ -17,6 +17,8 @@ from savepoints import columns
 from savepoints.errors import FileSinkError, IncompatibleError
 from savepoints.io import Uri
 from savepoints.model import OutputVersion
+from savepoints.outputs import column_types
+from savepoints.outputs.column_types import Unit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 Difference = Literal["changed", "missing", "extra"]
 
 _DIFFERENCES: tuple[Difference, ...] = ("changed", "missing", "extra")
-_SECONDS_A_DAY = 86_400
-# The most digits of a Spark decimal.
-_DIGITS = 38
-_DIGITS_OF_LONG = 20
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class ColumnChange:
 
     column: str
     rows: int
-    unit: Literal["number", "seconds"] | None
+    unit: Unit | None
     measured: int
     sum: float | None
     mean: float | None
@@ -270,7 +268,7 @@ class _Pair:
             {
                 name: TypeChange(*(_type(one, name).simpleString() for one in self._frames))
                 for name in self._common
-                if not _alike(*(_type(one, name) for one in self._frames))
+                if not column_types.alike(*(_type(one, name) for one in self._frames))
             },
             tuple(rows),
         )
@@ -325,7 +323,7 @@ class _Pair:
             ).alias("content"),
         )
         alike = Window.partitionBy("id").orderBy("content")
-        return packed.withColumn("number", F.lit(1))
+        return packed.withColumn("number", F.row_number().over(alike))
 
     def _value(self, name: str) -> Column:
         """Return a column in a form in which those of both tables can be compared."""
@@ -333,9 +331,9 @@ class _Pair:
 
         column = F.col(_quoted(name))
         types = [_type(one, name) for one in self._frames]
-        if _alike(*types):
+        if column_types.alike(*types):
             return columns.comparable(column, types[0])
-        number = _common_number(*types)
+        number = column_types.common_number(*types)
         if number is not None:
             return column.cast(number)
         return F.to_json(F.struct(column.alias("value")), dict(columns.JSON_OPTIONS))
@@ -345,9 +343,9 @@ class _Pair:
         from pyspark.sql import functions as F
 
         before, after = F.col("before")[f"c{n}"], F.col("after")[f"c{n}"]
-        changed = (F.col("difference") == "changed") & (before != after)
+        changed = (F.col("difference") == "changed") & ~before.eqNullSafe(after)
         found = [F.count_if(changed).alias(f"rows{n}")]
-        size = _size(before, after, self._compared_type(n))
+        size = column_types.size(before, after, self._compared_type(n))
         if size is not None:
             finite = ~F.isnan(size) & (size != F.lit(float("inf")))
             size = F.when(changed & finite, size)
@@ -359,11 +357,15 @@ class _Pair:
         from pyspark.sql.types import StringType
 
         first, second = (_type(one, self._contents[n]) for one in self._frames)
-        return first if _alike(first, second) else _common_number(first, second) or StringType()
+        return (
+            first
+            if column_types.alike(first, second)
+            else column_types.common_number(first, second) or StringType()
+        )
 
     def _change(self, n: int, sums: dict[str, Any]) -> ColumnChange:
         measured, total = sums.get(f"measured{n}", 0), sums.get(f"sum{n}")
-        unit = _unit(self._compared_type(n))
+        unit = column_types.unit(self._compared_type(n))
         mean = None if total is None else total / measured
         return ColumnChange(
             self._contents[n], sums[f"rows{n}"], unit, measured, total, mean, sums.get(f"max{n}")
@@ -406,56 +408,3 @@ def _quoted(name: str) -> str:
 
 def _type(frame: DataFrame, name: str) -> DataType:
     return frame.schema[name].dataType
-
-
-def _alike(first: DataType, second: DataType) -> bool:
-    """Say whether two types are the same, whatever may be null in them."""
-    return first.simpleString() == second.simpleString()
-
-
-def _common_number(first: DataType, second: DataType) -> DataType | None:
-    """Return the type in which numbers of two types can be compared, None when there is none."""
-    from pyspark.sql.types import DecimalType, DoubleType, FractionalType, IntegralType
-
-    types = (first, second)
-    if any(not isinstance(one, (FractionalType, IntegralType, DecimalType)) for one in types):
-        return None
-    if any(isinstance(one, FractionalType) and not isinstance(one, DecimalType) for one in types):
-        return DoubleType()
-    decimals = [
-        (one.precision, one.scale) if isinstance(one, DecimalType) else (_DIGITS_OF_LONG, 0)
-        for one in types
-    ]
-    scale = max(scale for _, scale in decimals)
-    digits = max(precision - scale for precision, scale in decimals) + scale
-    return DecimalType(digits, scale) if digits <= _DIGITS else None
-
-
-def _unit(data_type: DataType) -> Literal["number", "seconds"] | None:
-    from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
-
-    if isinstance(data_type, NumericType):
-        return "number"
-    times = (DateType, TimestampType, TimestampNTZType)
-    return "seconds" if isinstance(data_type, times) else None
-
-
-def _size(before: Column, after: Column, data_type: DataType) -> Column | None:
-    """Return the size of a change as a double, None for types whose changes have none."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import DateType, DecimalType, FractionalType
-
-    unit = _unit(data_type)
-    if unit is None:
-        return None
-    if isinstance(data_type, FractionalType) and not isinstance(data_type, DecimalType):
-        return F.abs(after.cast("double") - before.cast("double"))
-    if isinstance(data_type, DateType):
-        return F.abs(F.datediff(after, before)).cast("double") * _SECONDS_A_DAY
-    exact = "decimal(20,0)"  # The difference of two longs is none.
-    if unit == "seconds":
-        micros = [F.unix_micros(one.cast("timestamp")).cast(exact) for one in (before, after)]
-        return F.abs(micros[1] - micros[0]).cast("double") / 1e6
-    if isinstance(data_type, DecimalType):
-        return F.abs(F.try_subtract(after, before)).cast("double")
-    return F.abs(after.cast(exact) - before.cast(exact)).cast("double")

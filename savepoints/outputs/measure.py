@@ -47,7 +47,7 @@ def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) ->
     query = sql.strip().rstrip(";")
     try:
         # As a subquery it can only read; a comment at its end must not swallow the parenthesis.
-        rows = spark.sql(query).limit(2).collect()  # noqa: S608
+        rows = spark.sql(f"SELECT * FROM (\n{query}\n)").limit(2).collect()  # noqa: S608
     except PySparkException as error:
         raise UsageError(
             f"the metric {name} cannot be computed: {str(error).strip().partition(chr(10))[0]}",

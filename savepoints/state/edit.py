@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints import columns
 from savepoints.checkpoint.state_schema import StateField
-from savepoints.errors import IncompatibleError, UsageError
+from savepoints.errors import IncompatibleError, SavepointsError, UsageError
 from savepoints.io import Uri
 from savepoints.model import Cut
 from savepoints.state import contents, typed
@@ -294,11 +294,11 @@ def _row_change(found: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
 @contextmanager
 def _failures() -> Iterator[None]:
     """Say what a condition, an assignment or a function failed of."""
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except PySparkException as error:
+    except SavepointsError:
+        raise
+    except Exception as error:  # Spark's errors have no common root
         raise IncompatibleError(
             f"the rows cannot be changed so: {_said(error)}",
             hint="nothing was changed; look at the rows: savepoints state",

@@ -123,7 +123,8 @@ def _struct_type(fields: Sequence[StateField], names: Sequence[str]) -> StructTy
     from pyspark.sql.types import StructType
 
     found = [
-        {**one.to_json(), "name": name, "type": _nullable(one.type), "nullable": True}
+        # Without metadata, such as delays of watermarks: Arrow does not bring it back.
+        {"name": name, "type": _nullable(one.type), "nullable": True, "metadata": {}}
         for one, name in zip(fields, names, strict=True)
         if one.type != "void"
     ]
@@ -138,6 +139,7 @@ def _nullable(spark_type: SparkType) -> SparkType:
             **spark_type, "elementType": _nullable(spark_type["elementType"]), "containsNull": True
         }  # fmt: skip
     inner: list[Mapping[str, Any]] = [
-        {**one, "type": _nullable(one["type"]), "nullable": True} for one in spark_type["fields"]
+        {"name": one["name"], "type": _nullable(one["type"]), "nullable": True, "metadata": {}}
+        for one in spark_type["fields"]
     ]
     return {**spark_type, "fields": inner}

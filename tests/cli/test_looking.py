@@ -159,7 +159,7 @@ def test_lineage_is_a_document(
     assert [node["kind"] for node in found["nodes"]].count("generation") == 2
     assert {"source": ONE.id, "target": "orders/2", "kind": "began"} in found["edges"]
     assert all(
-        set(node) == {"id", "kind", "query", "at", "batch_id", "status", "note"}
+        set(node) == {"id", "kind", "query", "at", "batch_id", "status", "note", "needs"}
         for node in found["nodes"]
     )
 

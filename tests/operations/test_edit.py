@@ -178,8 +178,9 @@ def test_one_row_is_set_and_everything_else_stays(
     assert made.edit == Edit(
         made.edit.by, "ticket 1", 0, None, change.where, change.assignments, None, 1, 0
     )
-    (event,) = [one for one in samples.events.all() if one.savepoint == made.id]
-    assert (event.verb, event.result, event.rows) == ("edit", "done", 1)
+    events = [one for one in samples.events.all() if one.savepoint == made.id]
+    (event,) = [one for one in events if one.verb == "edit"]
+    assert (event.result, event.rows) == ("done", 1)
     assert event.parameters["reason"] == "ticket 1"
     assert edit.execute(plan, samples, change) == made
     assert samples.manifest(made.id).savepoint == samples.catalog.find(made.id) == made
@@ -289,7 +290,7 @@ def test_what_is_not_exact_is_refused_and_nothing_is_written(
         ("total", Change("k = 2", delete=True), lambda _: None),
         (
             "counts",
-            Change("k = 2 and map_key.digit = 2", ("value.n = 77",)),
+            Change("k = 2 and map_key.digit >= 0", ("value.n = 77",)),
             lambda row: {**row, "value": {"n": 77}},
         ),
         ("counts", Change("k = 2", delete=True), lambda _: None),

@@ -215,6 +215,20 @@ def test_trap_a_null_decimal_of_many_digits_keeps_its_place_in_a_row_and_not_in_
     assert of_list == words(0, 16 << 32 | 24, 1, 1, 0)
 
 
+@pytest.mark.parametrize(
+    "number", [0, 1, -1, 127, 128, 255, 256, -128, -129, -256, 1 << 63, 1 << 126]
+)
+def test_decimals_have_as_few_bytes_as_java_gives_them(number: int) -> None:
+    """`BigInteger.toByteArray`: the bits of the number and one for its sign."""
+    size = max(number, ~number).bit_length() // 8 + 1
+    column: pa.Array[Any] = pa.array([Decimal(number)], pa.decimal128(38, 0))
+
+    (row,) = encode([column], [StateField("d", "decimal(38,0)")], "r").to_pylist()
+
+    content = number.to_bytes(size, "big", signed=True).ljust(16, b"\0")
+    assert row == words(0, 16 << 32 | size) + content
+
+
 def test_trap_what_lies_under_nulls_is_not_written() -> None:
     """Arrow leaves there whatever was there before."""
     valid = pa.py_buffer(b"\x02")

@@ -1,0 +1,70 @@
+"""Types of columns: whether values of two types can be compared, and how large a change is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+Unit = Literal["number", "seconds"]
+
+_SECONDS_A_DAY = 86_400
+# The most digits of a Spark decimal.
+_DIGITS = 38
+_DIGITS_OF_LONG = 20
+
+
+def alike(first: DataType, second: DataType) -> bool:
+    """Say whether two types are the same, whatever may be null in them."""
+    return first.simpleString() == second.simpleString()
+
+
+def common_number(first: DataType, second: DataType) -> DataType | None:
+    """Return the type in which numbers of two types can be compared, None when there is none."""
+    from pyspark.sql.types import DecimalType, DoubleType, FractionalType, IntegralType
+
+    types = (first, second)
+    if any(not isinstance(one, (FractionalType, IntegralType, DecimalType)) for one in types):
+        return None
+    if any(isinstance(one, FractionalType) and not isinstance(one, DecimalType) for one in types):
+        return DoubleType()
+    decimals = [
+        (one.precision, one.scale) if isinstance(one, DecimalType) else (_DIGITS_OF_LONG, 0)
+        for one in types
+    ]
+    scale = max(scale for _, scale in decimals)
+    digits = max(precision - scale for precision, scale in decimals) + scale
+    return DecimalType(digits, scale) if digits <= _DIGITS else None
+
+
+def unit(data_type: DataType) -> Unit | None:
+    """Return in what changes of a type are measured, None when they have no size."""
+    from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
+
+    if isinstance(data_type, NumericType):
+        return "number"
+    times = (DateType, TimestampType, TimestampNTZType)
+    return "seconds" if isinstance(data_type, times) else None
+
+
+def size(before: Column, after: Column, data_type: DataType) -> Column | None:
+    """Return the size of a change as a double, None for types whose changes have none."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DateType, DecimalType, FractionalType
+
+    measured_in = unit(data_type)
+    if measured_in is None:
+        return None
+    if isinstance(data_type, FractionalType) and not isinstance(data_type, DecimalType):
+        return F.abs(after.cast("double") - before.cast("double"))
+    if isinstance(data_type, DateType):
+        return F.abs(F.datediff(after, before)).cast("double") * _SECONDS_A_DAY
+    exact = "decimal(20,0)"  # The difference of two longs is none.
+    if measured_in == "seconds":
+        micros = [F.unix_micros(one.cast("timestamp")).cast(exact) for one in (before, after)]
+        return F.abs(micros[1] - micros[0]).cast("double") / 1e6
+    if isinstance(data_type, DecimalType):
+        return F.abs(F.try_subtract(after, before)).cast("double")
+    return F.abs(after.cast(exact) - before.cast(exact)).cast("double")
