@@ -157,12 +157,21 @@ def _match(
     for one in given:
         new = next((new for new in now if str(new.operator_id) == one.new), None)
         if one.is_of_operators and one.old in by_id and new is not None:
-            found.pairs[new.operator_id] = by_id[one.old]
             found.used.append(one)
+            old = by_id[one.old]
+            if old.name == new.name:
+                found.pairs[new.operator_id] = old
+            else:
+                text = f"it is no {old.name}, which operator {one.old} of the savepoint is"
+                found.unclear[new.operator_id] = Reason("incompatible", str(new), text)
     for name in dict.fromkeys(one.name for one in now):
         kept = {id(one) for one in found.pairs.values()}
         olds = [one for one in was if one.name == name and id(one) not in kept]
-        news = [one for one in now if one.name == name and one.operator_id not in found.pairs]
+        news = [
+            one
+            for one in now
+            if one.name == name and one.operator_id not in {*found.pairs, *found.unclear}
+        ]
         in_order = len(olds) == len(news) and (
             len(olds) == 1
             or all(_keys(old) == _keys(new) for old, new in zip(olds, news, strict=True))

@@ -7,12 +7,12 @@ elements; they go along with it. Timers go along as they are, or not at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from savepoints.checkpoint.families import Pair, in_order
 from savepoints.checkpoint.program import OperatorShape
-from savepoints.checkpoint.state_schema import StateSchema
+from savepoints.checkpoint.state_schema import StateField, StateSchema, type_text
 
 _TIMERS = re.compile(r"\$(?:event|proc)Timers_")
 _BESIDE = re.compile(r"\$(?:ttl|count|min|rowCounter)_(.+)", re.DOTALL)
@@ -157,14 +157,20 @@ def _variable(family: str) -> str | None:
 
 
 def _is_like(old_name: str, name: str, pair: Pair) -> bool:
-    """Say whether a variable could be another one under a new name."""
+    """Say whether a variable could be another one under a new name: of its kind, with its fields.
+
+    It may have got fields or lost some at the same time: one in common makes it possible.
+    """
     before, after = _declared(pair.old)[old_name], _declared(pair.new)[name]
     was, now = _families(pair.old).get(old_name), _families(pair.new).get(name)
-    return before == after and was is not None and now is not None and _typed(was) == _typed(now)
+    if before != after or was is None or now is None:
+        return False
+    old, new = was[1], now[1]
+    if _types(old.user_key or ()) != _types(new.user_key or ()):
+        return False
+    named = {one.name for one in new.value}
+    return _types(old.value) == _types(new.value) or any(one.name in named for one in old.value)
 
 
-def _typed(one: tuple[str, StateSchema]) -> list[object]:
-    schema = one[1]
-    return [
-        [field.type for field in part] for part in (schema.key, schema.value, schema.user_key or ())
-    ]
+def _types(fields: Sequence[StateField]) -> list[str]:
+    return [type_text(one.type) for one in fields]

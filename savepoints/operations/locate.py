@@ -7,6 +7,7 @@ a table go there with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.operations import goal
@@ -14,8 +15,6 @@ from savepoints.store import bindings
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from savepoints.config import Settings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from savepoints.checkpoint.layout import read_cut
@@ -157,7 +157,7 @@ def plan(
         checkpoint=checkpoint,
         outputs=pointed,
         output_uris=goal.output_uris(store, live.query, settings),
-        binding=_binding(live.query, number, given, mine, fork.query, other, hand_over),
+        binding=_binding(store, live, fork, given, hand_over),
         fork=fork.query,
         fork_checkpoint=fork.checkpoint,
         fork_batch=cut.cut.batch_id,
@@ -264,20 +264,26 @@ def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind
 
 
 def _binding(
-    live: str,
-    number: int,
-    given: Settings,
-    mine: QuerySettings,
-    fork: str,
-    other: QuerySettings,
-    hand_over: HandOver,
+    store: Store, live: Generation, fork: Generation, given: Settings, hand_over: HandOver
 ) -> bindings.Binding:
-    changes: dict[str, object] = {"app": other.app, "app_name": other.app_name or fork}
+    """Return what the live query's next generation is bound to."""
+    settings = bindings.complete(store, given)
+    mine, other = settings.queries[live.query], settings.queries[fork.query]
+    changes: dict[str, object] = {"app": other.app, "app_name": other.app_name or fork.query}
     if hand_over == "point":
         changes["outputs"] = other.outputs
-    if live in given.queries:
-        return bindings.overriding(live, number, given.queries[live], changes)
-    return bindings.fresh(live, number, mine.model_copy(update=changes))
+    # Tables that are shallow clones stay so, whoever writes them.
+    whose = fork if hand_over == "point" else live
+    known = bindings.find(store.root, whose.query, whose.generation)
+    clone_of = known.clone_of if known else {}
+    number = store.generations.next_number(live.query)
+    if live.query not in given.queries:
+        bound = mine.model_copy(update=changes)
+        return bindings.fresh(live.query, number, bound, clone_of)
+    return replace(
+        bindings.overriding(live.query, number, given.queries[live.query], changes),
+        clone_of=clone_of,
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Writing RocksDB state stores: the only module that touches Spark's private API.
+"""Writing RocksDB state stores: with `starts`, all that touches Spark's private API.
 
 `StateRewriter` reads the state of a checkpoint as DataFrames, hands each to a function, and writes
 what comes back through Spark's own state store writer. The function here ignores what was read (the

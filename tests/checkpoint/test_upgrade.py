@@ -314,6 +314,13 @@ def test_which_operator_is_which_is_asked_where_names_do_not_say() -> None:
     assert [one.was_operator_id for one in said.operators] == [None, 0]
 
 
+def test_an_operator_is_not_mapped_to_one_of_another_kind() -> None:
+    found = compare(aggregate("__dummy__ void"), dedupe(), "0=0")
+
+    assert found.operators[0].verdict == "incompatible"
+    assert "it is no stateStoreSave" in texts(found.operators[0])
+
+
 def test_two_of_one_name_in_the_same_order_are_told_by_their_keys() -> None:
     small, large = aggregate("n long"), aggregate("n long", key=["w long"], operator_id=1)
     swapped = [
@@ -401,6 +408,10 @@ VARIABLES = [
     (variables(TOTAL), variables(TOTAL, SEEN), "", "compatible", "new and begins empty"),
     (variables(TOTAL, SEEN), variables(TOTAL), "", "needs_migration", "--allow-dropped-state"),
     (variables(TOTAL), variables(("sum", V, False)), "", "unknown", "--map total=sum if it is"),
+    (variables(TOTAL), variables(("sum", V, False), values={"sum": ["n long", "s long"]}), "",
+     "unknown", "--map total=sum if it is"),
+    (variables(TOTAL), variables(("at", V, False), values={"at": ["t timestamp"]}), "",
+     "needs_migration", "at: it is new and begins empty"),
     (variables(TOTAL), variables(("sum", V, False)), "total=sum", "needs_migration", "goes along"),
     (variables(TOTAL), variables(("sum", V, False)), "total=", "needs_migration", "gone"),
     (variables(TOTAL), variables(("total", L, False)), "", "incompatible", "is a ListState"),

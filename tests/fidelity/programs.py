@@ -116,8 +116,8 @@ def _notes(processor: Callable[[], StatefulProcessor]) -> Build:
 
 
 def to_letters(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Make keys of five letters."""
-    keys = pc.utf8_slice_codeunits(rows.column("key.k"), 0, 5)
+    """Make keys of four letters, which are those of all keys but NULL."""
+    keys = pc.utf8_slice_codeunits(rows.column("key.k"), 0, 4)
     return pa.RecordBatch.from_arrays([keys], names=["letters"])
 
 
@@ -136,7 +136,7 @@ def quartered(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _by_letters(inputs: Inputs) -> DataFrame:
     # A column and no expression in `groupBy`, whose name the state would not have.
-    lettered = inputs[0].withColumn("letters", F.substring("k", 1, 5))
+    lettered = inputs[0].withColumn("letters", F.substring("k", 1, 4))
     return lettered.groupBy("letters").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
 
 

@@ -1,0 +1,69 @@
+"""Savepoints of checkpoints that older versions of Spark wrote, restored and gone on with here.
+
+Compared with a query that this Spark has run from the beginning, over the same files.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import savepoints
+from savepoints.io import Location
+from savepoints.model import Form
+from savepoints.state.raw import state_session
+from savepoints.store.root import Store
+from tests.data import make_older
+from tests.samples import write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark]
+
+# One file more makes windows close whose rows came before the savepoint.
+LATER = range(make_older.FILES, make_older.FILES + 2)
+
+
+def older(name: str, checkpoint: Location, source: Path) -> Location:
+    """Unpack a checkpoint that reads from another place now."""
+    with zipfile.ZipFile(make_older.HERE / f"{name}.zip") as archive:
+        files = {info.filename: archive.read(info) for info in archive.infolist()}
+    moved = {
+        path: data.replace(make_older.SOURCE.encode(), f"file://{source}".encode())
+        for path, data in files.items()
+    }
+    write(checkpoint, moved)
+    return checkpoint
+
+
+@pytest.mark.parametrize("form", ["native", "canonical"])
+@pytest.mark.parametrize("name", sorted(path.stem for path in make_older.HERE.glob("*.zip")))
+def test_what_an_older_spark_saved_goes_on_exactly(
+    name: str, form: Form, spark: SparkSession, tmp_path: Path
+) -> None:
+    _, provider, query = name.split("_")
+    source = tmp_path / "in"
+    own = state_session(spark, 1)
+    own.conf.set("spark.sql.shuffle.partitions", "2")
+    own.conf.set("spark.sql.streaming.stateStore.providerClass", make_older.PROVIDERS[provider])
+    make_older.put(source, range(make_older.FILES))
+    checkpoint = older(name, Location.of(str(tmp_path / "older")), source)
+    (tmp_path / "store").mkdir()
+    store = Store.open(str(tmp_path / "store"))
+    taken = savepoints.create(store, query=query, checkpoint=str(checkpoint))
+    assert savepoints.verify(store, taken.id).findings == ()
+    restored = str(tmp_path / "restored")
+    savepoints.restore(store, taken.id, restored, form=form)
+    first = make_older.run(own, source, str(tmp_path / "reference"), query)
+
+    make_older.put(source, LATER)
+    expected = make_older.run(own, source, str(tmp_path / "reference"), query)
+    found = make_older.run(own, source, restored, query)
+
+    assert taken.cut.batch_id == max(first)
+    assert found == expected
+    assert sum(map(len, found.values())) > 0
