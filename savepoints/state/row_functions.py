@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from savepoints.checkpoint.findings import unique_names
 from savepoints.checkpoint.state_schema import SparkType, StateField
-from savepoints.state import rows, typed
+from savepoints.state import rows
 from savepoints.state.encode import encode
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def decoder(fields: Sequence[StateField], where: str) -> Columnwise | None:
     import pyarrow as pa
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
-    names = typed.unique([one.name for one in fields])
+    names = unique_names([one.name for one in fields])
     arrow = rows.arrow_fields(fields, where)
     kept = [place for place, one in enumerate(fields) if one.type != "void"]
     if not kept:

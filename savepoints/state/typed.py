@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints.checkpoint import operators
+from savepoints.checkpoint.findings import unique_names
 from savepoints.checkpoint.offset_log import JOIN_FORMAT_KEY, PARTITIONS_KEY
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Uri
@@ -271,7 +272,7 @@ def _tidy(column: Column, data_type: DataType, end: int | None = None) -> Column
     from pyspark.sql.types import NullType, StructField, StructType
 
     assert isinstance(data_type, StructType)
-    names = unique(data_type.names)
+    names = unique_names(data_type.names)
     kept = [
         name
         for name, field in list(zip(names, data_type, strict=True))[:end]
@@ -285,15 +286,3 @@ def _tidy(column: Column, data_type: DataType, end: int | None = None) -> Column
     if len(kept) == len(names):
         return column
     return F.struct(*(column[name].alias(name) for name in kept))
-
-
-def unique(names: list[str]) -> list[str]:
-    """Number the names that were there before; Spark looks names up without regard to case."""
-    found: list[str] = []
-    for name in names:
-        taken = {one.lower() for one in found}
-        numbered = (
-            name if number == 1 else f"{name}_{number}" for number in range(1, len(names) + 2)
-        )
-        found.append(next(one for one in numbered if one.lower() not in taken))
-    return found

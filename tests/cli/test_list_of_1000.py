@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,10 +20,23 @@ from savepoints.io import Location, storage_options
 from savepoints.store import catalog
 from savepoints.store.root import Store
 from tests import samples
+from tests.faults.s3_proxy import Request, S3Proxy, proxy_of
 
 COUNT, SINGLE = 1000, 10
+REQUEST_SECONDS = 0.01
 # On a busy machine more are needed until both had a quiet moment.
 ROUNDS, MOST_ROUNDS = 3, 25
+
+
+@pytest.fixture(scope="module")
+def far_away(s3_endpoint: str) -> Iterator[S3Proxy]:
+    """Give a way to the S3 server on which a request takes as long as on S3, when it is quick."""
+
+    def wait(request: Request) -> None:
+        time.sleep(REQUEST_SECONDS)
+
+    with proxy_of(s3_endpoint) as proxy, proxy.faults(wait):
+        yield proxy
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +46,20 @@ def made() -> list[Store]:
 
 
 @pytest.fixture
-def thousand(on_s3: Location, made: list[Store]) -> Store:
+def thousand(
+    on_s3: Location, made: list[Store], far_away: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> Store:
     """Make a catalog of large commits, as compaction leaves them, and some of one row."""
-    if made:
-        return made[0]
-    store = Store(on_s3)
-    rows = [catalog._to_row(samples.savepoint(number)) for number in range(COUNT)]
-    for first in range(0, COUNT - SINGLE, 200):
-        store.catalog._table.append(rows[first : min(first + 200, COUNT - SINGLE)])
-    for number in range(COUNT - SINGLE, COUNT):
-        store.catalog._table.append([rows[number]])
-    made.append(store)
-    return store
+    if not made:
+        store = Store(on_s3)
+        rows = [catalog._to_row(samples.savepoint(number)) for number in range(COUNT)]
+        for first in range(0, COUNT - SINGLE, 200):
+            store.catalog._table.append(rows[first : min(first + 200, COUNT - SINGLE)])
+        for number in range(COUNT - SINGLE, COUNT):
+            store.catalog._table.append([rows[number]])
+        made.append(store)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", far_away.endpoint)
+    return Store.open(str(made[0].root))
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -66,11 +66,17 @@ def pack(checkpoint: Path, source: Path, target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(checkpoint.rglob("*")):
             name = path.relative_to(checkpoint).as_posix()
-            if path.is_file() and not path.name.startswith("."):
+            if path.is_file() and not path.name.startswith(".") and not _is_old(path):
                 data = path.read_bytes()
                 if name.startswith("sources/"):
                     data = data.replace(f"file://{source}".encode(), SOURCE.encode())
                 archive.writestr(name, data)
+
+
+def _is_old(path: Path) -> bool:
+    """Say whether it is a snapshot of RocksDB that a newer one follows."""
+    versions = [int(one.stem) for one in path.parent.glob("*.zip")]
+    return path.suffix == ".zip" and int(path.stem) < max(versions)
 
 
 def main() -> None:
