@@ -48,12 +48,30 @@ def operators_of(sample: str) -> list[Operator]:
 def test_an_operator_has_number_name_stores_and_partitions(
     sample: str, names: list[str], stores: tuple[str, ...], has_column_families: bool
 ) -> None:
-    found = [dataclasses.replace(one, schema_paths=()) for one in operators_of(sample)]
+    found = [
+        dataclasses.replace(one, schema_paths=(), properties={}) for one in operators_of(sample)
+    ]
 
     assert found == [
         Operator(number, name, stores, 2, (), has_column_families)
         for number, name in enumerate(names)
     ]
+
+
+def test_version_2_says_how_a_transform_with_state_was_declared() -> None:
+    (operator,) = operators_of("transform_with_state")
+
+    assert operator.properties["timeMode"] == "EventTime"
+    kinds = {
+        one["stateName"]: one["stateVariableType"] for one in operator.properties["stateVariables"]
+    }
+    assert kinds == {
+        "total": "ValueState",
+        "counts": "MapState",
+        "seen": "ListState",
+        "$eventTimers_keyToTimestamp": "TimerState",
+    }
+    assert operators_of("rocksdb")[0].properties == {}
 
 
 def test_only_version_2_lists_schema_files_and_they_are_in_the_checkpoint() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import savepoints
 from savepoints.io import Location
@@ -40,8 +41,17 @@ def older(name: str, checkpoint: Location, source: Path) -> Location:
     return checkpoint
 
 
+def cases() -> list[ParameterSet]:
+    """All of them; the plain ones, of which the others have everything too, are slow."""
+    names = sorted(path.stem for path in make_older.HERE.glob("*.zip"))
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if name.endswith("_totals") else [])
+        for name in names
+    ]
+
+
 @pytest.mark.parametrize("form", ["native", "canonical"])
-@pytest.mark.parametrize("name", sorted(path.stem for path in make_older.HERE.glob("*.zip")))
+@pytest.mark.parametrize("name", cases())
 def test_what_an_older_spark_saved_goes_on_exactly(
     name: str, form: Form, spark: SparkSession, tmp_path: Path
 ) -> None:
