@@ -15,10 +15,10 @@ FAST := not slow and not spark and not kafka and not e2e and not browser
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (about 2 minutes)
+demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (3 to 5 minutes)
 	@$(BIN)/savepoints demo
 
-demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and one promoted (3 minutes)
+demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and one promoted (3 to 5 minutes)
 	@$(BIN)/savepoints demo ab
 
 test: java $(VENV)/.installed ## All tests but the slow ones (about half an hour)

@@ -52,9 +52,7 @@ def test_what_the_savepoint_does_not_have_is_refused(starts: tuple[str, ...], wh
         SourceMap(starts, BY_NUMBER)
 
 
-@pytest.mark.parametrize(
-    "starts", [("keep:1", "keep:0"), ("keep:0",), ("keep:0", "keep:1", "new")]
-)
+@pytest.mark.parametrize("starts", [("keep:1", "keep:0"), ("keep:0",), ("keep:0", "keep:1", "new")])
 def test_named_sources_are_not_told_apart_by_their_order(starts: tuple[str, ...]) -> None:
     with pytest.raises(IncompatibleError, match="have names"):
         SourceMap(starts, ("left", "right"))

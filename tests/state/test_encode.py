@@ -97,7 +97,8 @@ def test_rows_have_the_bytes_that_spark_writes(spark: SparkSession, tmp_path: Pa
     table = table.combine_chunks()
     path = state_schema.path(0, "default")
     (schema,) = state_schema.parse((checkpoint / path).read_bytes(), path)
-    value_bytes, key_bytes = (table[name].chunk(0) for name in ("value_bytes", "key_bytes"))
+    raw: list[Any] = [table[name].chunk(0) for name in ("value_bytes", "key_bytes")]
+    value_bytes, key_bytes = raw
     assert len(value_bytes) == ROWS
     values: list[Any] = rows.decode(value_bytes, schema.value, "value")
     assert encode(values, schema.value, "value").equals(value_bytes)
@@ -270,7 +271,7 @@ def test_more_rows_than_are_laid_out_at_once() -> None:
         ),
         (
             StateField("v", struct_of(StateField("w", "long", nullable=False))),
-            pa.array([{"w": None}], pa.struct({"w": pa.int64()})),
+            pa.array([{"w": None}], pa.struct([("w", pa.int64())])),
             r"v\.w holds a null",
         ),
         (StateField("v", struct_of(StateField("w", "long"))), pa.array([1]), "struct<w:long>"),
