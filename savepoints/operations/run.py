@@ -107,6 +107,7 @@ def run(
         raise UsageError(f"{max_records} is not a number of records", hint="give 1 or more")
 
     def resolve() -> _Asked:
+        _refuse_ended(store, query)
         now = bindings.complete(store, settings)
         bound = _bound(now, query, app)
         return _Asked(
@@ -276,13 +277,6 @@ class _Asked:
         current = generations.find_current(self.query)
         if current is not None:
             return current
-        if before := generations.all(self.query):
-            raise QueryNotFoundError(
-                f"the query {self.query} has ended: {before[0].ended_why}",
-                hint=f"make another one of what it was: savepoints list --query {self.query}, then "
-                "savepoints fork ID NAME",
-                query=self.query,
-            )
         number = generations.next_number(self.query)
         checkpoint = checkpoint_of(self.bound.checkpoints, self.query, number)
         return generations.begin(self.query, number, checkpoint, by="run")
@@ -378,6 +372,22 @@ class _Asked:
 
 def _after(begun: float, duration: timedelta | None) -> float | None:
     return None if duration is None else begun + duration.total_seconds()
+
+
+def _refuse_ended(store: Store, query: str) -> None:
+    """Refuse a query whose last generation has ended without another, as that of a promoted fork.
+
+    Raises:
+        QueryNotFoundError: Says why it ended.
+    """
+    lives = store.generations.all(query)
+    if lives and all(one.status != "current" for one in lives):
+        raise QueryNotFoundError(
+            f"the query {query} has ended: {lives[0].ended_why}",
+            hint=f"make another one of what it was: savepoints list --query {query}, then "
+            "savepoints fork ID NAME",
+            query=query,
+        )
 
 
 def _bound(settings: Settings, query: str, app: str | None) -> QuerySettings:
