@@ -23,7 +23,8 @@ demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and o
 
 test: java $(VENV)/.installed ## All tests but the slow ones (about half an hour)
 	$(PYTEST) -m "$(FAST)" -n 2
-	$(PYTEST) -m "not slow and (spark or kafka or e2e or browser)" -n 2 --dist loadfile --durations=15
+	$(PYTEST) -m "not slow and (spark or kafka or e2e or browser)" -n 2 --dist loadfile \
+	  --no-loadscope-reorder --durations=25
 
 test-fast: $(VENV)/.installed ## The tests that need no JVM
 	$(PYTEST) -m "$(FAST)" -n 2
