@@ -274,6 +274,7 @@ class Runner:
         result = self._app.build({name: self._read(name) for name in self._app.inputs})
         for name in self._app.outputs:
             write.ensure_table(self._table(name), result.schema)
+            align.require_columns(str(self._table(name)), result.columns)
         return result
 
     def _start(self, *, once: bool = False) -> StreamingQuery:

@@ -76,7 +76,7 @@ def command(
     from savepoints.operations import promote
 
     if undo:
-        if into is not None or no_checks:
+        if into is not None or no_checks or hand_over != "replace":
             raise UsageError(
                 "--undo goes with no other option of promote",
                 hint=f"savepoints promote {fork} --undo",
@@ -119,6 +119,10 @@ def _undo(call: Invocation, query: str, *, yes: bool, dry_run: bool, no_input: b
         )
 
 
+def _stopped(done: Promoted) -> str:
+    return f"savepoints pause {done.query} --wait 5m, then " if done.resumed else ""
+
+
 def _pairs(done: Promoted) -> list[tuple[str, object]]:
     seconds = done.pause_seconds
     pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
@@ -131,6 +135,6 @@ def _pairs(done: Promoted) -> list[tuple[str, object]]:
         ("safety savepoint", done.safety_id or "none"),
         ("nothing written for", pause),
         ("took", f"{done.seconds:.1f} s"),
-        ("undo", f"savepoints promote {done.query} --undo"),
+        ("undo", f"{_stopped(done)}savepoints promote {done.query} --undo"),
         ("next", f"{done.query} goes on" if done.resumed else f"savepoints run {done.query}"),
     ]

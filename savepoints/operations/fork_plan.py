@@ -207,6 +207,7 @@ def plan(
     )
     for uri in bound.settings.outputs.values():
         isolate.refuse_taken(uri)
+        _refuse_another_s(complete, name, str(Location.of(uri)))
     outputs = tuple(
         isolate.plan(
             one,
@@ -301,6 +302,21 @@ def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:
         for one in outputs
         if one.way == "clone"
     ]
+
+
+def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
+    """Refuse a table that another query is bound to, which may not have written it yet.
+
+    Raises:
+        TargetExistsError: Names the query.
+    """
+    for query, bound in settings.queries.items():
+        if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
+            raise TargetExistsError(
+                f"{uri} is an output of {query}, and two may not write one table",
+                hint=f"give {name} a table of its own: --table NAME=URI",
+                uri=uri,
+            )
 
 
 def _places(plan: ForkPlan) -> list[tuple[str, str]]:

@@ -13,13 +13,15 @@ from savepoints.operations.plan import Step
 from savepoints.outputs import align, rewind
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import app_id, owner_prefix
+from savepoints.store import journal
 from savepoints.store.root import Store
 
 
-def spark_ids(store: Store, query: str) -> tuple[str, ...]:
-    """Return Spark's ids of all lives of a query, under which Delta's own sink writes.
+def own_ids(store: Store, query: str) -> tuple[str, ...]:
+    """Return the application ids besides ours under which a query's own rows were written.
 
-    A reset to an empty state begins a life with another id, and what it wrote is the query's own.
+    Those are Spark's ids of all its lives, under which Delta's own sink writes: a reset to an empty
+    state begins a life with another one. And those of forks in whose tables it has gone on.
     """
     found = {one.query_id for one in store.catalog.all() if one.query == query}
     for one in store.generations.all(query):
@@ -28,6 +30,9 @@ def spark_ids(store: Store, query: str) -> tuple[str, ...]:
                 found.add(read_query_id(Location.of(one.checkpoint)))
             except (FileNotFoundError, ValueError, KeyError, TypeError):
                 continue  # Not started yet, or damaged: its savepoints say it, if there are any.
+    for done in journal.all_operations(store.root):
+        if (done.query, done.state, done.plan.get("hand_over")) == (query, "finished", "point"):
+            found |= {str(output["output"]["app_id"]) for output in done.plan["outputs"]}
     return tuple(sorted(found))
 
 

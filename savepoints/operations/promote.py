@@ -13,6 +13,8 @@ Killed before step 4 it is begun anew by the same command; in step 4 it goes on 
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
-from savepoints.operations import advance, pause, promotion
+from savepoints.operations import advance, fitting, pause, promotion
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.promote_plan import PromotePlan, plan
 from savepoints.operations.promotion import VERB, PromotionPlan
@@ -118,7 +120,7 @@ def execute(
         moved = finish(plan.begun, store, settings=settings, wait=wait, progress=progress)
         ends = standing.read(Location.of(moved.checkpoint)).offsets
         return _promoted(store, settings, plan.begun, ends, started)
-    with lease.hold(store.root, plan.fork, VERB):
+    with _ended_by_signals(), lease.hold(store.root, plan.fork, VERB):
         return _Promotion(plan, store, settings, wait, progress).run(started)
 
 
@@ -141,8 +143,7 @@ def finish(
         lease.hold(store.root, begun.fork, VERB),
         lease.hold(store.root, begun.query, VERB) as held,
     ):
-        completed = bindings.complete(store, settings)
-        moved = promotion.carry_out(begun, store, held, settings=completed, progress=progress)
+        moved = promotion.carry_out(begun, store, held, given=settings, progress=progress)
     if begun.paused:
         pause.resume(store, begun.query, wait=wait, progress=progress)
     return moved
@@ -157,7 +158,8 @@ def undo(begun: PromotionPlan, store: Store, *, progress: Progress = silent) -> 
         UsageError: If the new generation has begun.
         NotAlignedError: If others have written to an output since.
     """
-    promotion.undo(begun, store, progress=progress)
+    with lease.hold(store.root, begun.fork, VERB):
+        promotion.undo(begun, store, progress=progress)
     if begun.paused:
         pause.resume(store, begun.query, progress=progress)
 
@@ -218,7 +220,7 @@ class _Promotion:
                     paused=since is not None,
                 )
                 promotion.carry_out(
-                    moving, self.store, held, settings=self.settings, progress=self.progress
+                    moving, self.store, held, given=self.given, progress=self.progress
                 )
         return _promoted(
             self.store,
@@ -273,6 +275,9 @@ class _Promotion:
         self, generation: Generation, ends: KafkaOffsets, check: Callable[[], None]
     ) -> None:
         settings = self.settings
+        origin = fitting.origin(self.store, generation)
+        if origin is not None:
+            fitting.require_same_topics(generation, origin, settings.kafka, self.progress)
         advance.to(
             kafka_position(ends),
             query=generation.query,
@@ -357,6 +362,21 @@ def _promoted(
         time.monotonic() - started,
         moved.paused,
     )
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this as Ctrl-C does, so that the live query is let go on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {one: signal.signal(one, signal.default_int_handler) for one in numbers}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:

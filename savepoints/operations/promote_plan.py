@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import rfc3339
 from savepoints.operations import pause, promotion
 from savepoints.operations.plan import Plan, Step
 from savepoints.operations.promotion import VERB, HandOver, PromotionPlan
@@ -80,6 +83,7 @@ def plan(
     promotion.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
     lease.refuse_held(store.root, fork)
     journal.refuse_unfinished(store.root, fork)
+    _refuse_done(store, fork, origin)
     state = pause.state(store, origin).state
     return PromotePlan(
         verb=VERB,
@@ -105,6 +109,26 @@ def _origin(store: Store, fork: str) -> str:
             query=fork,
         )
     return store.manifest(lives[0].begun_from).savepoint.query
+
+
+def _refuse_done(store: Store, fork: str, live: str) -> None:
+    """Refuse to promote again what has taken over and not moved since.
+
+    Raises:
+        UsageError: Says how to go on.
+    """
+    now = store.generations.current(live)
+    if now.begun_by != VERB or now.begun_from is None:
+        return
+    saved = store.manifest(now.begun_from).savepoint
+    batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
+    if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
+        raise UsageError(
+            f"{fork} took over from {live} at {rfc3339(now.begun_at)}, and has not moved since",
+            hint=f"go on with savepoints run {live}, or savepoints resume {live}; or take it back: "
+            f"savepoints promote {live} --undo",
+            query=live,
+        )
 
 
 def _begun(store: Store, live: str, command: str) -> PromotionPlan | None:
@@ -169,8 +193,13 @@ def _warnings(
             yield f"readers of {name} have to go from {mine.outputs.get(name)} to {uri}"
     if mine.app != other.app:
         yield (
-            f"{live} goes on with {other.app}; write that into its settings in place of "
-            f"{mine.app} when it suits you"
+            f"{live} goes on with {other.app}; its settings, with {mine.app}, may stay as they "
+            "are, or say so from then on, app_name and topics too"
+        )
+    elif state != "stopped":
+        yield (
+            f"both run {mine.app}: the process of {live} goes on with the code that it has loaded; "
+            "if that has changed, stop it first"
         )
     if state == "stopped":
         yield f"no run of {live} is there: start it afterwards with savepoints run {live}"

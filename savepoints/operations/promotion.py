@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from savepoints.checkpoint.layout import read_cut
 from savepoints.config import QuerySettings, Settings
-from savepoints.errors import UsageError
+from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion, new_id, utc_now
-from savepoints.operations import create, goal, next_outputs, safety, transition
+from savepoints.operations import create, goal, next_outputs, pause, safety, transition
 from savepoints.operations.plan import Progress, Step
 from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
 from savepoints.outputs import align, rewind, takeover
@@ -40,6 +40,7 @@ class PromotionPlan(TransitionPlan):
         hand_over: What becomes of the outputs.
         taken: The live tables that get the fork's rows; empty with `point`.
         paused: The live query's run was paused for this, and is to go on afterwards.
+        first_id: The savepoint of where the new generation begins.
     """
 
     fork: str = ""
@@ -49,6 +50,7 @@ class PromotionPlan(TransitionPlan):
     hand_over: HandOver = "replace"
     taken: tuple[Takeover, ...] = ()
     paused: bool = False
+    first_id: str = ""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> PromotionPlan:
@@ -84,6 +86,15 @@ def require_possible(
             query=live,
         )
     number = store.generations.current(fork).generation
+    known = bindings.find(store.root, fork, number)
+    if hand_over == "point" and known is not None and known.clone_of:
+        name, one = next(iter(known.clone_of.items()))
+        raise IncompatibleError(
+            f"{other.outputs.get(name)} is a shallow clone: it reads files of {one.uri}, which "
+            "nobody would keep once readers have left it",
+            hint="promote with --outputs replace, or fork again with --outputs copy",
+            query=fork,
+        )
     for name, uri in other.outputs.items():
         source = align.present(name, uri, app_id(fork, name, number))
         if hand_over == "replace":
@@ -145,6 +156,7 @@ def plan(
             *next_outputs.output_steps(pointed),
             *(Step("outputs_taken_over", takeover.what(one)) for one in taken),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
+            Step("settled", f"save where it begins{_and_end(fork.query, hand_over)}"),
         ),
         warnings=(),
         command=command,
@@ -165,20 +177,29 @@ def plan(
         hand_over=hand_over,
         taken=taken,
         paused=paused,
+        first_id=new_id("sp", utc_now()),
     )
 
 
 def carry_out(
-    plan: PromotionPlan, store: Store, held: Lease, *, settings: Settings, progress: Progress
+    plan: PromotionPlan, store: Store, held: Lease, *, given: Settings, progress: Progress
 ) -> Moved:
     """Let the live query go on as its fork; goes on where an earlier attempt was killed.
 
     The caller holds the leases of both.
 
+    Args:
+        plan: From `plan`.
+        store: Where both are.
+        held: The live query's lease.
+        given: The settings, not completed by bindings.
+        progress: Told what happens.
+
     Raises:
         UnfinishedOperationError: If another operation was begun since the plan.
         NotAlignedError: If others have written to an output since.
     """
+    settings = bindings.complete(store, given)
 
     def save_fork(_check: Callable[[], None]) -> None:
         assert plan.savepoint_id is not None
@@ -208,16 +229,32 @@ def carry_out(
             progress(takeover.what(one))
             takeover.execute(spark, one)
 
+    def settle(check: Callable[[], None]) -> None:
+        if plan.hand_over == "point":
+            # Its tables are the live query's from now on, and two may not write them.
+            store.generations.end(plan.fork, why=f"promoted to {plan.query}")
+        check()
+        # Without one the query could not go back to where this generation began, nor be recovered.
+        saving = create.plan(
+            store,
+            query=plan.query,
+            settings=given,
+            forms=("native",),
+            description=f"as {plan.fork} was when it took over",
+            savepoint_id=plan.first_id,
+        )
+        create.execute(saving, store, settings=given)
+        if plan.paused:
+            # It waits for the lease, which is held until the operation is finished.
+            pause.resume(store, plan.query)
+
     work = Work(
         write,
         prepare=OwnStep("fork_saved", save_fork),
         complete=OwnStep("outputs_taken_over", take_over) if plan.taken else None,
+        follow=OwnStep("settled", settle),
     )
-    moved = transition.carry_out(plan, store, work, held, settings=settings, progress=progress)
-    if plan.hand_over == "point":
-        # Its tables are the live query's from now on, and two may not write them.
-        store.generations.end(plan.fork, why=f"promoted to {plan.query}")
-    return moved
+    return transition.carry_out(plan, store, work, held, settings=settings, progress=progress)
 
 
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
@@ -245,7 +282,7 @@ def _taken(
     batch_id: int,
 ) -> Takeover:
     own_id = bound.app_ids.get(source.name)
-    own_ids = (*next_outputs.spark_ids(store, live), *((own_id,) if own_id else ()))
+    own_ids = (*next_outputs.own_ids(store, live), *((own_id,) if own_id else ()))
     return takeover.plan(
         source.name,
         bound.outputs[source.name],
@@ -269,21 +306,34 @@ def _binding(
     """Return what the live query's next generation is bound to."""
     settings = bindings.complete(store, given)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
-    changes: dict[str, object] = {"app": other.app, "app_name": other.app_name or fork.query}
+    handed: dict[str, object] = {
+        "app": other.app,
+        "app_name": other.app_name or fork.query,
+        "topics": other.topics,
+    }
     if hand_over == "point":
-        changes["outputs"] = other.outputs
+        handed["outputs"] = other.outputs
     # Tables that are shallow clones stay so, whoever writes them.
     whose = fork if hand_over == "point" else live
     known = bindings.find(store.root, whose.query, whose.generation)
     clone_of = known.clone_of if known else {}
     number = store.generations.next_number(live.query)
+    bound = mine.model_copy(update=handed)
     if live.query not in given.queries:
-        bound = mine.model_copy(update=changes)
         return bindings.fresh(live.query, number, bound, clone_of)
-    return replace(
-        bindings.overriding(live.query, number, given.queries[live.query], changes),
-        clone_of=clone_of,
-    )
+    # What an earlier promotion has put in place of the settings goes on holding.
+    was = given.queries[live.query]
+    changes = {
+        name: getattr(bound, name)
+        for name in type(bound).model_fields
+        if name in handed or getattr(bound, name) != getattr(was, name)
+    }
+    overriding = bindings.overriding(live.query, number, was, changes)
+    return replace(overriding, clone_of=clone_of)
+
+
+def _and_end(fork: str, hand_over: HandOver) -> str:
+    return f", and end {fork}" if hand_over == "point" else ""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -51,7 +51,7 @@ def plan(
     uris: Mapping[str, str] = bound.outputs if bound else {}
     own_rows: Mapping[str, str] = bound.own_rows if bound else {}
     own_ids: Mapping[str, str] = bound.app_ids if bound else {}
-    spark_ids = next_outputs.spark_ids(store, query)
+    spark_ids = next_outputs.own_ids(store, query)
     if wanted == "truncate":
         emptied = tuple(
             rewind.plan_empty(

@@ -33,6 +33,7 @@ from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import owner_prefix
 from savepoints.sources import kafka
 from savepoints.store import bindings
+from savepoints.store.bindings import Binding
 from savepoints.store.root import Store
 
 VERB = "rollback"
@@ -157,7 +158,8 @@ def plan(
     number = store.generations.next_number(found.query)
     target = to or transition.next_checkpoint(settings, found.query, number)
     chosen, target = _restoring(store, found, target, form, sources)
-    then = bindings.complete(store, given_settings, generations={found.query: found.generation})
+    binding = _binding(store, found, current, number, given_settings)
+    then = bindings.apply(given_settings, found.query, binding)
     bound = then.queries.get(found.query)
     application = app or (bound.app if bound else None)
     if found.ends is not None:
@@ -191,7 +193,7 @@ def plan(
         checkpoint=target,
         outputs=outputs,
         output_uris=uris,
-        binding=bindings.find(store.root, found.query, found.generation),
+        binding=binding,
         form=chosen,
         batch_id=found.batch_id,
         takes=not found.is_saved,
@@ -289,6 +291,20 @@ def _resumed(
     return transition.same_as_begun(RollbackPlan.from_json(known), given)
 
 
+def _binding(
+    store: Store, found: Goal, current: Generation, number: int, given: Settings
+) -> Binding | None:
+    """Return what the generation is bound to that goes back: what the one of the goal was.
+
+    Over a promotion that somebody has followed up in the settings, it is what they said before.
+    """
+    was = bindings.find(store.root, found.query, found.generation)
+    left = bindings.find(store.root, found.query, current.generation)
+    if was is not None or left is None or found.query not in given.queries:
+        return was
+    return bindings.taken_back(found.query, number, left, given.queries[found.query])
+
+
 def _taken_back(
     store: Store,
     found: Goal,
@@ -311,8 +327,18 @@ def _taken_back(
             hint="leave the outputs as they are: --outputs none; or take it out of the settings",
             output=name,
         )
+    for output in found.outputs:
+        goes_on_in = bound.outputs.get(output.name) if bound else None
+        if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
+            raise NotAlignedError(
+                f"{found.savepoint_id} knows the output {output.name} as {output.uri}, and by the "
+                f"settings the query goes on in {goes_on_in}, which would not be taken back",
+                hint="say the table of the savepoint in the settings, or leave the outputs as they "
+                "are: --outputs none",
+                output=output.name,
+            )
     own_rows = bound.own_rows if bound else {}
-    spark_ids = next_outputs.spark_ids(store, found.query)
+    spark_ids = next_outputs.own_ids(store, found.query)
     outputs = tuple(
         rewind.plan(
             output,

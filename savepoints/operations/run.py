@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -106,8 +106,12 @@ def run(
     if max_records is not None and max_records < 1:
         raise UsageError(f"{max_records} is not a number of records", hint="give 1 or more")
 
+    begun_in = store.generations.find_current(query)
+
     def resolve() -> _Asked:
         _refuse_ended(store, query)
+        if app is not None:
+            _refuse_promoted(store, query, app, since=begun_in)
         now = bindings.complete(store, settings)
         bound = _bound(now, query, app)
         return _Asked(
@@ -140,11 +144,10 @@ def run(
     )
     with pauses:
         while pauses.wait_until_wanted():
-            asked = resolve()  # While it was paused it may have got another program: `promote`.
             if recovers:
                 recovered, recovers = asked.recover_if_damaged(), False
             try:
-                lived = asked.live(pauses)
+                lived = asked.live(pauses, resolve)
             except CheckpointDamagedError as error:
                 if not recover or recovered is not None:
                     raise
@@ -190,12 +193,18 @@ class _Asked:
     def is_endless(self) -> bool:
         return self.until is None and self.max_duration is None and self.max_records is None
 
-    def live(self, pauses: Pauses) -> tuple[Ran, Savepoint | None] | None:
-        """Run once, from taking the lease to the savepoint of the end; None if paused before."""
+    def live(
+        self, pauses: Pauses, resolve: Callable[[], _Asked]
+    ) -> tuple[Ran, Savepoint | None] | None:
+        """Run once, from taking the lease to the savepoint of the end; None if paused before.
+
+        While the lease was waited for the query may have got another program and another
+        generation, which belong together: so what is run is found out under it.
+        """
         with pauses.hold(self.wait) as held:
             if held is None:
                 return None
-            ran, last, error = self._run(pauses, held)
+            ran, last, error = resolve()._run(pauses, held)
             if pauses.was_asked:
                 pauses.hand_over()
         if pauses.was_asked:
@@ -386,6 +395,24 @@ def _refuse_ended(store: Store, query: str) -> None:
             f"the query {query} has ended: {lives[0].ended_why}",
             hint=f"make another one of what it was: savepoints list --query {query}, then "
             "savepoints fork ID NAME",
+            query=query,
+        )
+
+
+def _refuse_promoted(store: Store, query: str, app: str, *, since: Generation | None) -> None:
+    """Refuse to go on with a program that was given when the query had another generation.
+
+    Raises:
+        UsageError: If a fork has taken over since the run began.
+    """
+    now = store.generations.find_current(query)
+    if now is None or since is None or now.generation == since.generation:
+        return
+    if now.begun_by == "promote":
+        raise UsageError(
+            f"a fork has taken over as generation {now.generation} of {query} since this run was "
+            f"begun with --app {app}",
+            hint=f"run the fork's program: savepoints run {query}; or say --app again",
             query=query,
         )
 

@@ -130,11 +130,13 @@ class Work:
         write: Writes the new checkpoint; must be able to begin anew after a crash.
         prepare: Makes the savepoint that the new generation begins from, where it does not exist.
         complete: Done when checkpoint and outputs are there, before the generation begins.
+        follow: Done when it has begun, before the operation counts as finished.
     """
 
     write: Callable[[], Written]
     prepare: OwnStep | None = None
     complete: OwnStep | None = None
+    follow: OwnStep | None = None
 
 
 P = TypeVar("P", bound=TransitionPlan)
@@ -328,6 +330,7 @@ def carry_out(
             restored_bytes=facts["bytes"],
         )
         log.record("generation_begun", generation=plan.generation)
+        _do(work.follow, log, held)
         log.finish()
     return Moved(
         plan.operation_id,

@@ -234,6 +234,10 @@ def _of_output(output: OutputDifference, limits: ThresholdSettings) -> Iterator[
 
 
 def _of_state(state: StateDifference, limits: ThresholdSettings) -> Iterator[_Finding]:
+    marks = state.diff.watermark_ms
+    if marks.differs:
+        # They treat what comes late otherwise from here on, though nothing else differs yet.
+        yield _Finding(f"the watermarks are {marks.before} and {marks.after} ms", exceeds=True)
     if state.equal:
         return
     most = f"at most {_percent(limits.state_rows)}"

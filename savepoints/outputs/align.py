@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
+from savepoints.errors import (
+    FileSinkError,
+    IncompatibleError,
+    NotAlignedError,
+    NotFoundError,
+)
 from savepoints.io import Location, plain, storage_options
 from savepoints.model import OutputVersion
 from savepoints.outputs import delta_log, file_sink
@@ -70,6 +75,26 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             uri=str(location),
             version=version,
         ) from None
+
+
+def require_columns(uri: str, columns: Sequence[str]) -> None:
+    """Check that a table has all columns that are to be written.
+
+    MERGE updates and inserts those that the table has, and silently drops the values of others.
+
+    Raises:
+        IncompatibleError: Names the columns that it lacks.
+    """
+    there = {field.name.casefold() for field in open_table(uri).schema().fields}
+    if lacking := [name for name in columns if name.casefold() not in there]:
+        raise IncompatibleError(
+            f"{uri} has no column {', '.join(lacking)}, which the program writes: its values would "
+            "be dropped",
+            hint=f"add it, with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
+            f"({lacking[0]} TYPE); or leave it out of the program's result",
+            uri=uri,
+            columns=lacking,
+        )
 
 
 def table_id(table: DeltaTable) -> str:

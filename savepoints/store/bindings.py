@@ -20,6 +20,7 @@ from savepoints.store.root import Store
 
 SCHEMA_VERSION = 1
 DIRECTORY = "bindings"
+_PROGRAM = frozenset({"app", "app_name"})
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Binding:
         query: Name of the query.
         generation: The number of the generation.
         bound: The table `[queries.NAME]` as it was or would have been written, as JSON values.
-        instead_of: Values of `bound` that the settings had when it was written: as long as they
-            still have them, those of `bound` hold. Empty for a query that the settings did not
-            name: then they hold until they do.
+        instead_of: Values that the settings had when it was written, in place of which those of
+            `bound` hold: each as long as the settings still have it. Empty for a query that the
+            settings did not name: then all hold until they do.
         clone_of: By output the table and version whose files it reads: VACUUM there breaks it.
     """
 
@@ -166,27 +167,57 @@ def complete(
     current = {
         one.query: one.generation for one in store.generations.all() if one.status == "current"
     }
-    queries = dict(settings.queries)
     for query, generation in {**current, **(generations or {})}.items():
-        found = find(store.root, query, generation)
-        if found is None:
-            continue
-        given = queries.get(query)
-        if given is None:
-            queries[query] = found.settings()
-        elif _holds(found, given):
-            bound = found.settings()
-            queries[query] = given.model_copy(
-                update={name: getattr(bound, name) for name in found.instead_of}
-            )
-    return settings.model_copy(update={"queries": queries})
+        settings = apply(settings, query, find(store.root, query, generation))
+    return settings
 
 
-def _holds(binding: Binding, given: QuerySettings) -> bool:
+def apply(settings: Settings, query: str, binding: Binding | None) -> Settings:
+    """Return the settings with what a generation of a query is bound to."""
+    if binding is None:
+        return settings
+    given, bound = settings.queries.get(query), binding.settings()
+    if given is not None:
+        holding = {name: getattr(bound, name) for name in _holding(binding, given)}
+        bound = given.model_copy(update=holding)
+    return settings.model_copy(update={"queries": {**settings.queries, query: bound}})
+
+
+def taken_back(
+    query: str, generation: int, binding: Binding, given: QuerySettings
+) -> Binding | None:
+    """Return the binding of a generation that goes back to before another one's binding.
+
+    Somebody may have written into the settings since what that binding stood for; then what they
+    had before holds again.
+
+    Args:
+        query: Name of the query.
+        generation: Number of the generation to be.
+        binding: That of the generation that is left.
+        given: What the settings say now.
+
+    Returns:
+        None when the settings were not changed so.
+    """
     now = _json(given)
-    return bool(binding.instead_of) and all(
-        now[name] == value for name, value in binding.instead_of.items()
-    )
+    written = {
+        name: was
+        for name, was in binding.instead_of.items()
+        if now[name] != was and now[name] == binding.bound[name]
+    }
+    before = QuerySettings.model_validate({**now, **written})
+    changes = {name: getattr(before, name) for name in written}
+    return overriding(query, generation, given, changes) if changes else None
+
+
+def _holding(binding: Binding, given: QuerySettings) -> list[str]:
+    """Return the fields of a binding that hold: what the settings said of them is still there."""
+    now = _json(given)
+    same = [name for name, value in binding.instead_of.items() if now[name] == value]
+    # A program and the name in it belong together.
+    changed = binding.instead_of.keys() - set(same)
+    return [name for name in same if not (name in _PROGRAM and changed & _PROGRAM)]
 
 
 def _json(bound: QuerySettings) -> dict[str, Any]:

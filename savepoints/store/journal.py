@@ -132,8 +132,12 @@ def all_unfinished(root: Location) -> list[Operation]:
 
 
 def unfinished(root: Location, query: str) -> Operation | None:
-    """Return the operation on a query that was begun and not finished, None if there is none."""
-    return next((one for one in all_unfinished(root) if one.query == query), None)
+    """Return the operation on a query that was begun and not finished, None if there is none.
+
+    A promotion is one on the live query and on its fork.
+    """
+    concerned = (one for one in all_unfinished(root) if query in (one.query, one.plan.get("fork")))
+    return next(concerned, None)
 
 
 def _in(root: Location, directory: str) -> list[Operation]:

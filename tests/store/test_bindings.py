@@ -68,18 +68,35 @@ def test_an_override_holds_as_long_as_the_settings_have_what_it_replaced(store: 
     assert of(store, settings(orders=faster)) == faster.model_copy(update=CHANGES)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"app": "shop:fixed"}, {"outputs": {}}, {"app_name": "mine"}, {"app": "shop:new"}],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_the_settings_win_once_one_of_those_values_is_changed(
-    local_store: Store, changed: dict[str, Any]
-) -> None:
+def test_a_value_that_somebody_changes_wins_and_the_others_hold(local_store: Store) -> None:
+    """Who follows up the program alone must not lose the tables that the query goes on in."""
     live(local_store, "orders", 2, bindings.overriding("orders", 2, OLD, CHANGES))
-    now = OLD.model_copy(update=changed)
+    elsewhere = {"totals": "s3://bucket/elsewhere"}
 
-    assert of(local_store, settings(orders=now)) == now
+    followed = of(local_store, settings(orders=OLD.model_copy(update={"app": "shop:newest"})))
+    moved = of(local_store, settings(orders=OLD.model_copy(update={"outputs": elsewhere})))
+
+    assert followed is not None
+    assert moved is not None
+    assert (followed.app, followed.app_name) == ("shop:newest", None), "they belong together"
+    assert followed.outputs == CHANGES["outputs"]
+    assert (moved.app, moved.app_name) == ("shop:new", "other")
+    assert moved.outputs == elsewhere
+
+
+def test_going_back_undoes_what_was_followed_up_in_the_settings() -> None:
+    """Else the old state would go on with the new program, in the new tables."""
+    left = bindings.overriding("orders", 2, OLD, CHANGES)
+    followed = OLD.model_copy(update=CHANGES)
+
+    back = bindings.taken_back("orders", 3, left, followed)
+
+    assert back is not None
+    assert bindings.apply(settings(orders=followed), "orders", back).queries["orders"] == OLD
+    newer = followed.model_copy(update={"app": "shop:newest"})
+    kept = bindings.apply(settings(orders=newer), "orders", back).queries["orders"]
+    assert kept.app == "shop:newest", "changed again, the settings win"
+    assert bindings.taken_back("orders", 3, left, OLD) is None, "nobody followed up"
 
 
 def test_to_complete_twice_changes_nothing(local_store: Store) -> None:
