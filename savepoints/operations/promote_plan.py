@@ -80,10 +80,10 @@ def plan(
     live_bound, fork_bound = _bound(completed, origin), _bound(completed, fork)
     if fork == origin:
         raise UsageError(f"{fork} cannot take over from itself", hint="name a fork of it")
+    _refuse_done(store, fork, origin)
     promotion.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
     lease.refuse_held(store.root, fork)
     journal.refuse_unfinished(store.root, fork)
-    _refuse_done(store, fork, origin)
     state = pause.state(store, origin).state
     return PromotePlan(
         verb=VERB,
