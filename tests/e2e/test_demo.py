@@ -13,11 +13,18 @@ from tests.e2e.shop import environment
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
 
 
-@pytest.mark.timeout(900)
-def test_the_demo_comes_out_right(tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("story", "typed"),
+    [
+        ("rollback", "$ savepoints rollback @"),
+        pytest.param("ab", "$ savepoints promote tiers_v2 --yes", marks=pytest.mark.slow),
+    ],
+)
+def test_the_demo_comes_out_right(tmp_path: Path, story: str, typed: str) -> None:
     """Exit code 0, every check ok, the commands shown as a user would type them."""
     done = subprocess.run(
-        [sys.executable, "-m", "savepoints", "demo"],
+        [sys.executable, "-m", "savepoints", "demo", story],
         cwd=tmp_path,
         env={**environment(), "TMPDIR": str(tmp_path)},
         capture_output=True,
@@ -27,5 +34,5 @@ def test_the_demo_comes_out_right(tmp_path: Path) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "WRONG" not in done.stdout
     assert done.stdout.count(" ok") >= 10
-    assert "$ savepoints rollback @" in done.stdout
+    assert typed in done.stdout
     assert not list(tmp_path.glob("savepoints-demo-*")), "nothing is left"
