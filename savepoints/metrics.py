@@ -85,7 +85,7 @@ def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str
         durations[one.query or "",] = (count + 1, seconds + one.seconds)
     return {
         "savepoints_last_success_timestamp_seconds": {
-            (one.query,): one.created_at.timestamp() for one in whole
+            (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
         },
         "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
         "savepoints_capture_duration_seconds": durations,

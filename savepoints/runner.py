@@ -33,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 # How often the runner looks whether the query has ended or a savepoint is due.
 POLL_SECONDS = 0.1
+# Below it each input of a program has a directory, when it is run on nothing.
+EMPTY = "empty"
 # What Kafka's source gives, with headers.
 _KAFKA_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
@@ -375,7 +377,8 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
     Args:
         spark: Its settings decide how Spark lays the state out.
         app: The application.
-        scratch: An empty directory, where the input and the directory `checkpoint` are made.
+        scratch: An empty directory, where `empty/<input>` for each input and the directory
+            `checkpoint` are made.
 
     Returns:
         The query, which has ended.
@@ -383,29 +386,40 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
     Raises:
         SavepointsError: If it fails.
     """
-    from pyspark.errors import StreamingQueryException
+    from pyspark.errors import AnalysisException, StreamingQueryException
 
-    scratch.put("empty/0.json", b"\n")
-    source = spark.readStream.schema(_KAFKA_COLUMNS).json((scratch / "empty").uri.hadoop)
-    inputs = {name: one.decode(source) for name, one in app.inputs.items()}
-    query = (
-        app.build(inputs)
-        .writeStream.outputMode(_output_mode(app))
-        .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
-        # With `availableNow` a program that waits for time to pass would never end.
-        .trigger(once=True)
-        .format("noop")
-        .start()
-    )
+    def source(name: str) -> DataFrame:
+        """Return an input of its own: one for all would be joined with itself."""
+        scratch.put(f"{EMPTY}/{name}/0.json", b"\n")
+        columns = spark.readStream.schema(_KAFKA_COLUMNS)
+        return columns.json((scratch / EMPTY / name).uri.hadoop)
+
+    try:
+        inputs = {name: one.decode(source(name)) for name, one in app.inputs.items()}
+        query = (
+            app.build(inputs)
+            .writeStream.outputMode(_output_mode(app))
+            .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
+            # With `availableNow` a program that waits for time to pass would never end.
+            .trigger(once=True)
+            .format("noop")
+            .start()
+        )
+    except AnalysisException as error:
+        raise _fails_on_nothing(app, error) from error
     with suppress(StreamingQueryException):  # Looked at below.
         query.awaitTermination()
-    if (error := query.exception()) is not None:
-        raise SavepointsError(
-            f"the program {app.name} fails on empty inputs: {_cause(_report(error))}",
-            hint="correct the cause; nothing was changed",
-            query=app.name,
-        )
+    if (failure := query.exception()) is not None:
+        raise _fails_on_nothing(app, failure)
     return query
+
+
+def _fails_on_nothing(app: App, error: BaseException) -> SavepointsError:
+    return SavepointsError(
+        f"the program {app.name} fails on empty inputs: {_cause(_report(error))}",
+        hint="correct the cause; nothing was changed",
+        query=app.name,
+    )
 
 
 def _output_mode(app: App) -> str:

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from savepoints import metrics
+from savepoints.model import Edit
 from savepoints.store.events import Event
 from savepoints.store.root import Store
 from tests.samples import BEGINNING, savepoint
@@ -75,6 +76,19 @@ def test_every_metric_is_counted_from_catalog_and_events(counted: Store) -> None
     assert {
         name.partition("{")[0].removesuffix("_count").removesuffix("_sum") for name in found
     } == {metric.name for metric in metrics.METRICS}
+
+
+def test_a_savepoint_that_was_edited_by_hand_does_not_make_the_query_look_saved(
+    counted: Store,
+) -> None:
+    before = samples_of(metrics.text(counted))
+    made = dataclasses.replace(savepoint(9, query="clicks"), edit=Edit("me", "a try", 0))
+    counted.catalog.add(made)
+
+    found = samples_of(metrics.text(counted))
+
+    name = 'savepoints_last_success_timestamp_seconds{query="clicks"}'
+    assert found[name] == before[name]
 
 
 def test_the_endpoint_counts_anew_at_each_scrape(counted: Store) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from savepoints.checkpoint import buffers
 from savepoints.checkpoint.findings import (
     COLLATIONS,
     Column,
@@ -22,11 +23,14 @@ from savepoints.checkpoint.findings import (
     kind_of,
 )
 from savepoints.checkpoint.matching import pairs_of
-from savepoints.checkpoint.state_schema import SparkType, StateField, type_text
+from savepoints.checkpoint.renames import Rename
+from savepoints.checkpoint.state_schema import SparkType, StateField, exact_text, type_text
 
 _WHOLE = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _WATERMARK = "spark.watermarkDelayMs"
+_SESSION = "session_window"
+_WINDOW = "struct<start:timestamp,end:timestamp>"
 
 
 def watermark_reason(was: StateField, now: StateField, place: str) -> Reason | None:
@@ -55,19 +59,26 @@ def compare_keys(
                 "incompatible",
                 f"{prefix}key",
                 f"the key was {_listed(was)} and is {_listed(now)}: state is found by its key",
-                "give the program a KeyMigration for the operator, or start it without state",
+                _KEYS,
             )
         )
         return found
+    old_names, new_names = [one.name for one in was], [one.name for one in now]
+    if old_names != new_names and sorted(old_names) == sorted(new_names):
+        text = f"the key was {_listed(was)} and is {_listed(now)}: its columns changed places"
+        found.used += [one for one in words.renames if _is_of(one, names_was, names_now)]
+        found.reasons.append(Reason("incompatible", f"{prefix}key", text, _KEYS))
+        return found
     for position, (old, new) in enumerate(zip(was, now, strict=True)):
         place = f"key column {names_now[position]}"
+        found.add(_vouched(old, new, names_was[position], names_now[position], words))
         if old.name != new.name:
             found.add(_renamed_key(names_was[position], names_now[position], place, words))
         if reason := watermark_reason(old, new, place):
             found.reasons.append(reason)
-        if old.nullable and not new.nullable:
-            text = "it could be null and cannot now: state under a null key is never found again"
-            found.reasons.append(Reason("compatible", place, text))
+        if exact_text(old.type) != exact_text(new.type):
+            text = f"what may be null in it was {exact_text(old.type)}, is {exact_text(new.type)}"
+            found.reasons.append(Reason("incompatible", place, text, _KEYS))
         if not old.nullable and new.nullable:
             text = "it could not be null and can now, which Spark refuses without a migration"
             found.reasons.append(Reason("needs_migration", place, text))
@@ -82,6 +93,8 @@ def compare_values(
     names_was, names_now = addresses(was, prefix), addresses(now, prefix)
     found.known = [*names_was, *names_now]
     matched = pairs_of(was, now, names_was, names_now, words, found)
+    if words.is_aggregate:
+        buffers.require_whole(was, now, (names_was, names_now), words.starts, matched, found)
     pairs = matched.sources
     kept = {*pairs.values(), *matched.unclear_was}
     gone = [place for place in range(len(was)) if place not in kept]
@@ -162,16 +175,8 @@ def _kept_column(
     if is_said and was.name != now.name:
         text = f"it was called {was.name}: renamed, as --map says; its values stay"
         found.reasons.append(Reason("compatible", place, text))
-    if words.is_aggregate and now.type == "binary" and now.name == "buf" and not is_said:
-        found.reasons.append(
-            Reason(
-                "unknown",
-                place,
-                "it is the buffer of an aggregate such as collect_list, whose bytes only Spark "
-                "understands: whether it is the same aggregate of the same type cannot be seen",
-                f"--map {address}={address} if it is",
-            )
-        )
+    if words.is_aggregate:
+        found.add(_aggregated(now, address, is_said=is_said))
     if reason := watermark_reason(was, now, place):
         found.reasons.append(reason)
     if was.metadata.get(COLLATIONS) != now.metadata.get(COLLATIONS):
@@ -185,7 +190,6 @@ def _kept_column(
         found.reasons.append(Reason("needs_migration", place, text))
     if not column.is_cast:
         return column
-    before, after = type_text(was.type), type_text(now.type)
     if _is_struct(was.type) and _is_struct(now.type):
         inner = compare_values(
             _fields(was.type),
@@ -195,13 +199,44 @@ def _kept_column(
         )
         found.add(inner)
         return replace(column, inner=inner.columns)
-    if widens(was.type, now.type):
-        text = f"it was {before} and is {after}, which holds every value of it"
-        found.reasons.append(Reason("needs_migration", place, text))
-    else:
-        text = f"it was {before} and is {after}: not every value can become one"
-        found.reasons.append(Reason("incompatible", place, text, _FUNCTION))
+    found.reasons.append(_cast_reason(was.type, now.type, place))
     return column
+
+
+def _aggregated(now: StateField, address: str, *, is_said: bool) -> Compared:
+    """Say what cannot be seen of a column of an aggregation that goes on."""
+    found = Compared()
+    place = f"value column {address}"
+    if now.name == _SESSION:
+        text = "how long a gap ends a session cannot be seen: open sessions keep the end they have"
+        found.reasons.append(Reason("compatible", place, text))
+    if now.type == "binary" and now.name == "buf" and not is_said:
+        found.reasons.append(
+            Reason(
+                "unknown",
+                place,
+                "it is the buffer of an aggregate such as collect_list, whose bytes only Spark "
+                "understands: whether it is the same aggregate of the same type cannot be seen",
+                f"--map {address}={address} if it is",
+            )
+        )
+    return found
+
+
+def _cast_reason(was: SparkType, now: SparkType, place: str) -> Reason:
+    """Say what follows from another type, or from what may be null inside of it."""
+    before, after = type_text(was), type_text(now)
+    if before == after and exact_text(now) == before:
+        text = "what is in it could not be null and can now, which Spark refuses without migration"
+        return Reason("needs_migration", place, text)
+    if before == after:
+        text = f"what may be null in it was {exact_text(was)}, is {exact_text(now)}"
+        return Reason("incompatible", place, text, _FUNCTION)
+    if widens(was, now):
+        text = f"it was {before} and is {after}, which holds every value of it"
+        return Reason("needs_migration", place, text)
+    text = f"it was {before} and is {after}: not every value can become one"
+    return Reason("incompatible", place, text, _FUNCTION)
 
 
 def _new_column(
@@ -231,6 +266,39 @@ def _new_column(
     return Column(address, one, None, start=start)
 
 
+def _is_of(one: Rename, was: Sequence[str], now: Sequence[str]) -> bool:
+    return one.old in was and one.new in now
+
+
+def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words) -> Compared:
+    """Say what cannot be seen of a key column, unless a person says that it is the same."""
+    found = Compared()
+    place, hint = f"key column {now}", f"--map {was}={now} if it is the same"
+    if {"_groupingexpression", _SESSION} & {old.name, new.name}:
+        text = f"it is computed by an expression, of which the state says only {new.name}"
+        found.reasons.append(Reason("unknown", place, text, hint))
+    elif type_text(new.type).replace("_ntz", "") == _WINDOW:
+        text = "how long its windows are, and how far apart, cannot be seen"
+        found.reasons.append(Reason("unknown", place, text, hint))
+    if old.nullable and not new.nullable:
+        found.reasons.append(
+            Reason(
+                "unknown",
+                place,
+                "it could be null and cannot now: what state under a null key would be taken for "
+                "cannot be known",
+                f"--map {was}={now} if no key is null, or a KeyMigration for the operator",
+            )
+        )
+    said = [one for one in words.renames if (one.old, one.new) == (was, now)]
+    if not found.reasons or not said:
+        return found
+    same = "it is the same, as --map says"
+    # A renamed column counts what was said of it itself.
+    used = said if old.name == new.name else []
+    return Compared(reasons=[Reason("compatible", place, same)], used=used)
+
+
 def _renamed_key(old: str, new: str, place: str, words: Words) -> Compared:
     found = Compared()
     for one in words.renames:
@@ -251,6 +319,7 @@ def _renamed_key(old: str, new: str, place: str, words: Words) -> Compared:
     return found
 
 
+_KEYS = "give the program a KeyMigration for the operator, or start it without state"
 _FUNCTION = "give the program a function for it: App(…, migrate={…})"
 
 

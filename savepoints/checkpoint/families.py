@@ -51,6 +51,7 @@ class Transfer:
         columns: How the values are made of those that were; none where a function makes them.
         function: Under which name the program has a function for the values.
         key_function: The same for keys.
+        operator: Spark's name of the operator.
     """
 
     operator_id: int
@@ -61,6 +62,7 @@ class Transfer:
     columns: tuple[Column, ...] = ()
     function: str | None = None
     key_function: str | None = None
+    operator: str = ""
 
     @property
     def is_untouched(self) -> bool:
@@ -144,6 +146,7 @@ class Pair:
                 made,
                 function,
                 key_function,
+                self.new.name,
             )
         )
 
@@ -200,6 +203,8 @@ def compare(pair: Pair) -> None:
         text = "its left and right side have changed places"
         pair.say("incompatible", str(new), text, "put the inputs of the join in their old order")
     else:
+        if new.name == JOIN:
+            _ask_for_sides(pair, olds)
         for place, now in news.items():
             pair.carry((place[0], olds[place]), place[0], now, _label(place))
 
@@ -214,14 +219,29 @@ def _label(place: tuple[str, str]) -> str:
     return match.group(1) if match else name
 
 
+def _ask_for_sides(pair: Pair, olds: Mapping[tuple[str, str], StateSchema]) -> None:
+    """Ask whether sides that look the same changed places, unless a person says that they did not.
+
+    Where they look the same in the savepoint, those of the program fit either.
+    """
+    pair.compared.known += ["left", "right"]
+    said = [one for one in pair.words.renames if (one.old, one.new) == ("left", "left")]
+    pair.compared.used += said
+    sides = _sides(olds)
+    if sides["left"] == sides["right"] and not said:
+        text = "its two sides have the same columns: whether they changed places cannot be seen"
+        pair.say("unknown", str(pair.new), text, "--map left=left if they did not")
+
+
+def _sides(of: Mapping[tuple[str, str], StateSchema]) -> dict[str, list[str]]:
+    labels = {_label(place): [one.name for one in schema.value] for place, schema in of.items()}
+    return {side: labels[side] for side in ("left", "right")}
+
+
 def _swapped(
     olds: Mapping[tuple[str, str], StateSchema], news: Mapping[tuple[str, str], StateSchema]
 ) -> bool:
-    def sides(of: Mapping[tuple[str, str], StateSchema]) -> dict[str, list[str]]:
-        labels = {_label(place): [one.name for one in schema.value] for place, schema in of.items()}
-        return {side: labels[side] for side in ("left", "right")}
-
-    was, now = sides(olds), sides(news)
+    was, now = _sides(olds), _sides(news)
     return was != now and was == {"left": now["right"], "right": now["left"]}
 
 

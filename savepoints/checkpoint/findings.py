@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from savepoints.checkpoint.renames import Rename
-from savepoints.checkpoint.state_schema import StateField, type_text
+from savepoints.checkpoint.state_schema import StateField, exact_text, type_text
 
 Verdict: TypeAlias = Literal["compatible", "needs_migration", "unknown", "incompatible"]
 # From the best to the worst.
@@ -70,8 +70,8 @@ class Column:
 
     @property
     def is_cast(self) -> bool:
-        """Whether its values get another type."""
-        return self.was is not None and type_text(self.was.type) != type_text(self.field.type)
+        """Whether its values get another type, or what may be null inside of them differs."""
+        return self.was is not None and exact_text(self.was.type) != exact_text(self.field.type)
 
     @property
     def forbids_nulls(self) -> bool:
@@ -85,9 +85,11 @@ class Start:
 
     Attributes:
         value: As JSON has it; bytes for an aggregate whose buffer only Spark understands.
+        aggregate: Which of the operator's aggregates it belongs to, from 0; None when not known.
     """
 
     value: Any
+    aggregate: int | None = None
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ class Pairs:
 
     Attributes:
         sources: Old columns by new ones.
-        said: New columns of which a person said it.
+        said: New columns of which a person said it, also that they are new.
+        said_was: The same of old columns.
         unclear_was: Old columns of which it is not known.
         unclear_now: New columns of which it is not known.
     """
 
     sources: dict[int, int] = field(default_factory=dict)
     said: set[int] = field(default_factory=set)
+    said_was: set[int] = field(default_factory=set)
     unclear_was: set[int] = field(default_factory=set)
     unclear_now: set[int] = field(default_factory=set)
 
@@ -48,7 +50,7 @@ def pairs_of(
             settled_now |= set() if new is None else {new}
             if old is not None and new is not None:
                 pairs[new] = old
-    matched.said |= set(pairs)
+    matched.said, matched.said_was = set(settled_now), set(settled_was)
     olds = [place for place in range(len(was)) if place not in settled_was]
     news = [place for place in range(len(now)) if place not in settled_now]
     for name in dict.fromkeys(now[place].name for place in news):
@@ -93,13 +95,7 @@ def _pair_of_name(
         new = [place for place in mine if kind_of(now[place]) == kind]
         old = [place for place in theirs if kind_of(was[place]) == kind]
         if len(new) == len(old):
-            pairs.update(zip(new, old, strict=True))
-        if len(new) == len(old) > 1:
-            text = (
-                f"{len(new)} columns are called {now[new[0]].name} and are of one type: that they "
-                "did not change places cannot be seen"
-            )
-            found.reasons.append(Reason("compatible", f"value column {names_now[new[0]]}", text))
+            _pair_of_kind(was, now, old, new, matched, context)
         if old and new and len(old) != len(new):
             matched.unclear_was |= set(theirs) - set(pairs.values())
             matched.unclear_now |= set(mine) - set(pairs)
@@ -117,3 +113,51 @@ def _pair_of_name(
     free = [place for place in theirs if place not in pairs.values()]
     if len(left) == len(free) == 1:
         pairs[left[0]] = free[0]
+
+
+def _pair_of_kind(
+    was: Sequence[StateField],
+    now: Sequence[StateField],
+    old: list[int],
+    new: list[int],
+    matched: Pairs,
+    context: tuple[Sequence[str], Sequence[str], Compared],
+) -> None:
+    """Match as many columns of one name and type: those that can be null, and those that cannot.
+
+    Which of several is which the state does not say: in order they are only if a person says so.
+    """
+    by_null = [
+        (
+            [place for place in old if was[place].nullable == nullable],
+            [place for place in new if now[place].nullable == nullable],
+        )
+        for nullable in (False, True)
+    ]
+    if any(len(theirs) != len(mine) for theirs, mine in by_null):
+        by_null = [(old, new)]
+    for theirs, mine in by_null:
+        matched.sources.update(zip(mine, theirs, strict=True))
+        if len(mine) > 1:
+            _ask(now, mine, theirs, context)
+
+
+def _ask(
+    now: Sequence[StateField],
+    new: list[int],
+    old: list[int],
+    context: tuple[Sequence[str], Sequence[str], Compared],
+) -> None:
+    """Add that columns of one name and type may have changed places."""
+    names_was, names_now, found = context
+    pairs = list(zip(old, new, strict=True))[:-1]
+    maps = " ".join(f"--map {names_was[a]}={names_now[b]}" for a, b in pairs)
+    found.reasons.append(
+        Reason(
+            "unknown",
+            f"value column {names_now[new[0]]}",
+            f"{len(new)} columns are called {now[new[0]].name} and are of one type: the state does "
+            "not say which is which, and whether they changed places cannot be seen",
+            f"{maps} if they did not",
+        )
+    )

@@ -23,6 +23,9 @@ _PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_PROVIDERS}.RocksDBStateStoreProvider"
 # Spark's default.
 HDFS_PROVIDER = f"{_PROVIDERS}.HDFSBackedStateStoreProvider"
+# How rows are encoded in the state stores; nothing but Spark's own form is read here.
+ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
+UNSAFE_ROW = "unsaferow"
 PROVIDERS = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_PROVIDER}
 
 # Operators whose raw rows Spark reads and writes (`StatefulOperatorsUtils`).

@@ -220,6 +220,30 @@ def type_text(spark_type: SparkType) -> str:
     return json.dumps(spark_type, sort_keys=True)
 
 
+def exact_text(spark_type: SparkType) -> str:
+    """Write a type on one line, with whether fields and elements inside of it may be null."""
+    if isinstance(spark_type, str):
+        return spark_type
+    kind = spark_type["type"]
+    if kind == "struct":
+        inner = (
+            f"{one['name']}:{exact_text(one['type'])}{_not_null(one['nullable'])}"
+            for one in spark_type["fields"]
+        )
+        return f"struct<{','.join(inner)}>"
+    if kind == "array":
+        element = exact_text(spark_type["elementType"])
+        return f"array<{element}{_not_null(spark_type.get('containsNull', True))}>"
+    if kind == "map":
+        key, value = exact_text(spark_type["keyType"]), exact_text(spark_type["valueType"])
+        return f"map<{key},{value}{_not_null(spark_type.get('valueContainsNull', True))}>"
+    return json.dumps(spark_type, sort_keys=True)
+
+
+def _not_null(nullable: object) -> str:
+    return "" if nullable else " not null"
+
+
 def _column_family(reader: _Reader) -> StateSchema:
     name = reader.text()
     key_id, key = reader.number(">h"), _fields(reader.chunks())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from savepoints.checkpoint import families, renames, variables
 from savepoints.checkpoint.families import Functions, Pair, Transfer
@@ -129,8 +130,10 @@ def compare(
         )
     kept = {old.operator_id for old in matched.pairs.values()}
     verdicts += [_removed(old) for old in was if old.operator_id not in kept]
-    renames.require_used(given, used, known)
-    families.require_new(defaults or {}, transfers)
+    if not matched.unclear:
+        # Else nobody has looked yet at all columns that they may be about.
+        renames.require_used(given, used, known)
+        families.require_new(defaults or {}, transfers)
     return Comparison(tuple(verdicts), tuple(transfers))
 
 
@@ -174,19 +177,24 @@ def _match(
         ]
         in_order = len(olds) == len(news) and (
             len(olds) == 1
-            or all(_keys(old) == _keys(new) for old, new in zip(olds, news, strict=True))
+            or (
+                all(_keys(old) == _keys(new) for old, new in zip(olds, news, strict=True))
+                # With one key they could have changed places.
+                and not any(_keys(one) == _keys(other) for one, other in combinations(olds, 2))
+            )
         )
         if in_order:
             found.pairs |= {new.operator_id: old for old, new in zip(olds, news, strict=True)}
         elif olds and news:
             listed = " and ".join(str(one.operator_id) for one in olds)
-            for new in news:
+            for place, new in enumerate(news):
+                old = olds[min(place, len(olds) - 1)]
                 found.unclear[new.operator_id] = Reason(
                     "unknown",
                     str(new),
                     f"which operator of the savepoint it is cannot be seen: {listed} "
                     f"{'is' if len(olds) == 1 else 'are'} {name}, too",
-                    f"say it: --map {olds[0].operator_id}={new.operator_id}",
+                    f"say it: --map {old.operator_id}={new.operator_id}",
                 )
     return found
 

@@ -55,8 +55,9 @@ def command(
 
     NAME stays as it is. Columns are called as in savepoints state: key.x and value.y, or x alone
     where nothing else is called so. Only fields of the value can be set; all --set see the row as
-    it was. Offsets, watermark and output versions are those of NAME: restore or roll back to the
-    new savepoint to go on from it. It has the canonical form only.
+    it was. Offsets, watermark and output versions are those of NAME. To go on from the new
+    savepoint, restore or roll back to it by its id or a tag: latest, @TIME and run --recover pass
+    over it. It has the canonical form only.
 
     \b
     Examples:

@@ -130,4 +130,5 @@ def _reasons(checked: Iterable[Availability]) -> list[str]:
 
 def _state(savepoint: Savepoint) -> str:
     reason = savepoint.state_reason
-    return f"{savepoint.state}: {reason}" if reason else savepoint.state
+    state = savepoint.state if savepoint.edit is None else f"{savepoint.state}, edited"
+    return f"{state}: {reason}" if reason else state

@@ -20,6 +20,13 @@ MAP = click.option(
     metavar="OLD=NEW",
     help="What is called otherwise now: column, variable, or number of an operator; OLD= is gone.",
 )
+DEFAULT = click.option(
+    "--default",
+    "defaults",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="What a new column begins with.",
+)
 
 
 @dataclass(frozen=True)
@@ -44,13 +51,7 @@ def migrating(function: Function) -> Function:
         "--migrate", is_flag=True, help="Make the state that of the changed program of --app."
     )
     @MAP
-    @click.option(
-        "--default",
-        "defaults",
-        multiple=True,
-        metavar="COLUMN=VALUE",
-        help="With --migrate: what a new column begins with.",
-    )
+    @DEFAULT
     @click.option(
         "--allow-dropped-state",
         is_flag=True,
@@ -71,10 +72,19 @@ def migrating(function: Function) -> Function:
                 "--map, --default and --allow-dropped-state are for a changed program",
                 hint="add --migrate --app package.module:attribute",
             )
-        found = Migration(maps, dict(map(_default, defaults)), allow_dropped_state)
+        found = Migration(maps, defaults_of(defaults), allow_dropped_state)
         return function(*args, migration=found if migrate else None, **options)
 
     return wrapped
+
+
+def defaults_of(texts: tuple[str, ...]) -> dict[str, str]:
+    """Read what was given as `--default`.
+
+    Raises:
+        UsageError: If one is not `COLUMN=VALUE`.
+    """
+    return dict(map(_default, texts))
 
 
 def _default(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.command import Invocation, common, of_query
-from savepoints.cli.migrating import MAP
+from savepoints.cli.migrating import DEFAULT, MAP, defaults_of
 from savepoints.errors import IncompatibleError, PartlyDoneError
 
 if TYPE_CHECKING:
@@ -30,9 +30,25 @@ def command() -> None:
 @click.option("--app", required=True, metavar="MODULE:ATTR", help="The changed program.")
 @click.option("--from", "name", required=True, metavar="SAVEPOINT", help="Its state, as saved.")
 @MAP
+@DEFAULT
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="START",
+    help="As for restore: one for each source of the program, in order; topics are not compared.",
+)
 @of_query
 @common
-def check(call: Invocation, name: str, app: str, maps: tuple[str, ...], query: str | None) -> int:
+def check(
+    call: Invocation,
+    name: str,
+    app: str,
+    maps: tuple[str, ...],
+    defaults: tuple[str, ...],
+    sources: tuple[str, ...],
+    query: str | None,
+) -> int:
     """Compare a program with a savepoint: operators, variables and columns, with their names.
 
     The program is run once on empty inputs; no event is read and nothing is changed. Exit code 0
@@ -44,6 +60,7 @@ def check(call: Invocation, name: str, app: str, maps: tuple[str, ...], query: s
       savepoints upgrade check --app jobs.totals_v2:app --from latest
       savepoints upgrade check --app jobs.totals_v2:app --from latest --query totals --map max=most
       savepoints upgrade check --app jobs.totals_v2:app --from before-release --map 1=0 -o json
+      savepoints upgrade check --app jobs.totals_v2:app --from latest --default count=0
     """
     from savepoints.operations.upgrade import upgrade_check
 
@@ -53,6 +70,8 @@ def check(call: Invocation, name: str, app: str, maps: tuple[str, ...], query: s
         app=app,
         query=query,
         maps=maps,
+        defaults=defaults_of(defaults),
+        sources=sources or None,
         settings=call.settings,
         progress=call.output.progress,
     )

@@ -171,7 +171,7 @@ def plan(
         files_bytes=sum(info.size for info in files.all),
         tags=tuple(tags),
         description=description,
-        parent=known[0].id if known else None,
+        parent=next((one.id for one in known if one.edit is None), None),
         application=app or (configured.app if configured else None),
         code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
     )

@@ -50,6 +50,7 @@ class EditPlan(Plan):
         rows: All rows of the state.
         rows_chosen: Those that are chosen.
         rows_changed: Those of them that get another value; 0 when they are removed.
+        content_hash: Of the chosen rows and of what they become; has to come out again.
         sample: The first of them, before and after.
     """
 
@@ -66,6 +67,7 @@ class EditPlan(Plan):
     rows: int
     rows_chosen: int
     rows_changed: int
+    content_hash: str
     sample: tuple[RowChange, ...]
 
 
@@ -144,6 +146,7 @@ def plan(
         rows=counted.rows,
         rows_chosen=counted.chosen,
         rows_changed=counted.changed,
+        content_hash=counted.content_hash,
         sample=sample,
     )
 
@@ -221,11 +224,11 @@ def _make(
     family = editable.family(store, parent.savepoint, chosen, deletes=plan.delete)
     found = _edited(store, parent.savepoint, family, change, settings)
     counted, contents = found.write(canonical.table(store.root, plan.savepoint_id).uri)
-    if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed):
+    if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
             f"{counted.chosen} rows were chosen and {counted.changed} changed, where "
-            f"{plan.rows_chosen} and {plan.rows_changed} were planned: the change does not give "
-            "the same twice",
+            f"{plan.rows_chosen} and {plan.rows_changed} were planned, or other rows or values: "
+            "the change does not give the same twice",
             hint="use no rand() or now() in it; nothing was changed",
         )
     faults.reach("edit.rows")
@@ -370,7 +373,8 @@ def _require_rows(
 
 
 def _warnings(savepoint: Savepoint, change: Change, counted: Counted) -> tuple[str, ...]:
-    notes = ["the new savepoint has the canonical form only, and is what latest means from then on"]
+    note = "the new savepoint has the canonical form only, and latest, @TIME and run --recover pass"
+    notes = [f"{note} over it: it is meant by its id or a tag"]
     if savepoint.outputs:
         notes.append(
             "outputs are not edited: rows that were written from this state stay as they are until "

@@ -53,8 +53,8 @@ def _newest_of(store: Store, generation: Generation, forms: Sequence[Form]) -> S
     """Return a savepoint of the newest batch of a generation, None when there is none."""
     batch = standing.read(Location.of(generation.checkpoint)).committed
     for one in store.catalog.all():
-        if (one.query, one.generation, one.cut.batch_id) == (
-            generation.query, generation.generation, batch,
-        ) and one.state == "complete" and set(one.forms) >= set(forms):  # fmt: skip
+        of = (one.query, one.generation, one.cut.batch_id)
+        is_good = one.state == "complete" and one.edit is None and set(one.forms) >= set(forms)
+        if is_good and of == (generation.query, generation.generation, batch):
             return one
     return None

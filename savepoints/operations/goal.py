@@ -212,7 +212,8 @@ def refuse_unsaved(found: Goal, form: Form | None) -> None:
 def history(store: Store, query: str) -> list[Savepoint]:
     """Return the savepoints that the current generation comes from, the newest first.
 
-    Those of batches that were rolled back are not among them.
+    Those of batches that were rolled back are not among them, and of those that were edited by hand
+    only what a generation began from: in place of what it was made of, which comes after it.
     """
     generations = {one.generation: one for one in store.generations.all(query)}
     mine = [one for one in store.catalog.all() if one.query == query]
@@ -225,11 +226,14 @@ def history(store: Store, query: str) -> list[Savepoint]:
             one
             for one in mine
             if one.state == "complete"
+            and one.edit is None
             and one.generation == number
             and (newest is None or one.cut.batch_id <= newest)
         ]
         generation = generations.get(number)
         origin = by_id.get(generation.begun_from) if generation and generation.begun_from else None
+        if origin and origin.edit is not None and origin.state == "complete":
+            found.append(origin)
         number, newest = (origin.generation, origin.cut.batch_id) if origin else (None, None)
     return found
 

@@ -7,11 +7,15 @@ where the program looks for them and rewritten where their columns changed.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from savepoints.app import KeyMigration
 from savepoints.checkpoint.findings import VERDICTS
+from savepoints.checkpoint.operators import is_metadata
 from savepoints.checkpoint.source_starts import Starts
 from savepoints.checkpoint.upgrade import OperatorVerdict, Upgrade
 from savepoints.config import Settings
@@ -106,12 +110,6 @@ def plan(
     target = Location.of(to)
     savepoint = store.catalog.find(name, query=query)
     _require_rows(savepoint)
-    words = [
-        *(f"--map={one}" for one in maps),
-        *(f"--default={k}={v}" for k, v in (defaults or {}).items()),
-    ]
-    mark = " ".join([savepoint.id, "migrated", app, *words, f"{partitions}", f"{provider}", owner])
-    native.refuse_taken(target, mark)
     compared = upgrade.compare(
         store,
         savepoint.id,
@@ -121,8 +119,13 @@ def plan(
         defaults=defaults,
         settings=settings,
         are_sources_given=sources is not None,
+        provider=provider,
         progress=progress,
     )
+    said = (sorted(maps), sorted((defaults or {}).items()), partitions, provider, sources, query_id)
+    asked = asked_for(compared, said)
+    mark = f"{savepoint.id} migrated {asked} {owner}"
+    native.refuse_taken(target, mark)
     report = compared.upgrade
     _require_possible(report, allow_dropped_state=allow_dropped_state)
     _require_state(savepoint, compared)
@@ -186,6 +189,35 @@ def execute(
     assert isinstance(plan, _Prepared)
     with store.using(plan.savepoint_id, "restore"):
         return Writing(plan, plan.compared, store, settings or Settings(), progress).restored()
+
+
+def asked_for(compared: Compared, words: object) -> str:
+    """Return what stands for a migration in the mark of its directory: one line for one outcome.
+
+    Args:
+        compared: The program, of which layout, transfers and functions decide what is written.
+        words: What was said besides, as text of Python.
+    """
+    program = compared.program
+    functions = [
+        (name, source_of(each))
+        for name, one in sorted(program.app.migrate.items())
+        for each in ((one.keys, one.merge) if isinstance(one, KeyMigration) else (one,))
+    ]
+    # Without the names of the files, and the metadata that have them: they are others each time.
+    layouts = sorted(data for path, data in program.files.items() if not is_metadata(path))
+    text = repr((program.reference, words, compared.transfers, layouts, functions))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def source_of(function: object) -> str:
+    """Return the text of a function; its name where Python does not have it."""
+    if function is None:
+        return ""
+    try:
+        return inspect.getsource(function)  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def _require_rows(savepoint: Savepoint) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from savepoints import faults
+from savepoints.checkpoint.commit_log import StateIds
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.checkpoint.program import OperatorShape
 from savepoints.checkpoint.skeleton import Skeleton, may_change
@@ -141,19 +142,25 @@ class Writing:
         }
         in_parallel(lambda path: target.put(path, made[path]), list(made))
         faults.reach("restore.files")
-        renamed = ""
-        if spark is not None:
-            renamed = self._write_rows(spark)
+        renamed = self._name_state({}) if spark is None else self._write_rows(spark)
         native.mount(root, later, target, skeleton)
         faults.reach("restore.state")
         target_state.check(target, plan.batch_id, self.operators, plan.provider)
-        # With checkpoint format 2 the commit log was given the ids of what was written.
         restore.check_copies(
             target,
             [one for one in copied if not may_change(one.path) and one.path != renamed],
         )
 
-    def _write_rows(self, spark: SparkSession) -> str:
+    def _name_state(self, ids: StateIds) -> str | None:
+        """Say in the commit log of checkpoint format 2 what was written, and nothing that is gone.
+
+        Returns:
+            The file that was changed; None if nothing had to be.
+        """
+        numbers = {one.operator_id for one in self.operators}
+        return restore.name_state(self.target, self.plan.batch_id, ids, numbers)
+
+    def _write_rows(self, spark: SparkSession) -> str | None:
         """Write the state and count it; return the commit log file that was changed for it."""
         from savepoints.state import migrate, write
 
@@ -173,11 +180,12 @@ class Writing:
             )
         except SavepointsError as error:
             raise _of_a_row(error) from error
-        if written.ids:
-            restore.name_state(self.target, plan.batch_id, written.ids)
+        finally:
+            rows.release()
+        renamed = self._name_state(written.ids)
         counted = write.count(spark, self.target, self.cut, self.written, written)
-        require_counts(self.compared.upgrade, counted, frozenset(_with_new_keys(self.compared)))
-        return f"commits/{plan.batch_id}" if written.ids else ""
+        require_counts(self.compared.upgrade, counted, rows.merged)
+        return renamed
 
 
 def _of_a_row(error: SavepointsError) -> SavepointsError:
@@ -216,12 +224,13 @@ def copied_files(stored: Manifest, operators: Sequence[OperatorState]) -> list[S
     ]
 
 
-def _with_new_keys(compared: Compared) -> list[int]:
-    return [one.operator_id for one in compared.transfers if one.key_function]
-
-
-def require_counts(report: Upgrade, counted: Mapping[int, int], merged: frozenset[int]) -> None:
+def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[int, int]) -> None:
     """Compare what was written with what the savepoint has.
+
+    Args:
+        report: What was to be done.
+        counted: What was written, by operator.
+        merged: How many new keys there are, by operator that gets some.
 
     Raises:
         NotAlignedError: If rows are missing, or too many.
@@ -231,8 +240,8 @@ def require_counts(report: Upgrade, counted: Mapping[int, int], merged: frozense
         if number is None or number not in counted:
             continue
         expected = (one.rows or 0) - sum(each.rows or 0 for each in one.dropped)
-        fewer = number in merged and 0 < counted[number] <= expected
-        if counted[number] != expected and not fewer:
+        expected = min(expected, merged.get(number, expected))
+        if counted[number] != expected:
             raise NotAlignedError(
                 f"operator {number} ({one.name}) has {counted[number]} rows of state where "
                 f"{expected} were to be written",

@@ -11,16 +11,19 @@ from savepoints.app import App, KeyMigration, ValueMigration
 from savepoints.checkpoint import program
 from savepoints.checkpoint.families import Functions
 from savepoints.checkpoint.offset_log import CHECKPOINT_FORMAT_KEY, PARTITIONS_KEY, PROVIDER_KEY
-from savepoints.checkpoint.operators import is_metadata
+from savepoints.checkpoint.operators import PROVIDERS, is_metadata
 from savepoints.checkpoint.program import OperatorShape
 from savepoints.config import Settings
-from savepoints.io import in_parallel
-from savepoints.model import Savepoint
+from savepoints.io import Location, in_parallel
+from savepoints.model import Provider, Savepoint
 from savepoints.operations.plan import Progress
-from savepoints.runner import run_on_nothing
+from savepoints.runner import EMPTY, run_on_nothing
 from savepoints.store.root import Store
 
 _SCHEMA = re.compile(r"^state/\d+/(?:0/(?:[^/_][^/]*/)?_metadata/schema|_stateSchema/.+)$")
+# The log of what a source of files has read, and how the input stands in it.
+_FILES_READ = re.compile(r"^sources/([^/]+)/0$")
+_INPUT = re.compile(rf'/{EMPTY}/([^/"]+)/0\.json"')
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class NewProgram:
         app: The program.
         operators: Its stateful operators, from the sink.
         files: Metadata and schemas of its state, by path in a checkpoint.
-        topics: The topics that it reads.
+        topics: The topic of each source, in Spark's order.
         notes: What its settings say that a restored query does not go by.
     """
 
@@ -40,7 +43,7 @@ class NewProgram:
     app: App
     operators: tuple[OperatorShape, ...]
     files: Mapping[str, bytes]
-    topics: frozenset[str]
+    topics: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -65,9 +68,22 @@ class NewProgram:
 
 
 def find_out(
-    store: Store, savepoint: Savepoint, reference: str, settings: Settings, progress: Progress
+    store: Store,
+    savepoint: Savepoint,
+    reference: str,
+    settings: Settings,
+    progress: Progress,
+    provider: Provider | None = None,
 ) -> NewProgram:
     """Run a program on empty inputs, with the settings that a restored query will have.
+
+    Args:
+        store: For scratch.
+        savepoint: What is restored.
+        reference: The program.
+        settings: How to start Spark, and which topics are read.
+        progress: Told what happens.
+        provider: State store provider to be; that of the savepoint by default.
 
     Raises:
         UsageError: If it cannot be imported.
@@ -82,26 +98,44 @@ def find_out(
     own = raw.state_session(spark, savepoint.cut.checkpoint_format)
     notes = _notes(savepoint, spark.conf.get(PARTITIONS_KEY), spark.conf.get(PROVIDER_KEY))
     # The layout is the same for any number of partitions.
-    for key, value in {**savepoint.settings, PARTITIONS_KEY: "1"}.items():
+    conf = {**savepoint.settings, PARTITIONS_KEY: "1"}
+    if provider is not None:
+        conf[PROVIDER_KEY] = PROVIDERS[provider]
+    for key, value in conf.items():
         own.conf.set(key, value)
     own.conf.set(CHECKPOINT_FORMAT_KEY, str(savepoint.cut.checkpoint_format))
     with store.scratch() as scratch:
         begins = starts.of(run_on_nothing(own, app, scratch))
         made = scratch / "checkpoint"
-        found = program.read(made, savepoint.settings)
+        found = program.read(made, conf)
         paths = [
             info.path
             for info in made.list("state")
             if is_metadata(info.path) or _SCHEMA.match(info.path)
         ]
         files = dict(zip(paths, in_parallel(made.get, paths), strict=True))
+        read = inputs_in_order(made)
     bound = settings.queries.get(app.name)
-    topics = {
-        bound.topics.get(name, one.topic) if bound else one.topic
-        for name, one in app.inputs.items()
-    }
+    topics = tuple(
+        bound.topics.get(name, app.inputs[name].topic) if bound else app.inputs[name].topic
+        for name in read
+    )
     operators = tuple(replace(one, starts=begins.get(one.operator_id)) for one in found)
-    return NewProgram(reference, app, operators, files, frozenset(topics), notes)
+    return NewProgram(reference, app, operators, files, topics, notes)
+
+
+def inputs_in_order(checkpoint: Location) -> list[str]:
+    """Return the inputs of a program that was run on nothing, in the order of Spark's sources.
+
+    Each has a directory of its own, and Spark's log of a source of files says which it has read.
+    """
+    found: dict[str, str] = {}
+    for info in checkpoint.list("sources"):
+        if (number := _FILES_READ.match(info.path)) is None:
+            continue
+        if match := _INPUT.search(checkpoint.get(info.path).decode()):
+            found[number.group(1)] = match.group(1)
+    return [found[one] for one in sorted(found, key=lambda one: (len(one), one))]
 
 
 def _notes(savepoint: Savepoint, partitions: str | None, provider: str | None) -> tuple[str, ...]:

@@ -124,7 +124,8 @@ def recover(
 ) -> str:
     """Take a query back to its newest savepoint of which every file is whole, outputs included.
 
-    Only savepoints count that the present comes from: not those of batches that were rolled back.
+    Only savepoints count that the present comes from: not those of batches that were rolled back,
+    nor those edited by hand, unless somebody took the query to one of them.
 
     Args:
         store: Where the savepoints are.

@@ -7,7 +7,7 @@ writer. `metadata` comes last, so a half-written directory can never be started.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from savepoints import faults
@@ -310,7 +310,8 @@ def _write(
     if write_rows is not None:
         progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
         if ids := write_rows():
-            name_state(target, plan.batch_id, ids)
+            operators = {one.operator_id for one in stored.savepoint.operators}
+            name_state(target, plan.batch_id, ids, operators)
         native.mount(store.root, later, target, skeleton)
         faults.reach("restore.state")
     target_state.check(target, plan.batch_id, stored.savepoint.operators, plan.provider)
@@ -336,11 +337,27 @@ def _writer(
     return lambda: write.write_state(spark, target, table.uri, cut, operators).ids
 
 
-def name_state(target: Location, batch_id: int, ids: StateIds) -> None:
-    """Tell the commit log of checkpoint format 2 which state was written."""
+def name_state(
+    target: Location, batch_id: int, ids: StateIds, operators: Collection[int]
+) -> str | None:
+    """Tell the commit log of checkpoint format 2 which state was written.
+
+    Args:
+        target: The checkpoint.
+        batch_id: The batch whose state was written.
+        ids: Of the stores that were written.
+        operators: All that the checkpoint has; ids of others are taken out.
+
+    Returns:
+        The file that was changed; None if nothing had to be.
+    """
     path = f"commits/{batch_id}"
     known = commit_log.parse(target.get(path), path).state_ids
-    target.put(path, commit_log.with_state_ids(target.get(path), path, {**known, **ids}))
+    kept = {number: stores for number, stores in known.items() if number in operators}
+    if {**kept, **ids} == known:
+        return None
+    target.put(path, commit_log.with_state_ids(target.get(path), path, {**kept, **ids}))
+    return path
 
 
 def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:

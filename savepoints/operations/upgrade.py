@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from savepoints.checkpoint import program, renames, upgrade
 from savepoints.checkpoint.families import Transfer
 from savepoints.checkpoint.findings import Column, Dropped, Reason, worst
+from savepoints.checkpoint.operators import ENCODING_KEY, UNSAFE_ROW
 from savepoints.checkpoint.program import OperatorShape
+from savepoints.checkpoint.source_starts import Starts
 from savepoints.checkpoint.upgrade import Comparison, OperatorVerdict, Upgrade
 from savepoints.config import Settings
 from savepoints.errors import IncompatibleError
-from savepoints.model import Savepoint, kafka_offsets
-from savepoints.operations import new_program
+from savepoints.model import Provider, Savepoint, kafka_offsets
+from savepoints.operations import new_program, restore
 from savepoints.operations.new_program import NewProgram
 from savepoints.operations.plan import Progress, silent
 from savepoints.store import bindings, canonical, manifest
@@ -49,6 +51,8 @@ def upgrade_check(
     app: str,
     query: str | None = None,
     maps: Sequence[str] = (),
+    defaults: Mapping[str, str] | None = None,
+    sources: Starts | None = None,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Upgrade:
@@ -62,6 +66,8 @@ def upgrade_check(
         app: The program, `package.module:attribute`.
         query: Only savepoints of this query.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.renames`.
+        defaults: What new columns begin with, as text by column.
+        sources: Where each source of the program is to go on; then topics are not compared.
         settings: How to start Spark, and which topics are read.
         progress: Told what happens.
 
@@ -72,7 +78,20 @@ def upgrade_check(
         SavepointsError: If the program fails.
     """
     settings = bindings.complete(store, settings or Settings())
-    found = compare(store, name, app, query=query, maps=maps, settings=settings, progress=progress)
+    if sources is not None:
+        savepoint = store.catalog.find(name, query=query)
+        restore.source_map(store, store.manifest(savepoint.id), sources)
+    found = compare(
+        store,
+        name,
+        app,
+        query=query,
+        maps=maps,
+        settings=settings,
+        progress=progress,
+        defaults=defaults,
+        are_sources_given=sources is not None,
+    )
     return found.upgrade
 
 
@@ -87,16 +106,18 @@ def compare(
     progress: Progress,
     defaults: Mapping[str, str] | None = None,
     are_sources_given: bool = False,
+    provider: Provider | None = None,
 ) -> Compared:
     """Compare a program with a savepoint; see `upgrade_check`."""
     given = renames.parse(maps)
     savepoint = store.catalog.find(name, query=query)
     was = _of_savepoint(store, savepoint)
-    now = new_program.find_out(store, savepoint, app, settings, progress)
+    now = new_program.find_out(store, savepoint, app, settings, progress, provider)
     found = upgrade.compare(
         was, now.operators, given=given, defaults=defaults, functions=now.functions
     )
-    operators = [_with_types(one, found) for one in found.operators]
+    encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)
+    operators = [with_types(one, found, encoding) for one in found.operators]
     if any(each.families for one in operators for each in one.dropped):
         operators = _counted(store, savepoint, operators, settings)
     sources = () if are_sources_given else compare_topics(savepoint, now.topics)
@@ -116,7 +137,7 @@ def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ..
     )
 
 
-def _with_types(one: OperatorVerdict, found: Comparison) -> OperatorVerdict:
+def with_types(one: OperatorVerdict, found: Comparison, encoding: str) -> OperatorVerdict:
     """Add what cannot be written because of its type, and check what columns begin with."""
     from savepoints.state import remade, rows
 
@@ -125,6 +146,11 @@ def _with_types(one: OperatorVerdict, found: Comparison) -> OperatorVerdict:
         if transfer.operator_id != one.operator_id or transfer.is_untouched:
             continue
         assert transfer.was is not None
+        family = str(transfer.schema.column_family)
+        if encoding.lower() != UNSAFE_ROW:
+            text = f"its rows would have to be written anew, but they are encoded as {encoding}"
+            reasons.append(Reason("incompatible", family, text))
+            continue
         try:
             rows.arrow_fields(transfer.was.value, "value")
             rows.arrow_fields(transfer.schema.value, "value")
@@ -135,7 +161,7 @@ def _with_types(one: OperatorVerdict, found: Comparison) -> OperatorVerdict:
                 remade.start(column)
         except IncompatibleError as error:
             text = f"its rows would have to be written anew, but {error.message}"
-            reasons.append(Reason("incompatible", str(transfer.schema.column_family), text))
+            reasons.append(Reason("incompatible", family, text))
     if not reasons:
         return one
     return replace(one, verdict="incompatible", reasons=(*one.reasons, *reasons))
@@ -176,9 +202,17 @@ def _counted(
     ]
 
 
-def compare_topics(savepoint: Savepoint, topics: frozenset[str]) -> tuple[Reason, ...]:
-    """Compare the topics that a program reads with those that a savepoint has offsets of."""
+def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason, ...]:
+    """Compare the topics that a program reads with those that a savepoint has offsets of.
+
+    Spark gives each source the position at its place in the offset log, whatever it reads.
+
+    Args:
+        savepoint: The savepoint.
+        sources: The topic of each source of the program, in Spark's order.
+    """
     positions = [kafka_offsets(one) for one in savepoint.cut.offsets]
+    topics = set(sources)
     saved = {topic for one in positions if one for topic in one}
     if not saved:
         text = "the savepoint has no offsets of Kafka, so the sources were not compared"
@@ -202,7 +236,22 @@ def compare_topics(savepoint: Savepoint, topics: frozenset[str]) -> tuple[Reason
         )
         for topic in sorted(topics - saved)
     ]
-    return (*gone, *fresh)
+    if gone or fresh:
+        return (*gone, *fresh)
+    if len(positions) != len(sources):
+        text = f"the savepoint has {len(positions)} sources, and the program {len(sources)}"
+        return (Reason("incompatible", "sources", text, hint),)
+    return tuple(
+        Reason(
+            "incompatible",
+            f"source {place}",
+            f"the savepoint has offsets of {', '.join(sorted(was))} there, and the program reads "
+            f"{now}: its inputs have another order",
+            "put the inputs in their old order, or say where each goes on: --source keep:N",
+        )
+        for place, (was, now) in enumerate(zip(positions, sources, strict=True))
+        if was and set(was) != {now}
+    )
 
 
 def _unused(now: NewProgram, transfers: Sequence[Transfer]) -> tuple[str, ...]:

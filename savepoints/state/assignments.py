@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
+_RANDOM = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 # What names a row, besides its value.
 IDENTITY = ("key", "map_key", "position", "expires_at_ms")
 
@@ -49,6 +50,15 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
         raise UsageError(
             f"{what}: {typed.reason(error)}", hint=f"the columns are: {_column_names(frame)}"
         ) from None
+    # It is evaluated more than once. Spark refuses by this name what aggregates may not have.
+    try:
+        _ = frame.agg(F.count(F.expr(expression))).schema
+    except PySparkException as error:
+        if error.getCondition() == _RANDOM:
+            raise UsageError(
+                f"{what} does not give the same twice",
+                hint="use no rand(), uuid() or shuffle() in it",
+            ) from None
 
 
 def _column_names(frame: DataFrame) -> str:
@@ -132,11 +142,29 @@ def _key_stays(name: str, what: str) -> UsageError:
     )
 
 
+def reads_text(given: DataType, wanted: DataType) -> bool:
+    """Say whether a cast would make something else out of text, also inside of arrays and structs.
+
+    Args:
+        given: Type of the expression.
+        wanted: Type that it would be cast to.
+    """
+    from pyspark.sql.types import ArrayType, StringType, StructType
+
+    if isinstance(given, StringType):
+        return not isinstance(wanted, StringType)
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return reads_text(given.elementType, wanted.elementType)
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        pairs = zip(given.fields, wanted.fields, strict=False)  # Spark refuses other lengths.
+        return any(reads_text(one.dataType, other.dataType) for one, other in pairs)
+    return False
+
+
 def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
     """Return an expression as a value of the field's type, refused where that is not exact."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType
 
     wanted = frame.select(_inside(F.col("value"), path).alias("x")).schema["x"].dataType
     given = frame.select(F.expr(expression).alias("x")).schema["x"].dataType
@@ -144,11 +172,16 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
     if given == wanted:
         return column
     name = ".".join(path)
+    if reads_text(given, wanted):
+        # Spark's casts of text round decimals, cut times off and guess the zone, ANSI or not.
+        raise UsageError(
+            f"--set {name}: {expression} is text, and {name} is of type {wanted.simpleString()}",
+            hint="write a value of that type: 12.34, or date '2026-11-20', or "
+            "timestamp '2026-11-20 10:00:00Z'",
+        )
     cast = column.cast(wanted)
     try:
         _ = frame.select(cast).schema
-        if isinstance(given, StringType):
-            return cast
         back = cast.cast(given)
         _ = frame.select(back).schema
     except PySparkException as error:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Columns beside those that a person sees: the canonical row, and what becomes of it.
 _ROW, _CHOSEN, _AFTER, _BYTES = "__row", "__chosen", "__after", "__bytes"
 _HIDDEN = frozenset({_ROW, _CHOSEN, _AFTER, _BYTES})
+_SEEDS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,14 @@ class Counted:
         rows: All rows of the family.
         chosen: Those that fit the condition.
         changed: Those that get other bytes.
+        content_hash: Of the chosen rows and of what they become, in any order, in hex: two
+            differently seeded xxHash64 of each over (key, place in a list, new value), by XOR.
     """
 
     rows: int
     chosen: int
     changed: int
+    content_hash: str
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Edited:
         with _failures():
             row = self.frame.agg(*_counts()).first()
         assert row is not None
-        return Counted(**row.asDict())
+        return _counted(row.asDict())
 
     def sample(self, limit: int) -> tuple[RowChange, ...]:
         """Return the first rows that are changed or removed, before and after."""
@@ -169,7 +173,7 @@ class Edited:
             others.unionByName(changed).write.format("delta").partitionBy(
                 "operator_id", "store_name"
             ).mode("error").save(target.hadoop)
-        return Counted(**observation.get), contents.of_table(spark, target)
+        return _counted(observation.get), contents.of_table(spark, target)
 
 
 def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: Change) -> Edited:
@@ -235,7 +239,27 @@ def _counts() -> list[Column]:
         F.count(F.lit(1)).alias("rows"),
         F.count_if(F.col(_CHOSEN)).alias("chosen"),
         F.count_if(_is_changed()).alias("changed"),
+        *(
+            F.coalesce(F.bit_xor(F.when(F.col(_CHOSEN), _hash(seed))), F.lit(0)).alias(
+                f"hash{seed}"
+            )
+            for seed in _SEEDS
+        ),
     ]
+
+
+def _hash(seed: int) -> Column:
+    from pyspark.sql import functions as F
+
+    identity = (F.col(f"{_ROW}.{name}") for name in ("key_bytes", "ord"))
+    return F.xxhash64(F.lit(seed), *identity, F.col(_BYTES))
+
+
+def _counted(found: Mapping[str, Any]) -> Counted:
+    words = (found[f"hash{seed}"] % (1 << 64) for seed in _SEEDS)
+    return Counted(
+        found["rows"], found["chosen"], found["changed"], "".join(f"{one:016x}" for one in words)
+    )
 
 
 def _decoded(frame: DataFrame, family: Family) -> DataFrame:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from savepoints.checkpoint.families import Transfer
 from savepoints.checkpoint.state_schema import StateField
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.model import OperatorState
 from savepoints.state import encode, remade, rows
 from savepoints.state.remade import Function
@@ -50,11 +50,14 @@ class Migration:
         transfers: For each column family.
         values: Functions for values, by the names that transfers have for them.
         keys: The same for keys.
+        merged: How many rows operators with new keys get, counted when their rows were made.
     """
 
     transfers: tuple[Transfer, ...]
     values: Mapping[str, Function] = field(default_factory=dict)
     keys: Mapping[str, KeyFunctions] = field(default_factory=dict)
+    merged: dict[int, int] = field(default_factory=dict)
+    _kept: dict[tuple[int, str, str], DataFrame] = field(default_factory=dict)
 
     def rows_of(self, table: DataFrame, operator: OperatorState, store: str) -> DataFrame:
         """Return the rows of a store of the program, not yet placed.
@@ -81,6 +84,12 @@ class Migration:
             return table.where(F.col("operator_id") == -1).select(*_CARRIED, "column_family")
         return reduce(lambda one, other: one.unionByName(other), frames)
 
+    def release(self) -> None:
+        """Let go of the rows that are kept while they are written."""
+        for one in self._kept.values():
+            one.unpersist()
+        self._kept.clear()
+
     def _changed(self, table: DataFrame, mine: Sequence[Transfer]) -> Iterator[DataFrame]:
         from pyspark.sql import functions as F
 
@@ -101,6 +110,7 @@ class Migration:
             yield found.select(*_CARRIED, name.alias("column_family"))
 
     def _with_new_keys(self, found: DataFrame, one: Transfer, made: KeyFunctions) -> DataFrame:
+        from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
         fields = one.schema.key
@@ -108,7 +118,19 @@ class Migration:
         keyed = found.mapInArrow(_in_batches(decoded), _keyed_type(fields))
         names = [_KEY.format(position) for position in range(len(fields))]
         placed = keyed.withColumn("key_hash", F.hash(*(F.col(name) for name in names)))
-        encoded = placed.mapInArrow(_in_batches(partial(_encoded_keys, one)), _CARRIED_TYPES)
+        place = (one.operator_id, one.store, one.schema.column_family)
+        if place not in self._kept:
+            made_keys = placed.mapInArrow(_in_batches(partial(encoded_keys, one)), _CARRIED_TYPES)
+            # Once: a function that gives another key the second time would lose or double rows.
+            self._kept[place] = made_keys.persist()
+            try:
+                self.merged[one.operator_id] = made_keys.select("key_bytes").distinct().count()
+            except PySparkException as error:
+                raise SavepointsError(
+                    f"Spark could not make the keys of {_where(one)}: {error}",
+                    hint="correct the program's migrate={…} and run the command again",
+                ) from error
+        encoded = self._kept[place]
         shared = encoded.groupBy("key_bytes").count().where("count > 1").select("key_bytes")
         if made.merge is None:
             if shared.head() is not None:
@@ -233,11 +255,14 @@ def _keys(
     return pa.RecordBatch.from_arrays([*new, batch.column("ord"), made], names=names)
 
 
-def _encoded_keys(one: Transfer, batch: pa.RecordBatch) -> pa.RecordBatch:
+def encoded_keys(one: Transfer, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with new keys as Spark encodes those of the operator."""
     import pyarrow as pa
 
     key = [batch.column(_KEY.format(position)) for position in range(len(one.schema.key))]
-    encoded = encode.encode(key, one.schema.key, _where(one), canonical_floats=True)
+    # As Spark does for an aggregation, and not for a deduplication.
+    canonical = one.operator == "stateStoreSave"
+    encoded = encode.encode(key, one.schema.key, _where(one), canonical_floats=canonical)
     columns = [batch.column("key_hash"), batch.column("ord"), encoded, batch.column("value_bytes")]
     return pa.RecordBatch.from_arrays(columns, names=list(_CARRIED))
 

@@ -92,28 +92,57 @@ def given(
     found = []
     for name, one in zip(names, rows.arrow_fields(fields, what), strict=True):
         try:
-            found.append(made.column(name).cast(one.type))
+            found.append(exactly(made.column(name), one.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _wrong(what, f"gives {name} of another type than {one.type}: {error}") from None
     return found
 
 
-def _column(one: Column, old: Sequence[Array], count: int) -> Array:
+def exactly(column: Array, to: pa.DataType) -> Array:
+    """Cast a column of a function's to the type of the state, with nothing rounded or guessed.
+
+    Raises:
+        ArrowInvalid: If a value is another one in that type.
+        ArrowNotImplementedError: If there is no such cast.
+    """
+    import pyarrow as pa
+
+    if column.type == to:
+        return column
+    was, now = str(column.type), str(to)
+    if "timestamp" in was and "timestamp" in now and ("tz=" in was) != ("tz=" in now):
+        raise pa.ArrowInvalid(f"{was} has a time zone, or {now} has, and not both")
+    found: Array = column.cast(to)
+    back = found.cast(column.type)
+    # As text, since NaN is not itself.
+    if not back.equals(column) and str(back.to_pylist()) != str(column.to_pylist()):
+        raise pa.ArrowInvalid(f"a value of {was} would become another one as {now}")
+    return found
+
+
+def _column(
+    one: Column, old: Sequence[Array], count: int, there: pa.BooleanArray | None = None
+) -> Array:
+    """Make a column; a null counts only where the struct that it is in is `there`."""
     import pyarrow as pa
 
     if one.source is None:
         begun = start(one)
         return begun.take(pa.array([0] * count, pa.int64())) if count else begun.slice(0, 0)
     column = old[one.source]
-    if one.forbids_nulls and column.null_count:
+    nulls = (column if there is None else column.filter(there)).null_count
+    if one.forbids_nulls and nulls:
         raise IncompatibleError(
-            f"{one.address} is null in {column.null_count} of {count} rows, and cannot be null in "
-            "the program",
+            f"{one.address} is null in {nulls} of {count} rows, and cannot be null in the program",
             hint="let the program take nulls there, or give it a function: App(…, migrate={…})",
         )
     to = rows.arrow_type(one.field.type, one.address)
     if one.inner:
-        inner = make(one.inner, cast("pa.StructArray", column).flatten(), count)
+        from pyarrow import compute
+
+        valid = column.is_valid() if there is None else compute.and_(column.is_valid(), there)
+        flat = cast("pa.StructArray", column).flatten()
+        inner = [_column(each, flat, count, valid) for each in one.inner]
         fields = [to.field(position) for position in range(to.num_fields)]
         return pa.StructArray.from_arrays(inner, fields=fields, mask=column.is_null())
     return column if column.type == to else column.cast(to)

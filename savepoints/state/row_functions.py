@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from savepoints.checkpoint.findings import unique_names
 from savepoints.checkpoint.state_schema import SparkType, StateField
-from savepoints.state import rows
+from savepoints.state import remade, rows
 from savepoints.state.encode import encode
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
 
 def _cast(column: Any, form: pa.Field[Any]) -> Any:  # noqa: ANN401  (pyarrow's own are)
     """Give nested fields their names and nullability again; the values stay."""
-    return column if column.type == form.type else column.cast(form.type, safe=True)
+    return remade.exactly(column, form.type)
 
 
 def changer(function: Function, frozen: frozenset[str], value_type: DataType) -> Columnwise:
@@ -83,7 +83,7 @@ def changer(function: Function, frozen: frozenset[str], value_type: DataType) ->
         batch = pa.RecordBatch.from_struct_array(cast("pa.StructArray", found.filter(there)))
         made = function(batch)
         _require_same_rows(batch, made, frozen)
-        new = made.column("value").cast(batch.schema.field("value").type, safe=True)
+        new = remade.exactly(made.column("value"), batch.schema.field("value").type)
         return _spread(new, there)
 
     return cast("Columnwise", arrow_udf(change, value_type, ArrowUDFType.SCALAR))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from savepoints.checkpoint.findings import Start
@@ -49,8 +50,8 @@ def of(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
 def _starts(saving: JavaObject) -> tuple[Start, ...]:
     aggregating = next(one for one in _nodes(saving) if _name(one) in _AGGREGATING)
     return tuple(
-        start
-        for expression in _items(aggregating.aggregateExpressions())
+        replace(start, aggregate=number)
+        for number, expression in enumerate(_items(aggregating.aggregateExpressions()))
         for start in _of_function(expression.aggregateFunction())
     )
 

@@ -170,7 +170,8 @@ def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = N
     Args:
         savepoints: All there are, the newest first.
         name: An id, a unique prefix of one, a tag, `latest`, `latest~2` (the second before it), or
-            `@TIME` (the newest whose cut was committed at or before an RFC 3339 time).
+            `@TIME` (the newest whose cut was committed at or before an RFC 3339 time). Savepoints
+            that were edited by hand are meant by id, prefix and tag only.
         query: Only savepoints of this query.
 
     Raises:
@@ -183,7 +184,9 @@ def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = N
         if one.state != "expired" and (query is None or one.query == query)
     ]
     if name.startswith("@") or _LATEST.fullmatch(name):
-        usable = _of_one_query([one for one in mine if one.state == "complete"], name)
+        usable = _of_one_query(
+            [one for one in mine if one.state == "complete" and one.edit is None], name
+        )
         if name.startswith("@"):
             moment = parse_rfc3339(name[1:])
             by_cut = sorted(usable, key=lambda one: one.cut.committed_at, reverse=True)

@@ -10,7 +10,8 @@ Three differences, all of which keep more:
 
 - Times are those at which the savepoints were taken, as recorded, in UTC; never their names.
 - A broken savepoint uses up no count: it never pushes a good one out. It is kept for as long as it
-  would be if it were whole, as somebody may want to repair it from a copy.
+  would be if it were whole, as somebody may want to repair it from a copy. The same goes for one
+  that was edited by hand, which may be a try only: the query's own states do not go because of it.
 - What something still needs is protected, whatever the policy says: see `decide`.
 """
 
@@ -132,7 +133,8 @@ def decide(
     """Say of each savepoint whether it stays, the newest first, each query for itself.
 
     Protected, whatever the policy says: pinned and tagged ones; the newest complete one of each
-    query and of each of its generations; and what is needed by something else.
+    query and of each of its generations, but for those that were edited by hand; and what is needed
+    by something else.
 
     Args:
         savepoints: All there are, in any order; those that are being removed already are left out.
@@ -160,7 +162,7 @@ def decide(
 def _protected(newest_first: Sequence[Savepoint], policy: Policy) -> Kept:
     """Say what of a query is protected by what it is."""
     found: dict[str, list[str]] = {one.id: [] for one in newest_first}
-    complete = [one for one in newest_first if one.state == "complete"]
+    complete = [one for one in newest_first if _is_good(one)]
     for one in newest_first:
         found[one.id] += policy.protects(one.labels)
     for one in complete[:1]:
@@ -172,14 +174,17 @@ def _protected(newest_first: Sequence[Savepoint], policy: Policy) -> Kept:
 
 
 def _policy_keeps(newest_first: Sequence[Savepoint], policy: Policy, now: datetime) -> Kept:
-    """Say what of a query the policy keeps: the whole ones by themselves, broken ones beside."""
+    """Say what of a query the policy keeps: good ones by themselves, broken and edited beside."""
     if policy.is_empty:
         return {one.id: ("no policy",) for one in newest_first}
-    complete = [one for one in newest_first if one.state == "complete"]
-    counted = _counted(complete, policy, now)
+    counted = _counted([one for one in newest_first if _is_good(one)], policy, now)
     beside = _counted(newest_first, policy, now)
-    broken = {one.id for one in newest_first if one.state != "complete"}
-    return {**counted, **{name: why for name, why in beside.items() if name in broken}}
+    return {**beside, **counted}
+
+
+def _is_good(savepoint: Savepoint) -> bool:
+    """Say whether it is whole, and of what the query itself did."""
+    return savepoint.state == "complete" and savepoint.edit is None
 
 
 def _counted(newest_first: Sequence[Savepoint], policy: Policy, now: datetime) -> Kept:

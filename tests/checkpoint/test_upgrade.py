@@ -22,9 +22,9 @@ K = StateField("k", "string")
 
 
 def field(text: str, *, nullable: bool = True) -> StateField:
-    """Make a field of `name type`."""
+    """Make a field of `name type`, with `!` for one that cannot be null."""
     name, _, kind = text.partition(" ")
-    return StateField(name, kind, nullable)
+    return StateField(name, kind.removesuffix("!"), nullable and not kind.endswith("!"))
 
 
 def fields(*texts: str | StateField) -> tuple[StateField, ...]:
@@ -104,8 +104,11 @@ AGGREGATES = [
     ("max integer", "most long", "max=most", "needs_migration", "holds every value"),
     # Three that change places are three reasons, not a rename.
     ("a long;b long;c long", "c long;a long;b long", "", "needs_migration", "was column 2"),
-    # One name twice: in order as long as there are as many, and said so.
-    ("sum long;sum long", "sum long;sum long", "", "compatible", "cannot be seen"),
+    # One name twice: which is which only a person can say.
+    ("sum long;sum long", "sum long;sum long", "", "unknown", "--map sum=sum if they did not"),
+    ("sum long;sum long", "sum long;sum long", "sum=sum", "compatible", ""),
+    ("sum long;sum long", "sum long;sum long", "sum=sum_2", "needs_migration", "was column 1"),
+    ("max long;sum long;sum long", "sum long;sum long", "", "unknown", "does not say which"),
     ("sum long;sum double", "sum double;sum long", "", "needs_migration", "was column 1"),
     ("sum long;sum long", "sum long", "", "unknown", "--map sum=sum"),
     ("sum long;sum long", "sum long", "sum_2=sum", "needs_migration", "sum: it is gone"),
@@ -156,8 +159,9 @@ def test_a_map_that_fits_nothing_is_a_mistake(text: str) -> None:
 
 
 def test_a_map_that_fits_two_operators_says_how_to_choose() -> None:
-    was = [aggregate("max long"), aggregate("max long", operator_id=1)]
-    now = [aggregate("most long"), aggregate("most long", operator_id=1)]
+    other = ["w long"]
+    was = [aggregate("max long"), aggregate("max long", operator_id=1, key=other)]
+    now = [aggregate("most long"), aggregate("most long", operator_id=1, key=other)]
 
     with pytest.raises(UsageError, match="fits several operators") as caught:
         compare(was, now, "max=most")
@@ -182,6 +186,29 @@ KEYS = [
     ("k string", "k string", (), "compatible", ""),
     ("k string", "k string,v long", (), "incompatible", "KeyMigration"),
     ("k string,v long", "v long,k string", (), "incompatible", "state is found by its key"),
+    ("a long,b long", "b long,a long", (), "incompatible", "its columns changed places"),
+    ("a long,b long", "b long,a long", ("key.a=key.b", "key.b=key.a"), "incompatible", "places"),
+    # A null would be read as a value.
+    ("k string", "k string!", (), "unknown", "--map key.k=key.k if no key is null"),
+    ("k string", "k string!", ("key.k=key.k",), "compatible", "as --map says"),
+    ("k string!", "k string", (), "needs_migration", "Spark refuses"),
+    # Of `groupBy(lower(k))` and `groupBy(upper(k))` the state has the same name.
+    ("_groupingexpression string", "_groupingexpression string", (), "unknown", "an expression"),
+    (
+        "_groupingexpression string",
+        "_groupingexpression string",
+        ("key._groupingexpression=key._groupingexpression",),
+        "compatible",
+        "as --map says",
+    ),
+    ("_groupingexpression string", "k string", (), "unknown", "an expression"),
+    (
+        "_groupingexpression string",
+        "k string",
+        ("key._groupingexpression=key.k",),
+        "compatible",
+        "renamed",
+    ),
     ("k integer", "k long", (), "incompatible", "state is found by its key"),
     ("k string", "name string", (), "unknown", "--map key.k=key.name"),
     ("k string", "name string", ("key.k=key.name",), "compatible", "renamed"),
@@ -199,6 +226,98 @@ def test_what_became_of_a_key(
 
     assert found.verdict == verdict, texts(found)
     assert said in texts(found)
+
+
+def test_trap_a_window_of_another_length_has_the_same_layout() -> None:
+    """Groups of the old length would never be found again."""
+    ends: SparkType = struct("start timestamp", "end timestamp")
+    was = aggregate("count long!", key=[StateField("window", ends, nullable=False), K])
+
+    assert only(compare(was, was)).verdict == "unknown"
+    assert "how long its windows are" in texts(only(compare(was, was)))
+    assert only(compare(was, was, "key.window=key.window")).verdict == "compatible"
+
+
+def begun(*texts: str, groups: Sequence[int], starts: Sequence[Any] | None = None) -> OperatorShape:
+    """Describe an aggregation of a program, of which Spark says what belongs to which aggregate."""
+    values = starts or [0] * len(groups)
+    said = tuple(Start(one, group) for one, group in zip(values, groups, strict=True))
+    return dataclasses.replace(aggregate(*texts), starts=said)
+
+
+AVERAGE = ("sum double", "count long")
+DEVIATION = ("n double!", "avg double!", "m2 double!")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "maps", "verdict", "said"),
+    [
+        # sum(x) became avg(x): the average would be of all sums and of the new rows only.
+        (("sum double",), begun(*AVERAGE, groups=[0, 0]), (), "unknown", "--map sum=sum --map =c"),
+        (("count long!",), begun(*AVERAGE, groups=[0, 0]), (), "unknown", "buffer of one aggr"),
+        (("sum double",), begun(*AVERAGE, groups=[0, 0]), ("sum=sum", "=count"),
+         "needs_migration", "it is new"),
+        (("sum double",), begun(*AVERAGE, groups=[0, 0]), ("sum=", "=sum", "=count"),
+         "needs_migration", "it is gone"),
+        # sum(x), count(*) became avg(x): rows without x were counted.
+        (("sum double", "count long!"), begun(*AVERAGE, groups=[0, 0]), (), "unknown", "only sum"),
+        (DEVIATION, begun(*DEVIATION, "m3 double!", groups=[0, 0, 0, 0]), (), "unknown", "n, avg"),
+        # Whole: kept, new, or gone.
+        (AVERAGE, begun(*AVERAGE, groups=[0, 0]), (), "compatible", ""),
+        (("max long",), begun("max long", *AVERAGE, groups=[0, 1, 1]), (), "needs_migration", ""),
+        (("max long", *AVERAGE), aggregate("max long"), (), "needs_migration", "it is gone"),
+        (("sum double", "count long!"), aggregate("sum double"), (), "needs_migration", "is gone"),
+        # And the other way round, where only names tell what was one buffer.
+        (AVERAGE, aggregate("sum double"), (), "unknown", "--map sum=sum --map count="),
+        (AVERAGE, aggregate("sum double"), ("sum=sum", "count="), "needs_migration", "is gone"),
+        (AVERAGE, aggregate("count long!"), (), "unknown", "such as an average"),
+        ((*DEVIATION, "m3 double!"), begun(*DEVIATION, groups=[0, 0, 0]), (), "unknown", "m3"),
+        (("first long", "valueSet boolean"), aggregate("valueSet boolean"), (), "unknown", "first"),
+        # agg(avg(x), count(*)) in the other order: the counts differ in whether they can be null.
+        ((*AVERAGE, "count long!"), begun("count long!", *AVERAGE, groups=[0, 1, 1]), (),
+         "needs_migration", "it was column 2 and is column 0"),
+    ],
+)  # fmt: skip
+def test_trap_a_replaced_aggregate_is_not_taken_over_by_halves(
+    was: Sequence[str], now: OperatorShape, maps: Sequence[str], verdict: str, said: str
+) -> None:
+    found = only(compare(aggregate(*was), now, *maps))
+
+    assert found.verdict == verdict, texts(found)
+    assert said in texts(found)
+
+
+def test_counts_that_change_places_are_told_by_whether_they_can_be_null() -> None:
+    now = begun("count long!", *AVERAGE, groups=[0, 1, 1])
+
+    found = compare(aggregate(*AVERAGE, "count long!"), now)
+
+    assert [one.source for one in found.transfers[0].columns] == [2, 0, 1]
+
+
+def test_what_may_be_null_inside_of_a_column() -> None:
+    """The bytes of an old null would be read as 0."""
+
+    def of(kind: SparkType) -> OperatorShape:
+        return aggregate(StateField("max", kind))
+
+    def array(*, nulls: bool) -> SparkType:
+        return {"type": "array", "elementType": "long", "containsNull": nulls}
+
+    some, never = struct("at long", "v double"), struct("at long", "v double!")
+
+    narrower, wider = compare(of(some), of(never)), compare(of(never), of(some))
+    elements, key = (
+        only(compare(of(array(nulls=True)), of(array(nulls=False)))),
+        only(compare(dedupe(StateField("k", some)), dedupe(StateField("k", never)))),
+    )
+
+    assert only(narrower).verdict == only(wider).verdict == "needs_migration"
+    assert narrower.transfers[0].columns[0].inner[1].forbids_nulls
+    assert not narrower.transfers[0].is_untouched
+    assert elements.verdict == key.verdict == "incompatible"
+    again = only(compare(of(array(nulls=False)), of(array(nulls=True))))
+    assert again.verdict == "needs_migration"
 
 
 def test_functions_of_the_program_make_what_could_not_go_on() -> None:
@@ -333,6 +452,28 @@ def test_two_of_one_name_in_the_same_order_are_told_by_their_keys() -> None:
     assert {one.verdict for one in compare([small, large], swapped).operators[:2]} == {"unknown"}
     mapped = compare([small, large], swapped, "0=1", "1=0")
     assert [one.was_operator_id for one in mapped.operators] == [1, 0]
+
+
+def test_trap_two_of_one_kind_that_look_the_same_may_have_changed_places() -> None:
+    """Two deduplications by one column: the inputs in another order give each the other's rows."""
+    was = [dedupe(), dedupe(operator_id=1)]
+
+    # What is said of columns is not looked at before it is known which operator is which.
+    found, said = compare(was, was, "0:k=k"), compare(was, was, "0=0")
+
+    assert [one.verdict for one in found.operators[:2]] == ["unknown", "unknown"]
+    assert "--map 0=0" in texts(found.operators[0])
+    assert "--map 1=1" in texts(found.operators[1])
+    assert [one.verdict for one in said.operators] == ["compatible", "compatible"]
+    assert [one.was_operator_id for one in said.operators] == [0, 1]
+
+
+def test_trap_sides_of_a_join_that_look_the_same_may_have_changed_places() -> None:
+    was = join(["k string", "v long"], ["k string", "v long"])
+
+    assert only(compare(was, was)).verdict == "unknown"
+    assert "--map left=left if they did not" in texts(only(compare(was, was)))
+    assert only(compare(was, was, "left=left")).verdict == "compatible"
 
 
 def join(left: Sequence[str], right: Sequence[str], key: str = "field0 string") -> OperatorShape:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from savepoints.io import Location
-from savepoints.model import rfc3339, utc_now
+from savepoints.model import Edit, rfc3339, utc_now
 from savepoints.store.root import Store
 from tests.samples import savepoint
 
@@ -105,6 +105,18 @@ def test_list_shows_pins_and_why_something_is_broken(call: Call, at: tuple[str, 
     assert " yes" not in lines[ONE.id]
     assert "[first] [both]" in lines[ONE.id]
     assert "broken: " in lines[TWO.id]
+
+
+def test_list_shows_what_was_edited_by_hand_whatever_its_description_says(
+    call: Call, at: tuple[str, ...], local_store: Store
+) -> None:
+    edited = dataclasses.replace(savepoint(5), description="", edit=Edit("me", "a try", 0))
+    local_store.catalog.add(edited)
+
+    lines = {line.split()[0]: line for line in call("list", *at).out.splitlines() if line.split()}
+
+    assert "complete, edited" in lines[edited.id]
+    assert "edited" not in lines[ONE.id]
 
 
 def test_show_says_what_changed_since_it_was_taken(call: Call, at: tuple[str, ...]) -> None:

@@ -52,7 +52,12 @@ def test_a_check_of_what_is_not_there(call: Call, local_store: Store) -> None:
     nowhere = call("upgrade", "check", *APP, "--from", "latest", *store)
     saved(local_store, "rocksdb")
     unwritten = call("upgrade", "check", *APP, "--from", "latest", *store, "--map", "max")
+    default = call("upgrade", "check", *APP, "--from", "latest", *store, "--default", "max")
+    source = call("upgrade", "check", *APP, "--from", "latest", *store, "--source", "keep:7")
 
     assert nowhere.code == 10
     assert unwritten.code == 2
     assert "is not old=new" in unwritten.err
+    assert default.code == source.code == 2
+    assert "is not COLUMN=VALUE" in default.err
+    assert "there is no source 7" in source.err

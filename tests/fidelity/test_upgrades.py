@@ -238,8 +238,10 @@ def test_an_operator_that_is_new_begins_empty_and_those_that_moved_go_on(
     """The aggregate in front was operator 0 and is 1; the new one has only windows closed since."""
     shop = Shop.of(spark, tmp_path)
     taken = shop.saved("distinct_counted", "distinct_counted_again")
-    maps = ("0=1", "1=2")
+    maps = ("0=1", "1=2", "key.window=key.window")
 
+    with pytest.raises(LayoutChangedError, match="how long its windows are"):
+        shop.restore("distinct_counted_again", maps=maps[:2])
     got = shop.migrated("distinct_counted_again", maps=maps)
 
     truth = shop.from_scratch("distinct_counted_again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, OperatorState, Savepoint
+from savepoints.model import FORMS, Edit, Form, OperatorState, Savepoint, utc_now
 from savepoints.operations import create, restore
 from savepoints.store.root import Store
 from tests.samples import files_of, lasting, take, unpack, write
@@ -82,6 +83,19 @@ def test_the_next_savepoint_shares_files_and_knows_its_parent(
     again = [file for file in store.manifest(second.id).files if file.stored_at in hashes]
     assert len(again) == 4
     assert all(file.sha256 == hashes[file.stored_at] for file in again)
+
+
+def test_what_was_edited_by_hand_is_no_parent_since_it_has_no_files_to_share(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    first = take(local_store, checkpoint, batch_id=1)
+    edit = Edit("me", "a try", 0)
+    local_store.catalog.add(
+        replace(first, id=f"{first.id}-edited", created_at=utc_now(), parent=first.id, edit=edit)
+    )
+
+    assert take(local_store, checkpoint, batch_id=2).parent == first.id
 
 
 def test_executing_a_plan_again_returns_the_same_savepoint(

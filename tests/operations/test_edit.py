@@ -18,6 +18,7 @@ from savepoints.errors import (
     NotFoundError,
     SavepointsError,
     UsageError,
+    VerificationError,
 )
 from savepoints.model import Edit, Savepoint
 from savepoints.operations import edit, export, state
@@ -256,7 +257,9 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
         (Change("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
         (Change("k = 1", ("sum = nobody",)), UsageError, "nobody"),
         (Change("k = 1", ("sum = 0.5",)), IncompatibleError, "has not room for 0.5"),
-        (Change("k = 1", ("sum = 'x'",)), IncompatibleError, "CAST_INVALID_INPUT"),
+        (Change("k = 1", ("sum = '1'",)), UsageError, "'1' is text, and sum is of type bigint"),
+        (Change("rand() < 2", ("sum = 1",)), UsageError, "where 'rand.* does not give the same"),
+        (Change("k = 1", ("sum = 9 * rand()",)), UsageError, "does not give the same twice"),
         (Change("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
         (Change("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
         (Change("k < 2", function=other_keys), IncompatibleError, "changed key"),
@@ -277,6 +280,47 @@ def test_what_is_not_exact_is_refused_and_nothing_is_written(
 
     assert refused.value.hint
     assert [one.id for one in samples.catalog.all()] == before
+
+
+@pytest.mark.spark
+def test_sql_means_the_same_whatever_the_settings_say(samples: Store, spark: SparkSession) -> None:
+    origin = exported(samples, "rocksdb")
+    settings = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo"}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        change = Change("sum > 0", ("sum = sum + 9223372036854775807",))
+        with pytest.raises(IncompatibleError, match="ARITHMETIC_OVERFLOW"):
+            edit.plan(samples, origin.id, change, reason="x")
+        change = Change("k = 1", ("sum = unix_seconds(timestamp '1970-01-01 00:01:00')",))
+        (row,) = edit.plan(samples, origin.id, change, reason="x").sample
+        assert row.after is not None
+        assert row.after["value"]["sum"] == 60
+        assert {name: spark.conf.get(name) for name in settings} == settings
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("planned", "done"),
+    [
+        (Change("k = 1", delete=True), Change("k = 2", delete=True)),
+        (Change("true", ("sum = unix_micros(now())",)), None),
+    ],
+)
+def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
+    planned: Change, done: Change | None, samples: Store, spark: SparkSession
+) -> None:
+    origin = exported(samples, "rocksdb")
+    plan = edit.plan(samples, origin.id, planned, reason="x")
+
+    with pytest.raises(VerificationError, match="does not give the same twice"):
+        edit.execute(plan, samples, done or planned)
+
+    assert all(one.id != plan.savepoint_id for one in samples.catalog.all())
 
 
 @pytest.mark.spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 from savepoints.config import Settings
 from savepoints.errors import NoCommittedBatchError, NotFoundError, UsageError
 from savepoints.io import Location
-from savepoints.model import utc_now
+from savepoints.model import Edit, Savepoint, utc_now
 from savepoints.operations import goal, rollback
-from savepoints.operations.goal import AtBatch, AtTime, BeforeLast, Goal, Point
+from savepoints.operations.goal import AtBatch, AtTime, BeforeLast, Goal, Named, Point
 from savepoints.store.root import Store
 from tests.samples import take, unpack
 
@@ -95,6 +96,41 @@ def test_savepoints_that_were_rolled_back_are_not_of_the_querys_history(
     assert [s.id for s in goal.history(local_store, QUERY)] == [one]
     mine = take(local_store, Location.of(second))
     assert [s.id for s in goal.history(local_store, QUERY)] == [mine.id, one]
+
+
+def edited(store: Store, batch: int) -> Savepoint:
+    """Put an edited savepoint beside that of a batch, without rows of its own."""
+    origin = next(one for one in store.catalog.all() if one.cut.batch_id == batch)
+    one = dataclasses.replace(
+        origin,
+        id=f"{origin.id}-edited",
+        created_at=utc_now(),
+        parent=origin.id,
+        edit=Edit("me", "a try", 0),
+    )
+    store.catalog.add(one)
+    return one
+
+
+def test_an_edited_savepoint_is_not_of_the_querys_history_until_it_is_gone_to(
+    local_store: Store, live: Location
+) -> None:
+    known = goal.history(local_store, QUERY)
+    two, one = known
+    tried, other = edited(local_store, 1), edited(local_store, 1)
+
+    assert goal.history(local_store, QUERY) == known
+    assert find(local_store, AtBatch(1)).savepoint_id == one.id
+    assert find(local_store, Named(tried.id)).savepoint_id == tried.id
+
+    # The repair was wanted: without it, the query would go on from what was wrong.
+    to = unpack("rocksdb", Location.of(f"{live}-2"))
+    number = local_store.generations.next_number(QUERY)
+    local_store.generations.begin(QUERY, number, to, by="rollback", begun_from=tried.id)
+    assert [s.id for s in goal.history(local_store, QUERY)] == [tried.id, one.id]
+    assert {two.id, other.id}.isdisjoint(s.id for s in goal.history(local_store, QUERY))
+    mine = take(local_store, to)
+    assert [s.id for s in goal.history(local_store, QUERY)] == [mine.id, tried.id, one.id]
 
 
 def test_undo_goes_back_once_and_says_how_to_go_forth_again(

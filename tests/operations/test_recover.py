@@ -25,7 +25,7 @@ from savepoints.errors import (
     UnsupportedFormatError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint
+from savepoints.model import Edit, Generation, Savepoint, utc_now
 from savepoints.operations import recover, rollback
 from savepoints.store import journal, lease
 from savepoints.store.root import Store
@@ -159,6 +159,20 @@ def test_a_checkpoint_of_which_nothing_is_left(query: Query) -> None:
     query.checkpoint.delete(info.path for info in query.checkpoint.list())
 
     assert query.recover() == query.saved[1].id
+    assert query.rows == [0, 1, 2]
+
+
+def test_what_was_edited_by_hand_is_passed_over(query: Query) -> None:
+    newest, older = query.saved[1], query.saved[0]
+    edit = Edit("me", "a try", 0)
+    query.store.catalog.add(
+        dataclasses.replace(
+            older, id=f"{older.id}-edited", created_at=utc_now(), parent=older.id, edit=edit
+        )
+    )
+    query.checkpoint.delete(["metadata"])
+
+    assert query.recover() == newest.id
     assert query.rows == [0, 1, 2]
 
 

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from savepoints.checkpoint import columns
+from savepoints.checkpoint.families import Transfer
 from savepoints.checkpoint.findings import Column, Start, Words
 from savepoints.checkpoint.renames import parse
 from savepoints.checkpoint.state_schema import SparkType, StateField, StateSchema
 from savepoints.errors import IncompatibleError, UsageError
-from savepoints.state import encode, remade, rows
+from savepoints.state import encode, migrate, remade, rows
 
 
 def field(text: str, kind: SparkType | None = None, *, nullable: bool = True) -> StateField:
@@ -107,6 +108,20 @@ def test_a_null_where_the_program_can_have_none_is_refused() -> None:
         remade.make(made, [pa.array(["a", None])], 2)
 
 
+def test_a_null_struct_has_no_null_inside() -> None:
+    """A field that cannot be null any more is none where the whole is null."""
+
+    def struct(*inner: StateField) -> SparkType:
+        return {"type": "struct", "fields": [one.to_json() for one in inner]}
+
+    was = [field("max", struct(field("n long")))]
+    now = [field("max", struct(field("n long", nullable=False)))]
+
+    assert carried(was, now, [[{"n": 1}, None]]) == [[{"n": 1}, None]]
+    with pytest.raises(IncompatibleError, match=r"max\.n is null in 1 of 2 rows"):
+        carried(was, now, [[{"n": None}, None]])
+
+
 SCHEMA = StateSchema("default", (field("k string"),), (field("sum long"), field("sum long")))
 
 
@@ -146,3 +161,68 @@ def test_a_function_that_gives_something_else_is_found_out(
     with pytest.raises(IncompatibleError, match=message) as caught:
         given(function)
     assert "operator 0" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("value", "was", "now"),
+    [
+        (0.1, pa.float64(), pa.float32()),
+        (1e300, pa.float64(), pa.float32()),
+        (0.125, pa.float64(), pa.decimal128(10, 2)),
+        (0.3, pa.float64(), pa.bool_()),
+        (1.5, pa.float64(), pa.int64()),
+        (2, pa.int64(), pa.bool_()),
+        # What time it is where, nobody said.
+        (0, pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (0, pa.timestamp("us", "UTC"), pa.timestamp("us")),
+    ],
+)  # fmt: skip
+def test_trap_what_a_function_gives_is_not_rounded(
+    value: object, was: pa.DataType, now: pa.DataType
+) -> None:
+    for given_type in (was, pa.list_(was)):
+        given_values = pa.array([value, None] if given_type == was else [[value], None], given_type)
+        wanted = now if given_type == was else pa.list_(now)
+        with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError)):
+            remade.exactly(given_values, wanted)
+
+
+@pytest.mark.parametrize(
+    ("value", "was", "now"),
+    [
+        (0.5, pa.float64(), pa.float32()),
+        (float("nan"), pa.float64(), pa.float32()),
+        (0.25, pa.float64(), pa.decimal128(10, 2)),
+        (7, pa.int64(), pa.int8()),
+        (7, pa.int64(), pa.float64()),
+        ("a", pa.large_string(), pa.string()),
+        (1000, pa.timestamp("ns", "UTC"), pa.timestamp("us", "UTC")),
+    ],
+)  # fmt: skip
+def test_what_a_function_gives_exactly_is_taken(
+    value: object, was: pa.DataType, now: pa.DataType
+) -> None:
+    values: Any = pa.array([value, None], was)
+
+    found: Any = remade.exactly(values, now)
+
+    assert found.type == now
+    assert str(found.cast(was).to_pylist()) == str(values.to_pylist())
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("stateStoreSave", "0.0"), ("dedupe", "-0.0")])
+def test_trap_zeros_of_new_keys_are_as_spark_has_them(operator: str, expected: str) -> None:
+    """An aggregation knows one zero, a deduplication two."""
+    schema = StateSchema("default", (field("k double"),), (field("n long"),))
+    transfer = Transfer(0, "default", schema, operator=operator)
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([-0.0]), pa.array([1], pa.int32()), pa.array([None], pa.int64()),
+         pa.array([b"v"])],
+        names=["_0", "key_hash", "ord", "value_bytes"],
+    )  # fmt: skip
+
+    made = migrate.encoded_keys(transfer, batch)
+
+    encoded: Any = made.column("key_bytes")
+    (key,) = rows.decode(encoded, schema.key, "key")
+    assert str(key.to_pylist()[0]) == expected

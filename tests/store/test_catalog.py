@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from deltalake import DeltaTable
 
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError, UsageError
 from savepoints.io import Location
-from savepoints.model import FORMS, OperatorState, OutputVersion, Savepoint
+from savepoints.model import FORMS, Edit, OperatorState, OutputVersion, Savepoint
 from savepoints.store.catalog import Catalog, resolve
 from savepoints.store.root import Store
 from tests.processes import at_once
@@ -265,6 +266,19 @@ def test_relative_names_pass_over_savepoints_that_are_not_complete(state: str) -
 
     assert resolve(several, "latest") == THREE[0]
     assert resolve(several, "@2030-01-01T00:00:00Z") == THREE[0]
+
+
+def test_relative_names_pass_over_savepoints_that_were_edited_by_hand() -> None:
+    """An edit may be a try only: it becomes production state when somebody names it."""
+    edited = replace(savepoint(9, tags=("repaired",)), edit=Edit("me", "ticket", 0))
+    several = [edited, *THREE]
+
+    assert [resolve(several, name) for name in ("latest", "latest~1")] == THREE[:2]
+    assert resolve(several, "@2030-01-01T00:00:00Z") == THREE[0]
+    for name in (edited.id, edited.id[:-4], "repaired"):
+        assert resolve(several, name) == edited
+    with pytest.raises(SavepointNotFoundError):
+        resolve([edited], "latest")
 
 
 def test_a_broken_savepoint_is_found_by_its_id_and_one_that_is_being_removed_is_not() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from savepoints.duration import parse_duration
-from savepoints.model import Savepoint, parse_rfc3339, rfc3339
+from savepoints.model import Edit, Savepoint, parse_rfc3339, rfc3339
 from savepoints.store.retention import ALL, Decision, Policy, decide
 from tests.samples import BEGINNING, savepoint
 
@@ -179,6 +179,32 @@ def test_the_newest_whole_one_of_each_generation_stays() -> None:
     assert found[there[4].id].reasons == ("the newest of generation 2",)
 
 
+EDIT = Edit("me", "a try", 0)
+
+
+def test_what_was_edited_by_hand_pushes_out_nothing_of_the_query_itself() -> None:
+    old, newest = savepoint(1), savepoint(2)
+    edited = [replace(old, id=f"sp-edited-{n}", created_at=LATER, edit=EDIT) for n in range(2)]
+
+    found = decided([old, newest, *edited], Policy(keep_last=1))
+
+    assert found[newest.id].reasons == ("the last good one", "the newest of generation 1", "last")
+    assert not found[old.id].kept
+    assert [found[one.id].reasons for one in edited] == [(), ("last",)]
+
+
+def test_what_was_edited_by_hand_stays_where_something_needs_it() -> None:
+    edited = replace(savepoint(1), edit=EDIT)
+
+    found = decided(
+        [edited, savepoint(2), replace(savepoint(3), edit=EDIT)],
+        Policy(keep_last=1),
+        {edited.id: ("generation 2 began from it",)},
+    )
+
+    assert found[edited.id].reasons == ("generation 2 began from it",)
+
+
 def test_what_something_else_needs_stays_with_its_reason() -> None:
     there = [savepoint(number) for number in range(3)]
 
@@ -232,6 +258,7 @@ def stores(draw: st.DrawFn) -> list[Savepoint]:
             tags=draw(st.sampled_from([(), ("a",), ("b",), ("a", "b")])),
             pinned=draw(st.integers(0, 9)) == 0,
             state=draw(st.sampled_from(["complete"] * 5 + ["broken", "expired"])),
+            edit=draw(st.sampled_from([None, None, None, EDIT])),
         )
         for number, moment in enumerate(moments)
     ]
@@ -263,7 +290,7 @@ def test_protections_hold_whatever_the_policy_says(there: list[Savepoint], polic
 
     alive = [one for one in there if one.state != "expired"]
     assert set(found) == {one.id for one in alive}
-    complete = [one for one in alive if one.state == "complete"]
+    complete = [one for one in alive if is_good(one)]
     for one in alive:
         is_protected = (
             one.pinned
@@ -283,9 +310,15 @@ def test_protections_hold_whatever_the_policy_says(there: list[Savepoint], polic
         assert found[one.id].kept == bool(found[one.id].reasons)
 
 
+def is_good(one: Savepoint) -> bool:
+    return one.state == "complete" and one.edit is None
+
+
 @given(stores(), POLICIES)
-def test_a_broken_one_never_pushes_a_good_one_out(there: list[Savepoint], policy: Policy) -> None:
-    good = [one for one in there if one.state == "complete"]
+def test_one_that_is_broken_or_edited_never_pushes_a_good_one_out(
+    there: list[Savepoint], policy: Policy
+) -> None:
+    good = [one for one in there if is_good(one)]
 
     assert kept(good, policy) == kept(there, policy) & {one.id for one in good}
 
@@ -293,7 +326,7 @@ def test_a_broken_one_never_pushes_a_good_one_out(there: list[Savepoint], policy
 @given(stores(), POLICIES)
 def test_no_more_goes_than_if_all_were_whole(there: list[Savepoint], policy: Policy) -> None:
     alive = [one for one in there if one.state != "expired"]
-    whole = [replace(one, state="complete", generation=1) for one in alive]
+    whole = [replace(one, state="complete", generation=1, edit=None) for one in alive]
 
     gone = {one.id for one in alive} - kept(alive, policy)
 
