@@ -21,7 +21,7 @@ demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and or
 demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and one promoted (3 to 5 minutes)
 	@$(BIN)/savepoints demo ab
 
-test: java $(VENV)/.installed ## All tests but the slow ones (about half an hour)
+test: java $(VENV)/.installed ## All tests but the slow ones (about 45 minutes)
 	$(PYTEST) -m "$(FAST)" -n 2
 	$(PYTEST) -m "not slow and (spark or kafka or e2e or browser)" -n 2 --dist loadfile \
 	  --no-loadscope-reorder --durations=25

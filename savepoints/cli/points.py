@@ -44,6 +44,17 @@ def to_a_point(function: Function) -> Function:
     return function
 
 
+def other_sources(function: Function) -> Function:
+    """Add `--source`, for a program that reads other sources than the savepoint's."""
+    return click.option(
+        "--source",
+        "sources",
+        multiple=True,
+        metavar="START",
+        help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
+    )(function)
+
+
 def point_of(
     name: str | None,
     *,

@@ -9,7 +9,7 @@ import click
 from savepoints.cli.command import Invocation, common, mutating, of_query
 from savepoints.cli.migrating import Migration, migrating
 from savepoints.cli.output import bytes_text
-from savepoints.cli.points import point_of, to_a_point
+from savepoints.cli.points import other_sources, point_of, to_a_point
 from savepoints.errors import UsageError
 from savepoints.model import FORMS, Form, Provider
 
@@ -41,13 +41,7 @@ if TYPE_CHECKING:
     type=click.Choice(["rocksdb", "hdfs"]),
     help="State store provider; as it was by default.",
 )
-@click.option(
-    "--source",
-    "sources",
-    multiple=True,
-    metavar="START",
-    help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
-)
+@other_sources
 @of_query
 @mutating
 @common

@@ -8,7 +8,7 @@ import click
 
 from savepoints.cli.command import Invocation, common, mutating, of_query
 from savepoints.cli.output import bytes_text
-from savepoints.cli.points import point_of, to_a_point
+from savepoints.cli.points import other_sources, point_of, to_a_point
 from savepoints.model import FORMS, Form
 
 if TYPE_CHECKING:
@@ -46,13 +46,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do not save the present, where it is damaged; the rollback cannot be undone then.",
 )
-@click.option(
-    "--source",
-    "sources",
-    multiple=True,
-    metavar="START",
-    help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
-)
+@other_sources
 @of_query
 @mutating
 @common

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from savepoints import faults
 from savepoints.checkpoint.commit_log import StateIds
-from savepoints.checkpoint.layout import committed_batches
 from savepoints.checkpoint.program import OperatorShape
 from savepoints.checkpoint.skeleton import Skeleton, may_change
 from savepoints.checkpoint.state_files import is_of_operator
@@ -20,7 +19,6 @@ from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
     SavepointsError,
-    TargetExistsError,
 )
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, OperatorState, Savepoint
@@ -62,32 +60,10 @@ class Writing:
     def restored(self) -> Restored:
         """Write everything, `metadata` last."""
         begun = time.monotonic()
-        plan, target = self.plan, self.target
-        stored = self.store.manifest(plan.savepoint_id)
+        stored = self.store.manifest(self.plan.savepoint_id)
         spark = self._spark() if self.written else None
-        fresh = native.claim(target, plan.owner)
-        if fresh:
-            faults.reach("restore.claimed")
-            self._write(stored, spark)
-            native.seal(self.store.root, stored.native, target, query_id=plan.query_id)
-            faults.reach("restore.metadata")
-        elif committed_batches(target.list())[-1] != plan.batch_id:
-            raise TargetExistsError(
-                f"{target} was restored from {plan.savepoint_id} before, and its query has run "
-                "since",
-                hint="give --to a directory that does not exist; nothing is ever overwritten",
-                target=plan.target,
-            )
-        files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
-        return Restored(
-            plan.savepoint_id,
-            plan.target,
-            plan.form,
-            plan.batch_id,
-            time.monotonic() - begun,
-            len(files),
-            sum(info.size for info in files),
-            not fresh,
+        return restore.fill(
+            self.plan, self.store, stored, lambda: self._write(stored, spark), begun=begun
         )
 
     @property

@@ -204,10 +204,40 @@ def _restore(plan: RestorePlan, store: Store, settings: Settings, progress: Prog
         if plan.form == "canonical" and stored.savepoint.operators
         else None
     )
+    return fill(
+        plan,
+        store,
+        stored,
+        lambda: _write(plan, store, stored, target, write_rows, progress),
+        begun=begun,
+    )
+
+
+def fill(
+    plan: RestorePlan,
+    store: Store,
+    stored: Manifest,
+    write: Callable[[], None],
+    *,
+    begun: float,
+) -> Restored:
+    """Claim the directory of a plan, have it written, and make it a checkpoint.
+
+    Args:
+        plan: Names the directory, and whose it is.
+        store: Where the savepoint is.
+        stored: Its manifest.
+        write: Writes everything but `metadata`.
+        begun: When the restore was begun, by `time.monotonic`.
+
+    Raises:
+        TargetExistsError: If anything else is in the directory, or its query has run.
+    """
+    target = Location.of(plan.target)
     fresh = native.claim(target, plan.owner)
     if fresh:
         faults.reach("restore.claimed")
-        _write(plan, store, stored, target, write_rows, progress)
+        write()
         native.seal(store.root, stored.native, target, query_id=plan.query_id)
         faults.reach("restore.metadata")
     elif committed_batches(target.list())[-1] != plan.batch_id:
