@@ -49,12 +49,19 @@ class Input:
             timestamp`) to the columns that `build` wants.
         entity_key: Column that the state is kept by.
         event_time: Column with the time at which an event happened.
+        event_id: Columns by which two records are the same event; needed to archive the input, and
+            to merge late events into it. `decode` then keeps Kafka's columns `topic`, `partition`
+            and `offset`, which say whose record an event is.
+        encode: From the columns of `decode` to Kafka's `key` and `value`, for late events that come
+            decoded; without it they have to come as records.
     """
 
     topic: str
     decode: Callable[[DataFrame], DataFrame]
     entity_key: str
     event_time: str
+    event_id: tuple[str, ...] = ()
+    encode: Callable[[DataFrame], DataFrame] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,10 +71,13 @@ class Output:
     Attributes:
         mode: `append` adds rows, `upsert` updates them by key, `complete` replaces the table.
         key: Columns that identify a row, for `upsert`.
+        entity_key: Column with the entity that a row is about, for merges; where it is not given
+            the column is called as the inputs' entity key.
     """
 
     mode: Mode
     key: tuple[str, ...] = ()
+    entity_key: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse an upsert without a key, and a key without an upsert."""

@@ -207,6 +207,20 @@ class PromoteSettings(_Section):
     checks: dict[str, str] = {}
 
 
+class MergeSettings(_Section):
+    """How `merge` proves that a query can be replayed; the table `[merge]`.
+
+    Attributes:
+        controls: How many entities that no late event touches are replayed too, and must come out
+            as the live query has them.
+        tolerance: Most by which two floating-point numbers of a control may differ, as a share;
+            sums of them depend on the order of additions.
+    """
+
+    controls: NotNegative = 20
+    tolerance: Share = 0.0
+
+
 class QuerySettings(_Section):
     """One query: its application and what that is bound to.
 
@@ -219,6 +233,8 @@ class QuerySettings(_Section):
         own_rows: SQL predicate of an output that others write too, which is true for the query's
             rows alone, such as `source = 'shop'`: only they are taken back.
         topics: Topic of an input, where it differs from the application's own.
+        archives: Table URI of the archive of an input, which `merge` replays; see
+            `spark_jobs.event_archive`.
         every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
             expression such as `*/10 * * * *`.
         trigger: Pause between two batches; as soon as possible when not given.
@@ -233,6 +249,7 @@ class QuerySettings(_Section):
     app_ids: dict[str, str] = {}
     own_rows: dict[str, str] = {}
     topics: dict[str, str] = {}
+    archives: dict[str, str] = {}
     every: Every | None = None
     trigger: Duration | None = None
     max_offsets_per_trigger: int | None = None
@@ -254,6 +271,7 @@ class Settings(BaseSettings):
         hooks: Who is told of pauses, savepoints and failures.
         compare: Metrics and thresholds of `compare`.
         promote: What a fork has to pass before it takes over.
+        merge: How merges are proved.
         queries: Each query by its name.
     """
 
@@ -275,6 +293,7 @@ class Settings(BaseSettings):
     hooks: HookSettings = HookSettings()
     compare: CompareSettings = CompareSettings()
     promote: PromoteSettings = PromoteSettings()
+    merge: MergeSettings = MergeSettings()
     queries: dict[str, QuerySettings] = {}
 
     @classmethod
