@@ -13,13 +13,10 @@ Killed before step 4 it is begun anew by the same command; in step 4 it goes on 
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from savepoints import faults
 from savepoints.checkpoint import standing
@@ -32,7 +29,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
-from savepoints.operations import advance, fitting, pause, promotion
+from savepoints.operations import advance, fitting, pause, promotion, standstill
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.promote_plan import PromotePlan, plan
 from savepoints.operations.promotion import VERB, PromotionPlan
@@ -120,7 +117,7 @@ def execute(
         moved = finish(plan.begun, store, settings=settings, wait=wait, progress=progress)
         ends = standing.read(Location.of(moved.checkpoint)).offsets
         return _promoted(store, settings, plan.begun, ends, started)
-    with _ended_by_signals(), lease.hold(store.root, plan.fork, VERB):
+    with standstill.ended_by_signals(), lease.hold(store.root, plan.fork, VERB):
         return _Promotion(plan, store, settings, wait, progress).run(started)
 
 
@@ -201,7 +198,14 @@ class _Promotion:
     def run(self, started: float) -> Promoted:
         self._catch_up()
         faults.reach("promote.caught_up")
-        with self._paused() as since:
+        still = standstill.kept(
+            self.store,
+            self.plan.query,
+            reason=f"promote {self.plan.fork}",
+            wait=self.wait,
+            progress=self.progress,
+        )
+        with still as since:
             faults.reach("promote.paused")
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
@@ -307,33 +311,6 @@ class _Promotion:
             )
         return found
 
-    @contextmanager
-    def _paused(self) -> Iterator[datetime | None]:
-        """Keep the live query's run from running within; it goes on afterwards.
-
-        Yields:
-            When it was asked to pause; None when no run of it is there, or somebody else wants it
-            paused, so that it stays so.
-        """
-        live, reason = self.plan.query, _reason(self.plan.fork)
-        before = pause.state(self.store, live)
-        ours = before.wanted == "paused" and before.reason == reason
-        if not ours and (before.wanted == "paused" or before.state == "stopped"):
-            yield None
-            return
-        self.progress(f"pausing {live}")
-        try:
-            now = pause.pause(
-                self.store, live, reason=reason, wait=self.wait, progress=self.progress
-            )
-            yield now.asked_at
-        except BaseException:
-            # With a journal begun its run could not go on, and the promotion is to be finished.
-            if journal.unfinished(self.store.root, live) is None:
-                pause.resume(self.store, live, progress=self.progress)
-            raise
-        pause.resume(self.store, live, wait=self.wait, progress=self.progress)
-
 
 def _promoted(
     store: Store,
@@ -364,21 +341,6 @@ def _promoted(
     )
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this as Ctrl-C does, so that the live query is let go on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {one: signal.signal(one, signal.default_int_handler) for one in numbers}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
 def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     """Return the further offset of each partition.
 
@@ -398,7 +360,3 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
         }
         for topic in one
     }
-
-
-def _reason(fork: str) -> str:
-    return f"promote {fork}"

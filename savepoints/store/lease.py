@@ -1,9 +1,10 @@
 """Leases: at most one process mutates a query, or the savepoints of one.
 
 `leases/<query>.json` (who may mutate the query) and `leases/files/<query id>.json` (who may add or
-delete files that its savepoints share) are taken by conditional PUT, and so is
-`leases/paused/<query>.json` (which paused run waits to go on). A lease names its holder and
-when it expires, and is renewed in the background. A holder that is dead on this very machine is
+delete files that its savepoints share) are taken by conditional PUT, and so are
+`leases/paused/<query>.json` (which paused run waits to go on) and `leases/merging/<query>.json`
+(who works a late batch in beside the running query). A lease names its holder and when it expires,
+and is renewed in the background. A holder that is dead on this very machine is
 recognised at once; any other is waited for until its lease expires. Each taking raises the fencing
 number, and every step of a verb calls `check` first, so a process that was paused past its lease
 stops by itself.
@@ -232,6 +233,22 @@ def hold_paused(root: Location, query: str) -> Iterator[Lease]:
         LockedError: If another run waits already.
     """
     with _held_at(root, _paused_path(query), query, "paused run") as lease:
+        yield lease
+
+
+@contextmanager
+def hold_merging(root: Location, query: str) -> Iterator[Lease]:
+    """Be the one merge of a query, most of which happens while the query runs.
+
+    Args:
+        root: The store.
+        query: Name of the query.
+
+    Raises:
+        LockedError: If another merge of the query is under way.
+    """
+    path = f"leases/merging/{checked_name(query, 'query')}.json"
+    with _held_at(root, path, query, "merge") as lease:
         yield lease
 
 
