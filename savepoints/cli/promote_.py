@@ -105,10 +105,10 @@ def command(
 
 
 def _undo(call: Invocation, query: str, *, yes: bool, dry_run: bool, no_input: bool) -> None:
-    from savepoints.operations import promote, rollback
+    from savepoints.operations import last, promotion, rollback
     from savepoints.operations.goal import BeforeLast
 
-    promote.require_last(call.store, query)
+    last.require(call.store, query, promotion.VERB)
     plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
     if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
         rolled_back(

@@ -24,7 +24,6 @@ from savepoints.config import Settings
 from savepoints.errors import (
     CheckFailedError,
     NoCommittedBatchError,
-    NotFoundError,
     UsageError,
 )
 from savepoints.io import Location
@@ -45,7 +44,7 @@ _SHORT_SECONDS = 10.0
 _MOST_ROUNDS = 5
 
 
-__all__ = ["PromotePlan", "Promoted", "execute", "finish", "plan", "require_last", "undo"]
+__all__ = ["PromotePlan", "Promoted", "execute", "finish", "plan", "undo"]
 
 
 @dataclass(frozen=True)
@@ -159,26 +158,6 @@ def undo(begun: PromotionPlan, store: Store, *, progress: Progress = silent) -> 
         promotion.undo(begun, store, progress=progress)
     if begun.paused:
         pause.resume(store, begun.query, progress=progress)
-
-
-def require_last(store: Store, query: str) -> None:
-    """Refuse to undo what was no promotion; `rollback` to `BeforeLast` does the rest.
-
-    Raises:
-        NotFoundError: If the last thing done to the query was no promotion.
-    """
-    last = [
-        one
-        for one in journal.all_operations(store.root)
-        if one.query == query and one.state == "finished"
-    ][:1]
-    if not last or last[0].verb != VERB:
-        what = f"the last thing done to {query} was a {last[0].verb}" if last else "nothing was"
-        raise NotFoundError(
-            f"{query} was not promoted last, so there is no promotion to undo: {what}",
-            hint=f"see what was done: savepoints operations list --query {query}",
-            query=query,
-        )
 
 
 @dataclass(frozen=True)

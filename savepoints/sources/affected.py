@@ -1,0 +1,152 @@
+"""The entities that late events touch, and the savepoint that each of them is replayed from.
+
+A savepoint can be the base of an entity if nothing that is to be put in its place, or was put there
+by a merge that the savepoint has not seen, happened before the newest event that it has seen: what
+the replay adds then comes after what the base has. The clock of a savepoint is the time of that
+event, of all entities and not only of this one, for it is what the watermark goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from savepoints.model import KafkaOffsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# Each base costs a reading of its state; an older one than needed costs a longer replay.
+MOST_BASES = 3
+_MOST_CANDIDATES = 30
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A state that entities can be replayed from.
+
+    Attributes:
+        savepoint_id: The savepoint; None for the empty state before all events.
+        clock: Time of the newest event that it has seen, or later; None for the empty state.
+        offsets: Next-to-read offset by topic and partition.
+        has: Ids of the merges that it has seen.
+    """
+
+    savepoint_id: str | None = None
+    clock: datetime | None = None
+    offsets: KafkaOffsets = field(default_factory=dict)
+    has: frozenset[str] = frozenset()
+
+
+NOTHING = Base()
+
+
+def thinned(bases: Sequence[Base]) -> list[Base]:
+    """Return candidates, the newest first and the empty state last, few enough to be compared.
+
+    Leaving some out is exact: an older base than the newest possible one only means more to replay.
+    """
+    found = sorted(
+        (one for one in bases if one.clock is not None),
+        key=lambda one: one.clock or _EPOCH,
+        reverse=True,
+    )
+    step = -(-len(found) // _MOST_CANDIDATES) or 1
+    return [*found[::step], NOTHING]
+
+
+def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[Base]) -> DataFrame:
+    """Find the newest possible base of each entity.
+
+    Args:
+        late: `entity` and `event_time` of the late events.
+        merged: `entity`, `event_time` and `merge_id` of events of earlier merges that are in
+            effect; None without any.
+        bases: From `thinned`.
+
+    Returns:
+        `entity` (string), each once, and `base` (int), an index of `bases`.
+    """
+    from pyspark.sql import functions as F
+
+    events = late.select("entity", "event_time", F.lit(None).cast("string").alias("merge_id"))
+    if merged is not None:
+        touched = late.select("entity").distinct()
+        events = events.unionByName(
+            merged.select("entity", "event_time", "merge_id").join(touched, "entity", "left_semi")
+        )
+    known = list(dict.fromkeys(one.has for one in bases))
+    first = [F.min(F.when(_is_unseen(has), F.col("event_time"))) for has in known]
+    firsts = events.groupBy("entity").agg(*(one.alias(f"f{n}") for n, one in enumerate(first)))
+    base = F.lit(len(bases) - 1)
+    for number in range(len(bases) - 2, -1, -1):
+        one = bases[number]
+        assert one.clock is not None
+        is_before = F.lit(one.clock) < F.col(f"f{known.index(one.has)}")
+        base = F.when(is_before, F.lit(number)).otherwise(base)
+    return firsts.select("entity", base.alias("base"))
+
+
+def reduced(counts: Mapping[int, int]) -> dict[int, int]:
+    """Return for each base that is used the one that is taken instead, so that few are read.
+
+    Args:
+        counts: Entities by index of their newest possible base, as from `thinned`.
+    """
+    if len(counts) <= MOST_BASES:
+        return {one: one for one in counts}
+    used = sorted(counts)
+    # The oldest one is possible for all.
+    kept = {used[-1], *sorted(counts, key=lambda one: -counts[one])[: MOST_BASES - 1]}
+    return {one: min(other for other in kept if other >= one) for one in used}
+
+
+def after(events: DataFrame, entities: DataFrame, bases: Sequence[Base]) -> DataFrame:
+    """Return what entities' bases have not seen yet.
+
+    Args:
+        events: Columns of events, and `merge_id`.
+        entities: `entity` and `base`.
+        bases: From `thinned`.
+
+    Returns:
+        The columns of `events`.
+    """
+    from pyspark.sql import functions as F
+
+    used = [int(row["base"]) for row in entities.select("base").distinct().collect()]
+    unseen = F.expr("false")
+    for number in used:
+        unseen = unseen | ((F.col("base") == number) & _comes_after(bases[number]))
+    return events.join(F.broadcast(entities), "entity").where(unseen).drop("base")
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return a time as watermarks are: milliseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _comes_after(base: Base) -> Column:
+    from pyspark.sql import functions as F
+
+    arrived = F.expr("true")
+    for topic, parts in base.offsets.items():
+        for part, offset in parts.items():
+            is_seen = (
+                (F.col("topic") == topic) & (F.col("partition") == part)
+                & (F.col("offset") < offset)
+            )  # fmt: skip
+            arrived = arrived & ~is_seen
+    return F.when(F.col("merge_id").isNull(), arrived).otherwise(_is_unseen(base.has))
+
+
+def _is_unseen(merges: frozenset[str]) -> Column:
+    """Say whether an event is late now, or of a merge that is none of these."""
+    from pyspark.sql import functions as F
+
+    if not merges:
+        return F.expr("true")
+    return F.col("merge_id").isNull() | ~F.col("merge_id").isin(*sorted(merges))
