@@ -22,7 +22,8 @@ SavepointsError                      1   root; never raised itself
 │   ├── StateIdsError                    the commit log names state files that are not there
 │   ├── PlacementError                   a state row is not in the partition of its key
 │   ├── ListOrderError                   the order of list state is not known
-│   └── CheckFailedError                 a fork does not pass its checks, and takes nothing over
+│   ├── CheckFailedError                 a fork does not pass its checks, and takes nothing over
+│   └── OutputVersionGoneError           a version of an output that is needed cannot be read
 ├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
 ├── TargetExistsError               15   the place to write to is taken
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit
@@ -32,6 +33,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── RescaleError                     an operator that keeps its number of partitions
 │   ├── ProviderError                    state that the other provider cannot hold
 │   ├── FileSinkError                    a file sink whose log cannot be taken there
+│   ├── LateBatchError                   a late batch has rows that cannot be merged
 │   ├── LayoutChangedError               columns of the state changed places or names
 │   └── PrivateApiError                  this Spark's private API has another shape
 └── EnvironmentUnfitError            1   the machine lacks something: Java, jars, credentials
@@ -184,6 +186,10 @@ class CheckFailedError(NotAlignedError):
     """A fork did not pass the checks that it has to before it takes over."""
 
 
+class OutputVersionGoneError(NotAlignedError):
+    """A version of an output from which rows are needed can no longer be read."""
+
+
 class SourceDataGoneError(SavepointsError):
     """The source no longer has the records that a savepoint continues with."""
 
@@ -224,6 +230,10 @@ class ProviderError(IncompatibleError):
 
 class FileSinkError(IncompatibleError):
     """The output is a file sink, and its log cannot be taken where it would have to be."""
+
+
+class LateBatchError(IncompatibleError):
+    """Rows of a late batch cannot be merged; the message counts them by reason."""
 
 
 class LayoutChangedError(IncompatibleError):

@@ -137,6 +137,11 @@ class Runner:
         return self._checkpoint
 
     @property
+    def last_batch(self) -> int | None:
+        """Newest batch that this run has committed, as far as Spark was asked; None for none."""
+        return self._committed[-1][0] if self._committed else None
+
+    @property
     def most(self) -> int | None:
         """Most records of a source in one batch, None for no limit."""
         return self._bound.max_offsets_per_trigger
@@ -268,7 +273,7 @@ class Runner:
 
     @property
     def _output_mode(self) -> str:
-        return _output_mode(self._app)
+        return output_mode(self._app)
 
     @cached_property
     def _result(self) -> DataFrame:
@@ -352,11 +357,11 @@ class Runner:
         error = query.exception()
         if error is None:
             return
-        report = _report(error)
-        if (drained or self.stopping) and _Drained.__name__ in report:
+        text = report(error)
+        if (drained or self.stopping) and _Drained.__name__ in text:
             return
-        what = f"the query {self._app.name} failed: {_cause(report)}"
-        if damage.is_in(report):
+        what = f"the query {self._app.name} failed: {cause(text)}"
+        if damage.is_in(text):
             raise CheckpointDamagedError(
                 what,
                 hint="make its checkpoint anew from the newest good savepoint: "
@@ -398,7 +403,7 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
         inputs = {name: one.decode(source(name)) for name, one in app.inputs.items()}
         query = (
             app.build(inputs)
-            .writeStream.outputMode(_output_mode(app))
+            .writeStream.outputMode(output_mode(app))
             .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
             # With `availableNow` a program that waits for time to pass would never end.
             .trigger(once=True)
@@ -416,18 +421,19 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
 
 def _fails_on_nothing(app: App, error: BaseException) -> SavepointsError:
     return SavepointsError(
-        f"the program {app.name} fails on empty inputs: {_cause(_report(error))}",
+        f"the program {app.name} fails on empty inputs: {cause(report(error))}",
         hint="correct the cause; nothing was changed",
         query=app.name,
     )
 
 
-def _output_mode(app: App) -> str:
+def output_mode(app: App) -> str:
+    """Return Spark's output mode for what an application writes."""
     modes = {output.mode for output in app.outputs.values()}
     return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
 
 
-def _report(error: BaseException) -> str:
+def report(error: BaseException) -> str:
     """Return what Spark says of a failure and of its causes, without its picture of the query."""
     texts: list[str] = []
     one: BaseException | None = error
@@ -437,12 +443,12 @@ def _report(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-def _cause(report: str) -> str:
+def cause(text: str) -> str:
     """Return what is at the bottom of Spark's nested stack traces, which is what went wrong."""
     frames = ("at ", "File ", "...", "^", "Traceback", "JVM stacktrace")
-    lines = [line.strip() for line in report.splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
     telling = [line for line in lines if ": " in line and not line.startswith(frames)]
-    return telling[-1][:500] if telling else report[:500]
+    return telling[-1][:500] if telling else text[:500]
 
 
 @contextmanager

@@ -8,7 +8,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from savepoints.app import App, Input, Output
-from spark_jobs.orders.codec import ORDER_SCHEMA_DDL, decode_orders
+from spark_jobs.orders.codec import (
+    ORDER_EVENT_DDL,
+    ORDER_RECORD_DDL,
+    decode_order_events,
+    encode_orders,
+)
 
 SILVER_FROM_CENTS = 100_00
 GOLD_FROM_CENTS = 500_00
@@ -21,11 +26,24 @@ def decode(records: DataFrame) -> DataFrame:
         records: Kafka's raw columns.
 
     Returns:
-        The columns of `ORDER_SCHEMA_DDL`.
+        The columns of `ORDER_EVENT_DDL`.
     """
     # Only what decoding needs crosses to the Python workers.
     needed = records.select("value", "topic", "partition", "offset")
-    return needed.mapInArrow(decode_orders, ORDER_SCHEMA_DDL)
+    return needed.mapInArrow(decode_order_events, ORDER_EVENT_DDL)
+
+
+def encode(orders: DataFrame) -> DataFrame:
+    """Write orders as Kafka records.
+
+    Args:
+        orders: customer_id, order_id, ordered_at, quantity, amount_cents, as `decode` gives them.
+
+    Returns:
+        key and value, as the shop's producer writes them.
+    """
+    needed = orders.select("customer_id", "order_id", "ordered_at", "quantity", "amount_cents")
+    return needed.mapInArrow(encode_orders, ORDER_RECORD_DDL)
 
 
 def tier(amount_cents: Column) -> Column:
@@ -69,7 +87,12 @@ app = App(
     name="order_totals",
     inputs={
         "orders": Input(
-            topic="orders", decode=decode, entity_key="customer_id", event_time="ordered_at"
+            topic="orders",
+            decode=decode,
+            entity_key="customer_id",
+            event_time="ordered_at",
+            event_id=("order_id",),
+            encode=encode,
         )
     },
     build=build,

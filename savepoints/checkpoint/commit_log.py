@@ -53,6 +53,11 @@ def parse(data: bytes, name: str) -> CommitLogEntry:
         raise versioned.damaged(name, _WHAT, error) from None
 
 
+def new(next_watermark_ms: int) -> bytes:
+    """Return a file of version 1."""
+    return versioned.join("v1", {"nextBatchWatermarkMs": next_watermark_ms})
+
+
 def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
     """Return the file with the ids of state stores that were written anew; the rest stays.
 

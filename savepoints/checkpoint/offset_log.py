@@ -18,6 +18,7 @@ from savepoints.errors import IncompatibleError
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS_KEY = "spark.sql.shuffle.partitions"
 CODEC_KEY = "spark.sql.streaming.stateStore.compression.codec"
+FORMAT_KEY = "spark.sql.streaming.offsetLog.formatVersion"
 JOIN_FORMAT_KEY = "spark.sql.streaming.join.stateFormatVersion"
 # Not in the log: whoever reads or writes the state has to set it for the session.
 CHECKPOINT_FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
@@ -85,6 +86,23 @@ def parse(data: bytes, name: str) -> OffsetLogEntry:
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise versioned.damaged(name, _WHAT, error) from None
+
+
+def new(
+    conf: Mapping[str, str],
+    *,
+    positions: Sequence[str | None],
+    watermark_ms: int,
+    timestamp_ms: int,
+) -> bytes:
+    """Return a file of format v1 for a query that runs with these settings."""
+    metadata = {
+        "batchWatermarkMs": watermark_ms,
+        "batchTimestampMs": timestamp_ms,
+        "conf": dict(conf),
+    }
+    lines = [_NO_OFFSET if one is None else one for one in positions]
+    return versioned.join("v1", metadata, *lines)
 
 
 def with_conf(data: bytes, name: str, conf: Mapping[str, str]) -> bytes:

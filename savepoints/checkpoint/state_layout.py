@@ -7,7 +7,7 @@ Spark compares the types of a changed program only (`StateSchemaCompatibilityChe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from savepoints.checkpoint import state_schema
@@ -29,15 +29,30 @@ def read(checkpoint: Location) -> Layout:
     Raises:
         IncompatibleError: If a schema file is damaged.
     """
+    paths = list(_newest([info.path for info in checkpoint.list("state")]).values())
+    return of_files(dict(zip(paths, in_parallel(checkpoint.get, paths), strict=True)))
+
+
+def of_files(files: Mapping[str, bytes]) -> Layout:
+    """Read the newest schema of every state store.
+
+    Args:
+        files: Files of a checkpoint by path, with the schema files among them.
+
+    Raises:
+        IncompatibleError: If a schema file is damaged.
+    """
+    return {store: state_schema.parse(files[path], path) for store, path in _newest(files).items()}
+
+
+def _newest(paths: Iterable[str]) -> dict[tuple[int, str], str]:
     newest: dict[tuple[int, str], tuple[int, str]] = {}
-    for info in checkpoint.list("state"):
-        if match := _OF_STORE.match(info.path):
+    for path in paths:
+        if match := _OF_STORE.match(path):
             store = (int(match.group(1)), match.group(2) or match.group(3) or "default")
-            written = (int(match.group(4) or 0), info.path)
+            written = (int(match.group(4) or 0), path)
             newest[store] = max(written, newest.get(store, (-1, "")))
-    paths = [path for _, path in newest.values()]
-    parsed = in_parallel(lambda path: state_schema.parse(checkpoint.get(path), path), paths)
-    return dict(zip(newest, parsed, strict=True))
+    return {store: path for store, (_, path) in newest.items()}
 
 
 def require_names(was: Layout, now: Layout, program: str) -> None:

@@ -7,6 +7,8 @@ goes on, another rollback goes to exactly a day between two savepoints and is un
 `ab`: two versions go on from one savepoint over the same orders, are compared, and the second one
 takes over from the live query and is taken back.
 
+`late`: orders of last year arrive today, and are worked in as if they had come in time.
+
 Each time the result is compared with a computation in pandas over the raw file.
 """
 
@@ -30,21 +32,23 @@ _NEEDED = (
 
 @click.command("demo")
 @click.argument(
-    "name", metavar="[STORY]", type=click.Choice(["rollback", "ab"]), default="rollback"
+    "name", metavar="[STORY]", type=click.Choice(["rollback", "ab", "late"]), default="rollback"
 )
 @click.option("--keep", is_flag=True, help="Leave Kafka, S3 and the store up afterwards.")
 @common
 def command(call: Invocation, name: str, *, keep: bool) -> int:
     """Show savepoints at work on real Kafka, S3, Delta and real orders.
 
-    STORY is rollback (what a bug spoiled is taken back) or ab (two versions from one state, which
-    leaves its report in this directory). Starts everything on free ports of this machine and stops
-    it at the end. Exit code 1 when the result is not exactly right.
+    STORY is rollback (what a bug spoiled is taken back), ab (two versions from one state, which
+    leaves its report in this directory) or late (orders of last year are merged into the live
+    query). Starts everything on free ports of this machine and stops it at the end. Exit code 1
+    when the result is not exactly right.
 
     \b
     Examples:
       savepoints demo
       savepoints demo ab
+      savepoints demo late
       savepoints demo --keep
     """
     missing = [one for one in _NEEDED if find_spec(one) is None]
@@ -55,6 +59,7 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
         )
     from savepoints.cli.story import BUCKET
     from savepoints.cli.story_ab import AbStory
+    from savepoints.cli.story_late import LateStory
     from savepoints.cli.story_rollback import RollbackStory
     from savepoints.local import LocalWorld
 
@@ -68,8 +73,8 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
         else:
             cleanup.callback(world.stop)
         world.create_bucket(BUCKET)
-        kind = AbStory if name == "ab" else RollbackStory
-        story = kind(call.output, world, directory)
+        stories = {"rollback": RollbackStory, "ab": AbStory, "late": LateStory}
+        story = stories[name](call.output, world, directory)
         right = story.tell()
         story.say_what_next(keep=keep)
         if keep:

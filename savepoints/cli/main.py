@@ -42,6 +42,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Go back": ("restore", "rollback", "reset", "edit", "operations"),
     "Try and upgrade": ("fork", "compare", "upgrade", "promote"),
+    "Late data": ("merge",),
     "Keep healthy": ("tag", "expire", "gc", "copy", "check", "drill"),
     "Begin": ("init", "config", "metrics", "demo", "completion", "version"),
 }
@@ -68,6 +69,7 @@ _SHORT = {
     "fork": "Make new queries of a savepoint.",
     "compare": "Run queries to one end and compare what came of it.",
     "promote": "Let a fork take over from the live query.",
+    "merge": "Work late events into live state and outputs.",
     "upgrade": "Look whether a changed program fits to a savepoint.",
     "tag": "Name, describe or pin a savepoint.",
     "expire": "Remove savepoints that no rule keeps.",

@@ -8,7 +8,13 @@ from savepoints.cli.command import Invocation, common, mutating
 from savepoints.model import to_json
 
 # What the verbs' own commands call their results.
-_RESULTS = {"fork": "forked", "rollback": "rolled_back", "reset": "reset", "promote": "promoted"}
+_RESULTS = {
+    "fork": "forked",
+    "merge": "merged",
+    "promote": "promoted",
+    "reset": "reset",
+    "rollback": "rolled_back",
+}
 
 
 @click.group("operations")

@@ -17,7 +17,7 @@ from savepoints.errors import VerificationError
 from savepoints.io import ObjectInfo
 from savepoints.model import is_id, utc_now
 from savepoints.operations import removal
-from savepoints.store import inventory, labels, uses
+from savepoints.store import inventory, journal, labels, uses
 from savepoints.store.inventory import Directory, Inventory
 from savepoints.store.manifest import directory, manifest_path
 from savepoints.store.root import Store
@@ -214,7 +214,10 @@ def _look_at_the_rest(search: _Search) -> None:
     laid_out: dict[str, list[ObjectInfo]] = {}
     for info in root.list("scratch"):
         laid_out.setdefault("/".join(info.path.split("/")[:2]), []).append(info)
+    going_on = {f"scratch/{one.id}" for one in journal.all_unfinished(root)}
     for place, files in laid_out.items():
+        if place in going_on:
+            continue  # What a merge has made, which it is finished with.
         search.add(place, "scratch", "delete", "what used it was interrupted", None, files)
     gone = set(uses.leftovers(root))
     for info in root.list("uses"):

@@ -32,6 +32,7 @@ from savepoints.runner import Ran, Runner, stopped_by_signals
 from savepoints.schedule import parse_schedule
 from savepoints.sources import kafka
 from savepoints.store import bindings, journal
+from savepoints.store.batch_log import Recorder
 from savepoints.store.lease import Lease
 from savepoints.store.root import Store
 from savepoints.ticker import Ticker
@@ -253,10 +254,16 @@ class _Asked:
                     pauses.stop()
                     runner.stop()
 
-                with stopped_by_signals(end), pauses.watching(runner.stop), ticker:
+                recorder = self._recorder(generation)
+
+                def check() -> None:
+                    held.check()
+                    recorder.committed(runner.last_batch)
+
+                with stopped_by_signals(end), pauses.watching(runner.stop), ticker, recorder:
                     self.progress(f"running {self.bound.app}, generation {generation.generation}")
                     if target is None:
-                        ran = bounded.run_on(runner, limits, check=held.check)
+                        ran = bounded.run_on(runner, limits, check=check)
                     else:
                         with self.store.scratch() as scratch:
                             ran = bounded.run_to(
@@ -264,7 +271,7 @@ class _Asked:
                                 *target,
                                 scratch=scratch,
                                 limits=limits,
-                                check=held.check,
+                                check=check,
                                 progress=self.progress,
                             )
             if pauses.was_asked and ran.ended == "drained":
@@ -352,6 +359,11 @@ class _Asked:
                 self.store, runner, Location.of(generation.checkpoint), self.bound.app
             )
         return runner
+
+    def _recorder(self, generation: Generation) -> Recorder:
+        return Recorder(
+            self.store.root, self.query, generation.generation, Location.of(generation.checkpoint)
+        )
 
     def _take(self) -> None:
         """Take a periodic savepoint."""

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from savepoints.config import Settings
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
-from savepoints.operations import fork, promote, promotion, reset, rollback, transition
+from savepoints.operations import (
+    fork,
+    merge,
+    merging,
+    promote,
+    promotion,
+    reset,
+    rollback,
+    transition,
+)
 from savepoints.operations.fork import Forked, ForkPlan
+from savepoints.operations.merging import MergingPlan
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.promotion import PromotionPlan
 from savepoints.operations.reset import ResetPlan
@@ -15,8 +25,9 @@ from savepoints.store import journal
 from savepoints.store.journal import Operation
 from savepoints.store.root import Store
 
-_PLANS: dict[str, type[RollbackPlan | ResetPlan | PromotionPlan | ForkPlan]] = {
+_PLANS: dict[str, type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan]] = {
     fork.VERB: ForkPlan,
+    merging.VERB: MergingPlan,
     promotion.VERB: PromotionPlan,
     rollback.VERB: RollbackPlan,
     reset.VERB: ResetPlan,
@@ -51,10 +62,11 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
-    taken = begun.taken if isinstance(begun, PromotionPlan) else ()
+    given = begun.taken if isinstance(begun, PromotionPlan) else ()
+    corrected = begun.corrections if isinstance(begun, MergingPlan) else ()
     outputs = [
         Step(f"output_{one.output.name}", f"bring {one.output.uri} back to version {one.newest}")
-        for one in (*begun.outputs, *(takeover.live for takeover in taken))
+        for one in (*begun.outputs, *(each.live for each in (*given, *corrected)))
     ]
     removed = Step("checkpoint", f"remove {begun.checkpoint} if the operation wrote it")
     return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint stays",))
@@ -79,6 +91,8 @@ def resume(
         return fork.execute(begun, store, settings=settings, progress=progress)
     if isinstance(begun, PromotionPlan):
         return promote.finish(begun, store, settings=settings or Settings(), progress=progress)
+    if isinstance(begun, MergingPlan):
+        return merge.finish(begun, store, given=settings or Settings(), progress=progress)
     if isinstance(begun, ResetPlan):
         return reset.execute(begun, store, settings=settings, progress=progress)
     assert isinstance(begun, RollbackPlan)
@@ -99,6 +113,8 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
         fork.undo(begun, store, progress=progress)
     elif isinstance(begun, PromotionPlan):
         promote.undo(begun, store, progress=progress)
+    elif isinstance(begun, MergingPlan):
+        merge.undo(begun, store, progress=progress)
     else:
         transition.undo(begun, store, progress=progress)
     return find(store, operation.id)

@@ -36,6 +36,7 @@ class Commit:
         changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
         back_to: The version to whose rows this library took the table back with it, None with all
             others. What was committed in between no longer counts.
+        user_metadata: What its writer said of it.
     """
 
     version: int
@@ -43,6 +44,7 @@ class Commit:
     transactions: dict[str, int]
     changes_data: bool
     back_to: int | None = None
+    user_metadata: str | None = None
 
     def written_by(self, owner: str, app_ids: tuple[str, ...]) -> bool:
         """Say whether it is the query's own.
@@ -101,7 +103,8 @@ def parse_commit(version: int, data: bytes) -> Commit:
         # Rewinds of version 0.1 were all RESTOREs, and have only Delta's own word for it.
         said = info.get(BACK_TO, (info.get("operationParameters") or {}).get("version"))
         back_to = None if said is None else int(said)
-    return Commit(version, str(info.get("operation", "")), transactions, changes, back_to)
+    operation, said = str(info.get("operation", "")), info.get("userMetadata")
+    return Commit(version, operation, transactions, changes, back_to, said)
 
 
 def checkpoints(uri: str) -> list[LogCheckpoint]:

@@ -73,7 +73,7 @@ def read_operator(
         key_hash (int), ord (long), key_bytes, value_bytes (binary), and key, the decoded partition
         key (a struct; null when the operator has no grouping key).
     """
-    frames = [_read_store(spark, checkpoint, files, operator, store) for store in operator.stores]
+    frames = [read_store(spark, checkpoint, files, operator, store) for store in operator.stores]
     rows = frames[0]
     for more in frames[1:]:
         rows = rows.unionByName(more)
@@ -96,9 +96,10 @@ def load(
     return reader.load()
 
 
-def _read_store(
+def read_store(
     spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator, store: str
 ) -> DataFrame:
+    """Read one store of an operator as canonical rows; see `read_operator`."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -125,13 +126,18 @@ def _read_store(
     )
 
 
+def fit_name(name: str) -> str:
+    """Return the name that a field of a key has in canonical rows, which Delta accepts."""
+    return _UNFIT.sub("_", name)
+
+
 def _key_column(fields: list[str]) -> Column:
     """Return the decoded partition key, with field names that Delta accepts."""
     from pyspark.sql import functions as F
 
     if not fields:
         return F.lit(None).cast("boolean")
-    names = [_UNFIT.sub("_", name) for name in fields]
+    names = [fit_name(name) for name in fields]
     if len(set(names)) < len(names):
         names = [f"key{position}" for position in range(len(fields))]
     key = F.col("partition_key")

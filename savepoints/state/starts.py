@@ -40,7 +40,7 @@ def of(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
     java: JavaObject = query
     try:
         plan = java._jsq.streamingQuery().lastExecution().executedPlan()
-        saving = [one for one in _nodes(plan) if _name(one) in _SAVING]
+        saving = [one for one in nodes(plan) if class_name(one) in _SAVING]
         return {int(one.stateInfo().get().operatorId()): _starts(one) for one in saving}
     except Exception:  # noqa: BLE001  (whatever py4j raises where Spark is another)
         _LOG.debug("Spark does not say what its aggregates begin with", exc_info=True)
@@ -48,17 +48,17 @@ def of(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
 
 
 def _starts(saving: JavaObject) -> tuple[Start, ...]:
-    aggregating = next(one for one in _nodes(saving) if _name(one) in _AGGREGATING)
+    aggregating = next(one for one in nodes(saving) if class_name(one) in _AGGREGATING)
     return tuple(
         replace(start, aggregate=number)
-        for number, expression in enumerate(_items(aggregating.aggregateExpressions()))
+        for number, expression in enumerate(items(aggregating.aggregateExpressions()))
         for start in _of_function(expression.aggregateFunction())
     )
 
 
 def _of_function(function: JavaObject) -> list[Start]:
     if "initialValues" in dir(function):
-        return [Start(_value(one.eval(None))) for one in _items(function.initialValues())]
+        return [Start(_value(one.eval(None))) for one in items(function.initialValues())]
     return [Start(bytes(function.serialize(function.createAggregationBuffer())))]
 
 
@@ -68,15 +68,18 @@ def _value(found: JavaObject) -> Any:  # noqa: ANN401  (whatever the literal is)
     return str(found.toString())
 
 
-def _nodes(plan: JavaObject) -> Iterator[JavaObject]:
+def nodes(plan: JavaObject) -> Iterator[JavaObject]:
+    """Give a plan and all below it."""
     yield plan
-    for child in _items(plan.children()):
-        yield from _nodes(child)
+    for child in items(plan.children()):
+        yield from nodes(child)
 
 
-def _items(sequence: JavaObject) -> list[JavaObject]:
+def items(sequence: JavaObject) -> list[JavaObject]:
+    """Return the elements of a Scala sequence."""
     return [sequence.apply(position) for position in range(sequence.size())]
 
 
-def _name(one: JavaObject) -> str:
+def class_name(one: JavaObject) -> str:
+    """Return the name of the class of a Java object, without its package."""
     return str(one.getClass().getSimpleName())

@@ -72,15 +72,44 @@ def write_state(
         SavepointsError: If Spark fails to write.
     """
     own = raw.state_session(spark, cut.checkpoint_format)
-    partitions = cut.partitions or 1
-    own.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    own.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
     canonical = own.read.format("delta").load(table.hadoop)
-    by_id = {one.operator_id: one for one in operators}
     _require_order(canonical, operators if saved is None else saved)
 
+    def rows(operator: OperatorState, store: str) -> DataFrame:
+        return (rows_of or _as_saved)(canonical, operator, store)
+
+    return write_rows(spark, checkpoint, cut, operators, rows)
+
+
+def write_rows(
+    spark: SparkSession,
+    checkpoint: Location,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+    rows_of: Callable[[OperatorState, str], DataFrame],
+) -> Written:
+    """Write the state of a cut from rows that are wherever they are; see `write_state`.
+
+    Args:
+        spark: Any classic session.
+        checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
+        cut: As in `write_state`.
+        operators: Those whose rows are written.
+        rows_of: Returns the canonical rows of a store. Those of one key are in the order of `ord`.
+
+    Raises:
+        PrivateApiError: If this Spark's private API has another shape.
+        SavepointsError: If Spark fails to write.
+    """
+    own = raw.state_session(spark, cut.checkpoint_format)
+    partitions = cut.partitions or 1
+    own.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    by_id = {one.operator_id: one for one in operators}
+
     def rows(operator_id: int, store: str) -> DataFrame:
-        mine = (rows_of or _as_saved)(canonical, by_id[operator_id], store)
-        return _placed(mine, by_id[operator_id], partitions)
+        operator = by_id[operator_id]
+        return _placed(rows_of(operator, store), operator, partitions)
 
     if cut.provider != HDFS_PROVIDER:
         return Written(rewrite.write_state(own, checkpoint.uri, cut.batch_id, rows))

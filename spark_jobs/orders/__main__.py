@@ -1,4 +1,4 @@
-"""`python -m spark_jobs.orders produce`: the CDNOW orders into a Kafka topic."""
+"""`python -m spark_jobs.orders`: the CDNOW orders into a Kafka topic, or late ones into a file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 
 from savepoints.errors import SavepointsError
+from spark_jobs.orders import late
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.producer import ProduceError, produce
 
@@ -24,12 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments; None for those of the process.
 
     Returns:
-        The exit code: 0 when every order was acknowledged, 1 when sending failed, 2 for
-        a wrong call or missing data, 130 when interrupted.
+        The exit code: 0 when every order was acknowledged or written, 1 when sending failed, 2
+        for a wrong call or missing data, 130 when interrupted.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     parser = _parser()
     arguments = parser.parse_args(argv)
+    if arguments.command == "held-back":
+        written = late.write(late.held_back(read_orders(), arguments.customers)[1], arguments.to)
+        print(f"{written} orders of {arguments.customers} customers in {arguments.to}")
+        return 0
     if not arguments.bootstrap_servers:
         parser.error(f"--bootstrap-servers is needed, or {_SERVERS_VARIABLE} in the environment")
     if None not in (arguments.from_date, arguments.until_date) and (
@@ -37,8 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         parser.error(f"--from {arguments.from_date} is not before --until {arguments.until_date}")
     try:
+        known = read_orders()
+        if arguments.held_back:
+            known, _ = late.held_back(known, arguments.held_back)
         orders = orders_between(
-            read_orders(), from_date=arguments.from_date, until_date=arguments.until_date
+            known, from_date=arguments.from_date, until_date=arguments.until_date
         )
         produced = produce(
             orders[: arguments.limit],
@@ -62,7 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark_jobs.orders", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    lost = commands.add_parser(
+        "held-back",
+        help="write orders that a broken feed held back into a file",
+        description="Write all orders that some customers placed in 1997 as Kafka records into a "
+        "Parquet file: what produce --held-back leaves out.",
+    )
+    lost.add_argument(
+        "--customers", type=_count, default=200, metavar="N", help="default: %(default)s"
+    )
+    lost.add_argument("--to", type=Path, required=True, metavar="FILE", help="such as late.parquet")
     command = commands.add_parser(
         "produce",
         help="send the CDNOW orders to a Kafka topic",
@@ -91,6 +110,12 @@ def _parser() -> argparse.ArgumentParser:
         default=4,
         metavar="N",
         help="of the topic, if it is created; default: %(default)s",
+    )
+    command.add_argument(
+        "--held-back",
+        type=_count,
+        metavar="N",
+        help="leave out what N customers ordered in 1997",
     )
     command.add_argument("--limit", type=_count, metavar="N", help="send at most N orders")
     return parser

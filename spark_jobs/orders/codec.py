@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cache
 from importlib import resources
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import pyarrow as pa
 from confluent_kafka.schema_registry import (
@@ -44,6 +44,12 @@ ORDER_SCHEMA_DDL = (
 )
 """The columns that `decode_orders` returns, in Spark's words."""
 
+ORDER_EVENT_DDL = f"{ORDER_SCHEMA_DDL}, topic string, partition int, offset long"
+"""The columns that `decode_order_events` returns: orders, and where their records are."""
+
+ORDER_RECORD_DDL = "key binary, value binary"
+"""The columns that `encode_orders` returns."""
+
 _ORDER_FIELDS: list[tuple[str, pa.DataType]] = [
     ("customer_id", pa.int64()),
     ("order_id", pa.string()),
@@ -53,6 +59,13 @@ _ORDER_FIELDS: list[tuple[str, pa.DataType]] = [
     ("amount_cents", pa.int64()),
 ]
 _ORDER_COLUMNS = pa.schema(_ORDER_FIELDS)
+_POSITION_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+]
+_EVENT_COLUMNS = pa.schema([*_ORDER_FIELDS, *_POSITION_FIELDS])
+_RECORD_COLUMNS = pa.schema({"key": pa.binary(), "value": pa.binary()})
 _SUBJECT = "shop.orders.Order"
 _PREFIX_BYTES = 5  # magic byte and schema id
 
@@ -156,6 +169,58 @@ def decode_orders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
                 place = _place(batch, row=len(rows))
                 raise RecordFormatError(_problem(value, error), **place) from error
         yield pa.RecordBatch.from_pylist(rows, schema=_ORDER_COLUMNS)
+
+
+def decode_order_events(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read the orders like `decode_orders`, and keep where each one's record is.
+
+    Args:
+        batches: Kafka's columns `value`, `topic`, `partition` and `offset`; others are ignored.
+
+    Yields:
+        A batch with the columns of `ORDER_EVENT_DDL` for each batch read, rows in order.
+
+    Raises:
+        RecordFormatError: A value is not an order in wire format.
+    """
+    for batch in batches:
+        (orders,) = decode_orders(iter([batch]))
+        position = [batch.column(name) for name, _ in _POSITION_FIELDS]
+        yield pa.RecordBatch.from_arrays([*orders.columns, *position], schema=_EVENT_COLUMNS)
+
+
+def encode_orders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write orders as the producer writes them, for `DataFrame.mapInArrow`.
+
+    Args:
+        batches: The columns of `ORDER_SCHEMA_DDL`; others are ignored.
+
+    Yields:
+        A batch with the columns of `ORDER_RECORD_DDL` for each batch read, rows in order.
+
+    Raises:
+        RecordFormatError: A row is no order: a value is missing or of another type, or
+            `ordered_at` is no whole millisecond, which is all that a record can say.
+    """
+    for batch in batches:
+        rows = batch.select(_ORDER_COLUMNS.names).to_pylist()
+        yield pa.RecordBatch.from_pylist([_record(row) for row in rows], schema=_RECORD_COLUMNS)
+
+
+def order_key(customer_id: int) -> bytes:
+    """Return the key of the records of a customer."""
+    return str(customer_id).encode()
+
+
+def _record(row: dict[str, Any]) -> dict[str, bytes]:
+    if any(value is None for value in row.values()):
+        raise RecordFormatError(f"an order without a value: {row}")
+    if row["ordered_at"].microsecond % 1000:
+        raise RecordFormatError(f"ordered_at is no whole millisecond: {row}")
+    try:
+        return {"key": order_key(row["customer_id"]), "value": _serialize()(row)}
+    except Exception as error:
+        raise RecordFormatError(f"this is no order: {row}: {error!r}") from error
 
 
 def _read(value: bytes | None) -> _Fields:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # two are not
 from confluent_kafka.cimpl import NewTopic
 
 from spark_jobs.orders.cdnow import Order
-from spark_jobs.orders.codec import encode_order
+from spark_jobs.orders.codec import encode_order, order_key
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class _Deliveries:
             try:
                 self._producer.produce(
                     self._topic,
-                    key=str(order.customer_id).encode(),
+                    key=order_key(order.customer_id),
                     value=value,
                     timestamp=round(order.ordered_at.timestamp() * 1000),
                     on_delivery=self._delivered,

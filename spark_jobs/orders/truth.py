@@ -56,6 +56,29 @@ def order_totals_truth(orders_until: date, *, v2_from: date | None = None) -> pd
     return totals
 
 
+def order_months_truth(watermark: pd.Timestamp) -> pd.DataFrame:
+    """Compute what `order_months` has written of all orders.
+
+    Args:
+        watermark: Windows that ended at or before it are over.
+
+    Returns:
+        One row a customer and window of 30 days since 1970, by both: customer_id, window_at
+        (its begin, UTC), orders, amount_cents, last_ordered_at (UTC).
+
+    Raises:
+        MissingExtraError: The package that ships the data is not installed.
+    """
+    orders = _orders()
+    orders = orders.assign(window_at=orders["ordered_at"].dt.floor("30D"))
+    totals = orders.groupby(["customer_id", "window_at"], as_index=False).agg(
+        orders=("customer_id", "size"),
+        amount_cents=("amount_cents", "sum"),
+        last_ordered_at=("ordered_at", "max"),
+    )
+    return totals[totals["window_at"] + pd.Timedelta(days=30) <= watermark]
+
+
 def _orders() -> pd.DataFrame:
     raw = pd.read_csv(data_file(), sep=r"\s+", dtype=str)
     # Dollars always have two decimals, so without the point they are cents: no float involved.

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import date
@@ -70,6 +70,7 @@ class Shop:
             checkpoints=f"{root}/checkpoints",
             outputs={"totals": f"{root}/totals"},
             topics={"orders": name},
+            archives={"orders": f"{root}/archive"},
             max_offsets_per_trigger=max_offsets,
         )
         settings = spark_session.settings(
@@ -85,6 +86,7 @@ class Shop:
             f"max_offsets_per_trigger = {max_offsets}\n"
             f'[queries.{QUERY}.outputs]\ntotals = "{bound.outputs["totals"]}"\n'
             f'[queries.{QUERY}.topics]\norders = "{name}"\n'
+            f'[queries.{QUERY}.archives]\norders = "{bound.archives["orders"]}"\n'
         )
         return cls(directory, name, root, name, world.bootstrap_servers, settings)
 
@@ -98,9 +100,10 @@ class Shop:
         """The savepoint store."""
         return Store.open(self.settings.store)
 
-    def sell(self, begin: date, end: date) -> int:
-        """Produce the real orders of some days; returns how many."""
-        orders = orders_between(read_orders(), from_date=begin, until_date=end)
+    def sell(self, begin: date, end: date, *, without: Collection[str] = ()) -> int:
+        """Produce the real orders of some days, but for some by their ids; returns how many."""
+        known = orders_between(read_orders(), from_date=begin, until_date=end)
+        orders = [one for one in known if one.order_id not in without]
         produce(orders, bootstrap_servers=self.bootstrap_servers, topic=self.topic)
         return len(orders)
 

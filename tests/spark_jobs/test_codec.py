@@ -19,12 +19,15 @@ import spark_jobs.orders
 from spark_jobs.orders import codec
 from spark_jobs.orders.cdnow import Order
 from spark_jobs.orders.codec import (
+    ORDER_EVENT_DDL,
     ORDER_SCHEMA_DDL,
     ORDER_SCHEMA_ID,
     RecordFormatError,
     decode_order,
+    decode_order_events,
     decode_orders,
     encode_order,
+    encode_orders,
 )
 
 PREFIX = b"\x00\x00\x00\x00\x01"
@@ -119,6 +122,40 @@ def test_the_columns_are_those_of_the_ddl() -> None:
     }
     columns = [f"{field.name} {names[str(field.type)]}" for field in batch.schema]
     assert ", ".join(columns) == ORDER_SCHEMA_DDL
+
+    (events,) = decode_order_events(iter([kafka_batch(encode_order(ORDER), first_offset=7)]))
+    columns = [f"{field.name} {names[str(field.type)]}" for field in events.schema]
+    assert ", ".join(columns) == ORDER_EVENT_DDL
+    assert events.select(batch.schema.names).equals(batch)
+    assert events.select(["topic", "partition", "offset"]).to_pylist() == [
+        {"topic": "orders", "partition": 3, "offset": 7}
+    ]
+
+
+@given(st.lists(orders, min_size=1, max_size=5))
+def test_decoded_orders_become_the_records_that_the_producer_writes(several: list[Order]) -> None:
+    values = [encode_order(order) for order in several]
+    records = list(encode_orders(decode_order_events(iter([kafka_batch(*values)]))))
+    assert [batch.to_pylist() for batch in records] == [
+        [
+            {"key": str(order.customer_id).encode(), "value": value}
+            for order, value in zip(several, values, strict=True)
+        ]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("amount_cents", None, "without a value"),
+        ("order_id", 7, "no order"),
+        ("ordered_at", ORDER.ordered_at.replace(microsecond=678_001), "no whole millisecond"),
+    ],
+)
+def test_what_is_not_an_order_is_not_written(column: str, value: object, says: str) -> None:
+    batch = pa.RecordBatch.from_pylist([{**vars(ORDER), column: value}])
+    with pytest.raises(RecordFormatError, match=says):
+        list(encode_orders(iter([batch])))
 
 
 def test_the_value_alone_is_enough() -> None:

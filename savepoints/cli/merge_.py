@@ -1,0 +1,154 @@
+"""`savepoints merge`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.command import Invocation, common, mutating
+from savepoints.cli.rollback_ import rolled_back
+from savepoints.cli.run_ import duration
+from savepoints.duration import duration_text
+from savepoints.errors import UsageError
+
+if TYPE_CHECKING:
+    from savepoints.operations.merge import Merged
+
+
+@click.command("merge")
+@click.argument("query")
+@click.option(
+    "--batch", metavar="URI", help="Parquet, JSON or CSV files, a directory, or a Delta table."
+)
+@click.option(
+    "--input", "input_name", metavar="NAME", help="Input that the batch is of, if there are many."
+)
+@click.option(
+    "--controls",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Entities to replay besides as a proof; [merge] controls in the settings.",
+)
+@click.option(
+    "--quarantine", metavar="URI", help="Set rows aside there that are no events, and go on."
+)
+@click.option("--undo", is_flag=True, help="Take the last merge of QUERY back.")
+@click.option(
+    "--wait",
+    default="10m",
+    metavar="DURATION",
+    callback=duration,
+    help="How long to wait for the run to pause, and to go on.",
+)
+@mutating
+@common
+def command(
+    call: Invocation,
+    query: str,
+    batch: str | None,
+    input_name: str | None,
+    controls: int | None,
+    quarantine: str | None,
+    wait: timedelta,
+    *,
+    undo: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Work late events into the state and the outputs of QUERY, as if they had come in time.
+
+    Only the entities that the events touch are replayed, from savepoints that were taken before
+    what is late, while the query goes on. It stands still for the last steps alone: their state is
+    put in place of the live one in its next generation, and their rows in the outputs are corrected
+    in one commit for each table.
+
+    Some entities that no event touches are replayed too. If one of them comes out otherwise than
+    the query has it, the program cannot be replayed exactly, and nothing is changed.
+
+    Events that the query has seen already are left out by their id, and the same batch again
+    changes nothing. A column op with insert, remove or replace corrects single events.
+
+    With --undo the query goes back to what it was before, outputs too, and goes on from there.
+
+    \b
+    Examples:
+      savepoints merge order_totals --batch s3://lake/late/orders.parquet --dry-run
+      savepoints merge order_totals --batch s3://lake/late/orders.parquet --yes
+      savepoints merge order_totals --batch late.json --quarantine s3://lake/bad --yes
+      savepoints merge order_totals --undo --yes
+    """
+    if undo:
+        if batch is not None or input_name is not None or quarantine is not None:
+            raise UsageError(
+                "--undo goes with no other option of merge",
+                hint=f"savepoints merge {query} --undo",
+            )
+        _undo(call, query, yes=yes, dry_run=dry_run, no_input=no_input)
+        return
+    if batch is None:
+        raise UsageError(
+            "no batch of late events is given", hint=f"savepoints merge {query} --batch URI"
+        )
+    from savepoints.operations import merge
+    from savepoints.operations.merge_plan import MergePlan
+
+    prepared = merge.prepare(
+        call.store,
+        query,
+        batch,
+        given=call.settings,
+        input_name=input_name,
+        controls=controls,
+        quarantine=quarantine,
+        progress=call.output.progress,
+    )
+    plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
+    if plan.begun:
+        call.output.progress(f"going on with the interrupted merge {plan.operation_id}")
+    if not plan.has_nothing_to_do and not call.confirm(
+        plan, yes=yes, dry_run=dry_run, no_input=no_input
+    ):
+        return
+    done = merge.execute(
+        prepared, call.store, given=call.settings, wait=wait, progress=call.output.progress
+    )
+    if call.output.format == "json":
+        call.output.document(merged=done)
+    else:
+        call.output.pairs(_pairs(done))
+
+
+def _undo(call: Invocation, query: str, *, yes: bool, dry_run: bool, no_input: bool) -> None:
+    from savepoints.operations import last, merging, rollback
+    from savepoints.operations.goal import BeforeLast
+
+    last.require(call.store, query, merging.VERB)
+    plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
+    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        rolled_back(
+            call,
+            rollback.execute(
+                plan, call.store, settings=call.settings, progress=call.output.progress
+            ),
+        )
+
+
+def _pairs(done: Merged) -> list[tuple[str, object]]:
+    if done.checkpoint is None:
+        why = f"merged by {done.merged_by} already" if done.merged_by else "all known already"
+        return [("query", done.query), ("nothing to do", f"{done.known} events, {why}")]
+    seconds = done.pause_seconds
+    pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
+    return [
+        ("query", f"{done.query}, now generation {done.generation}"),
+        ("merged", f"{done.rows} events of {done.entities} entities; {done.known} were known"),
+        ("control entities", f"{done.controls}, all as the query has them"),
+        *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
+        ("safety savepoint", done.safety_id or "none"),
+        ("nothing written for", pause),
+        ("took", f"{done.seconds:.1f} s"),
+        ("undo", f"savepoints merge {done.query} --undo"),
+    ]

@@ -1,0 +1,361 @@
+"""`merge`: late events worked into live state and outputs, as if they had come in time.
+
+1. Beside the running query: the events that are new are found, with the entities that they touch;
+   these, and control entities besides, are replayed from the newest savepoint that was taken before
+   what is late, through the application's own code, up to where the query stands.
+2. The control entities must come out as the query has them, state and output rows: otherwise this
+   application cannot be replayed exactly, and the merge is refused.
+3. The query is paused between two batches, and what has arrived since is replayed.
+4. Its next generation begins with the replayed state of these entities, the outputs are corrected
+   (`savepoints.operations.merging`), and the run that was paused goes on.
+
+Killed before step 4 it is begun anew by the same command; in step 4 it goes on by its journal.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from savepoints import faults
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.config import Settings
+from savepoints.errors import CheckFailedError
+from savepoints.io import Location
+from savepoints.model import Generation, Savepoint, utc_now
+from savepoints.operations import (
+    create,
+    export,
+    merge_controls,
+    merge_plan,
+    merging,
+    pause,
+    standstill,
+)
+from savepoints.operations.merge_plan import MergePlan, Prepared
+from savepoints.operations.merge_replay import MergeReplay
+from savepoints.operations.merging import VERB, Facts, MergingPlan
+from savepoints.operations.plan import Progress, silent
+from savepoints.operations.recorded import recording
+from savepoints.operations.transition import Moved
+from savepoints.store import journal, lease
+from savepoints.store.root import Store
+
+# The replay runs after the query until so few batches are left that the pause will be short.
+_FEW_BATCHES = 2
+_MOST_ROUNDS = 5
+
+prepare = merge_plan.prepare
+
+__all__ = ["MergePlan", "Merged", "Prepared", "execute", "finish", "prepare", "undo"]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge did.
+
+    Attributes:
+        operation_id: Its name in the journal, in the ledger, and in the archive.
+        query: The query.
+        generation: The generation that has begun; the one there was when nothing had to be done.
+        checkpoint: Its directory; None when nothing had to be done.
+        safety_id: The savepoint of what was before, for `merge --undo`.
+        rows: Events that were merged.
+        known: Events of the batch that the query had seen already.
+        entities: Entities that the events touch.
+        controls: Control entities that came out as the query had them.
+        outputs: New table version of each output.
+        pause_seconds: For how long the query wrote nothing: from asking its run to pause until it
+            went on. None when it did not run, or the merge was finished after a crash.
+        seconds: The whole merge.
+        merged_by: Id of the merge that had merged just these events before; nothing was done then.
+    """
+
+    operation_id: str
+    query: str
+    generation: int
+    checkpoint: str | None
+    safety_id: str | None
+    rows: int
+    known: int
+    entities: int
+    controls: int
+    outputs: dict[str, int]
+    pause_seconds: float | None
+    seconds: float
+    merged_by: str | None = None
+
+
+def execute(
+    prepared: Prepared | MergePlan,
+    store: Store,
+    *,
+    given: Settings,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Merged:
+    """Merge.
+
+    Args:
+        prepared: From `prepare`; a plan alone finishes a merge that was interrupted.
+        store: Where the query is.
+        given: The settings, not completed by bindings.
+        wait: How long to wait for the query's run to pause, and then to go on.
+        progress: Told what happens.
+
+    Raises:
+        LockedError: If another merge of the query is under way, or another verb has it.
+        CheckFailedError: If a control entity comes out otherwise than the query has it.
+        NotAlignedError: If the query has begun another generation since the plan, or others have
+            written to an output.
+        PartlyDoneError: If the query does not pause, or does not go on, within the time.
+    """
+    started = time.monotonic()
+    if isinstance(prepared, MergePlan):
+        assert prepared.begun is not None
+        moved = finish(prepared.begun, store, given=given, wait=wait, progress=progress)
+        return _finished(prepared.begun, moved, seconds=time.monotonic() - started)
+    plan = prepared.plan
+    if plan.has_nothing_to_do:
+        return _nothing_done(plan, started)
+    with (
+        recording(
+            store,
+            VERB,
+            query=plan.query,
+            operation=plan.operation_id,
+            parameters={"batch": plan.batch, "rows": plan.rows, "entities": plan.entities},
+        ),
+        standstill.ended_by_signals(),
+        lease.hold_merging(store.root, plan.query),
+    ):
+        try:
+            return _Merge(prepared, store, given, wait, progress).run(started)
+        except BaseException:
+            if journal.unfinished(store.root, plan.query) is None:
+                merging.discard(store, plan.operation_id)
+            raise
+        finally:
+            prepared.scope.release()
+
+
+def finish(
+    begun: MergingPlan,
+    store: Store,
+    *,
+    given: Settings,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Moved:
+    """Finish the journalled part of a merge that was interrupted.
+
+    Raises:
+        LockedError: If another verb has the query.
+        NotAlignedError: If others have written to an output since.
+        PartlyDoneError: If the query's run does not go on within the time.
+    """
+    with (
+        lease.hold_merging(store.root, begun.query),
+        lease.hold(store.root, begun.query, VERB) as held,
+    ):
+        moved = merging.carry_out(begun, store, held, given=given, progress=progress)
+    if begun.paused:
+        pause.resume(store, begun.query, wait=wait, progress=progress)
+    return moved
+
+
+def undo(begun: MergingPlan, store: Store, *, progress: Progress = silent) -> None:
+    """Take back the journalled part of a merge that was interrupted.
+
+    A run of the query that was paused for it goes on, as if nothing had happened.
+
+    Raises:
+        UsageError: If the new generation has begun.
+        NotAlignedError: If others have written to an output since.
+    """
+    with lease.hold_merging(store.root, begun.query):
+        merging.undo(begun, store, progress=progress)
+    if begun.paused:
+        pause.resume(store, begun.query, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """One merge under way; its lease is held."""
+
+    prepared: Prepared
+    store: Store
+    given: Settings
+    wait: timedelta
+    progress: Progress
+
+    @property
+    def plan(self) -> MergePlan:
+        return self.prepared.plan
+
+    @property
+    def place(self) -> Location:
+        return merging.place_of(self.store, self.plan.operation_id)
+
+    def run(self, started: float) -> Merged:
+        scope = self.prepared.scope
+        replay = self._replayed()
+        faults.reach("merge.replayed")
+        self._compare(replay)
+        faults.reach("merge.compared")
+        self._catch_up(replay)
+        merging.keep(scope, self.place)
+        still = standstill.kept(
+            self.store,
+            self.plan.query,
+            reason=f"merge {self.plan.batch}",
+            wait=self.wait,
+            progress=self.progress,
+        )
+        with still as since:
+            faults.reach("merge.paused")
+            with lease.hold(self.store.root, self.plan.query, VERB) as held:
+                journal.refuse_unfinished(self.store.root, self.plan.query)
+                merging.refuse_other_generation(
+                    self.store, self.plan.query, self.plan.generation
+                )
+                merge_plan.require_no_batch_begun(self.plan.query, self._checkpoint)
+                replay.follow(self._checkpoint, self._newest)
+                faults.reach("merge.followed")
+                held.check()
+                moving = self._moving(replay, since)
+                moved = merging.carry_out(
+                    moving, self.store, held, given=self.given, progress=self.progress
+                )
+        return Merged(
+            moved.operation_id,
+            moved.query,
+            moved.generation,
+            moved.checkpoint,
+            moved.safety_id,
+            self.plan.rows,
+            self.plan.known,
+            self.plan.entities,
+            self.plan.controls,
+            {one.live.output.name: one.live.newest + 1 for one in moving.corrections},
+            None if since is None else (utc_now() - since).total_seconds(),
+            time.monotonic() - started,
+        )
+
+    @property
+    def _live(self) -> Generation:
+        return self.store.generations.current(self.plan.query)
+
+    @property
+    def _checkpoint(self) -> Location:
+        return Location.of(self._live.checkpoint)
+
+    @property
+    def _newest(self) -> int:
+        return committed_batches(self._checkpoint.list())[-1]
+
+    def _proof(self) -> Savepoint:
+        """Save the query where the replay is compared with it; it goes on meanwhile."""
+        saving = create.plan(
+            self.store,
+            query=self.plan.query,
+            settings=self.given,
+            forms=("native",),
+            description=f"what {self.plan.operation_id} was compared with",
+        )
+        return create.execute(saving, self.store, settings=self.given)
+
+    def _replayed(self) -> MergeReplay:
+        """Replay beside the query, up to where it stands."""
+        proof = self._proof()
+        cut = self.place / "cut"
+        export.mount(self.store.manifest(proof.id), self.store, cut)
+        replay = MergeReplay(self.prepared.scope, self.place, cut, proof, self.progress)
+        replay.run()
+        return replay
+
+    def _compare(self, replay: MergeReplay) -> None:
+        """Refuse to merge when a control entity comes out otherwise than the query has it."""
+        if not self.plan.controls:
+            return
+        self.progress(f"comparing {self.plan.controls} control entities with {self.plan.query}")
+        found = merge_controls.compare(replay, self.prepared.settings.merge.tolerance)
+        if found.differing:
+            raise CheckFailedError(
+                f"{self.plan.query} cannot be replayed exactly: {found.text}",
+                hint="its program may depend on the time of day, on the order in which events "
+                "arrive, or on what is in one batch; see docs/merging.md. To give that up: "
+                "--policy append",
+                query=self.plan.query,
+                checks=[found.text],
+            )
+
+    def _catch_up(self, replay: MergeReplay) -> None:
+        """Replay what the query has run since, while it goes on, until only little is left."""
+        for _ in range(_MOST_ROUNDS):
+            if self._newest - replay.batch <= _FEW_BATCHES:
+                return
+            replay.follow(self._checkpoint, self._newest)
+
+    def _moving(self, replay: MergeReplay, since: datetime | None) -> MergingPlan:
+        scope, plan = self.prepared.scope, self.plan
+        late = self.prepared.late
+        return merging.plan(
+            self.store,
+            self._live,
+            scope,
+            Facts(
+                batch=plan.batch,
+                content_hash=plan.content_hash,
+                rows=plan.rows,
+                known=plan.known,
+                entities=plan.entities,
+                first=late.first_event_time,
+                last=late.last_event_time,
+                policy=plan.policy,
+                way="short",
+                controls=plan.controls,
+            ),
+            app=self.prepared.app,
+            given=self.given,
+            replayed_batch=replay.state().files.cut.batch_id,
+            entity_fields=replay.fields(),
+            command=plan.command,
+            still_since=since,
+        )
+
+
+def _nothing_done(plan: MergePlan, started: float) -> Merged:
+    return Merged(
+        plan.operation_id,
+        plan.query,
+        plan.generation,
+        None,
+        None,
+        0,
+        plan.known,
+        0,
+        0,
+        {},
+        None,
+        time.monotonic() - started,
+        plan.merged_by,
+    )
+
+
+def _finished(begun: MergingPlan, moved: Moved, *, seconds: float) -> Merged:
+    return Merged(
+        begun.operation_id,
+        begun.query,
+        moved.generation,
+        moved.checkpoint,
+        moved.safety_id,
+        begun.rows,
+        begun.known,
+        begun.entities,
+        begun.controls,
+        {one.live.output.name: one.live.newest + 1 for one in begun.corrections},
+        None,
+        seconds,
+    )

@@ -1,0 +1,326 @@
+"""What a merge is going to do, found out while the query runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from savepoints import app as apps
+from savepoints.checkpoint import standing
+from savepoints.checkpoint.layout import read_cut
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import NotAlignedError, UnfinishedOperationError, UsageError
+from savepoints.io import Location
+from savepoints.model import lowest_offsets, new_id, utc_now
+from savepoints.operations import merging
+from savepoints.operations.merge_scope import Scope, Sources
+from savepoints.operations.merging import VERB, MergingPlan
+from savepoints.operations.plan import Plan, Progress, Step, silent
+from savepoints.sources import late
+from savepoints.sources.late import Late
+from savepoints.store import bindings, ledger
+from savepoints.store.ledger import Policy
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from savepoints.app import App
+
+
+@dataclass(frozen=True)
+class BaseUse:
+    """A savepoint that entities are replayed from.
+
+    Attributes:
+        savepoint_id: Its id; None for those that begin with nothing.
+        entities: How many.
+    """
+
+    savepoint_id: str | None
+    entities: int
+
+
+@dataclass(frozen=True)
+class MergePlan(Plan):
+    """What `merge` is going to do.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal, in the ledger, and in the archive.
+        input: Name of the input that the batch is of.
+        batch: URI of the batch.
+        content_hash: Of its events, whatever their order.
+        rows: Events that are merged.
+        known: Events of the batch that the query has seen already.
+        set_aside: Rows of the batch that are no events, and go into quarantine.
+        entities: Entities that the events touch.
+        controls: Entities that are replayed besides, to prove that the query can be replayed.
+        bases: The savepoints that the entities are replayed from.
+        events: Events to replay.
+        policy: What the merge guarantees.
+        operators: Stateful operators whose state is spliced.
+        outputs: Tables that are corrected.
+        generation: The generation that ends.
+        merged_by: Id of the merge that has merged just these events; nothing will be done then.
+        begun: A merge that was interrupted; it is finished as it was begun.
+    """
+
+    command: str
+    operation_id: str
+    input: str
+    batch: str
+    content_hash: str = ""
+    rows: int = 0
+    known: int = 0
+    set_aside: int = 0
+    entities: int = 0
+    controls: int = 0
+    bases: tuple[BaseUse, ...] = ()
+    events: int = 0
+    policy: Policy = "exact"
+    operators: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    generation: int = 0
+    merged_by: str | None = None
+    begun: MergingPlan | None = None
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether the query has all of it already."""
+        return self.begun is None and (self.merged_by is not None or self.rows == 0)
+
+
+@dataclass
+class Prepared:
+    """A plan, and what was found out for it, which the execution goes on with.
+
+    Attributes:
+        plan: The plan.
+        late: The batch.
+        scope: What it concerns.
+        app: The application.
+        settings: Completed by bindings.
+    """
+
+    plan: MergePlan
+    late: Late
+    scope: Scope
+    app: App
+    settings: Settings
+
+
+def prepare(
+    store: Store,
+    query: str,
+    batch: str,
+    *,
+    given: Settings,
+    input_name: str | None = None,
+    controls: int | None = None,
+    quarantine: str | None = None,
+    progress: Progress = silent,
+) -> MergePlan | Prepared:
+    """Read the batch and find out what it concerns; nothing is written.
+
+    Args:
+        store: Where the query's savepoints are.
+        query: Name of the query.
+        batch: URI of files or of a Delta table.
+        given: The settings.
+        input_name: The input that the batch is of; an application with one alone means that.
+        controls: How many control entities; by the settings when not given.
+        quarantine: Where rows go that are no events; None refuses the batch when it has some.
+        progress: Told what happens.
+
+    Returns:
+        A plan alone when an interrupted merge is to be finished.
+
+    Raises:
+        QueryNotFoundError: If the store does not know the query.
+        UsageError: If the query is not in the settings, or its input has no archive.
+        NotAlignedError: If a batch of it was begun and not finished.
+        SourceDataGoneError: If neither archive nor Kafka has the events before.
+    """
+    command = _command(query, batch, input_name, quarantine)
+    if (begun := merging.unfinished(store, query)) is not None:
+        return _resumed(begun, command)
+    settings = bindings.complete(store, given)
+    live = store.generations.current(query)
+    bound = _bound(settings, query)
+    app = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
+    sources = Sources(app, bound, settings)
+    name = sources.input(input_name)
+    sources.archive(name)
+    checkpoint = Location.of(live.checkpoint)
+    cut = read_cut(checkpoint)
+    until = lowest_offsets(cut.cut.offsets)
+    progress("reading the batch (starts Spark if it does not run yet)")
+    from savepoints.spark import session
+
+    spark = session(settings, f"savepoints merge {query}")
+    operation_id = new_id("op", utc_now())
+    source = app.inputs[name]
+    found = late.read(
+        spark,
+        batch,
+        sources.decoding(name),
+        encode=source.encode,
+        topic=sources.topic(name),
+        merge_id=operation_id,
+    )
+    scope = Scope(
+        spark,
+        store,
+        sources,
+        query,
+        live.generation,
+        checkpoint,
+        until,
+        name,
+        found.events,
+        operation_id,
+        settings.merge.controls if controls is None else controls,
+    )
+    same = ledger.find(scope.merges, name, found.content_hash)
+    plan = MergePlan(
+        verb=VERB,
+        query=query,
+        steps=(),
+        warnings=(),
+        command=command,
+        operation_id=operation_id,
+        input=name,
+        batch=batch,
+        content_hash=found.content_hash,
+        set_aside=found.set_aside,
+        known=found.rows,
+        generation=live.generation,
+        operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
+        outputs=tuple(bound.outputs[one] for one in app.outputs),
+        merged_by=same and same.id,
+    )
+    if same is None:
+        progress("finding out what it concerns")
+        plan = _with_scope(plan, scope)
+    return Prepared(plan, found, scope, app, settings)
+
+
+def _with_scope(plan: MergePlan, scope: Scope) -> MergePlan:
+    """Count what is merged and replayed."""
+    rows = scope.late.count()
+    known = plan.known - rows
+    if not rows:
+        return replace(plan, known=known)
+    used = scope.used
+    entities = sum(one.entities for one in used.values())
+    controls = scope.control_entities.count()
+    events = sum(frame.count() for frame in scope.events(scope.history).values())
+    begins = ", ".join(
+        f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
+        for one in used.values()
+    )
+    return replace(
+        plan,
+        rows=rows,
+        known=known,
+        entities=entities,
+        controls=controls,
+        bases=tuple(
+            BaseUse(one.savepoint.id if one.savepoint else None, one.entities)
+            for one in used.values()
+        ),
+        events=events,
+        steps=(
+            Step(
+                "replayed",
+                f"replay {events} events of {entities} entities ({begins}) and {controls} control "
+                f"entities beside {plan.query}",
+            ),
+            Step("compared", f"compare the control entities with {plan.query}: refuse if one differs"),
+            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
+            Step("checkpoint_written", "save the present, and replace the state of these entities"),
+            *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
+            Step("settled", "archive the events, note them in the ledger, and let it go on"),
+        ),
+        warnings=_warnings(plan, controls),
+    )
+
+
+def _warnings(plan: MergePlan, controls: int) -> tuple[str, ...]:
+    notes = []
+    if not controls:
+        notes.append(
+            "no control entities are replayed, so nothing shows that the query can be replayed "
+            "exactly"
+        )
+    if plan.set_aside:
+        notes.append(f"{plan.set_aside} rows of the batch are no events and are set aside")
+    return tuple(notes)
+
+
+def _resumed(begun: MergingPlan, command: str) -> MergePlan:
+    """Return a merge that was interrupted, if it is the same one.
+
+    Raises:
+        UnfinishedOperationError: If it is another one.
+    """
+    if begun.command != command:
+        raise UnfinishedOperationError(
+            f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
+            hint=f"finish it: savepoints operations resume {begun.operation_id}; or take it back: "
+            f"savepoints operations undo {begun.operation_id}",
+            operation=begun.operation_id,
+        )
+    return MergePlan(
+        verb=VERB,
+        query=begun.query,
+        steps=begun.steps,
+        warnings=begun.warnings,
+        command=command,
+        operation_id=begun.operation_id,
+        input=begun.input,
+        batch=begun.batch,
+        content_hash=begun.content_hash,
+        rows=begun.rows,
+        known=begun.known,
+        entities=begun.entities,
+        controls=begun.controls,
+        policy=begun.policy,
+        outputs=tuple(one.live.output.uri for one in begun.corrections),
+        generation=begun.generation - 1,
+        begun=begun,
+    )
+
+
+def _command(query: str, batch: str, input_name: str | None, quarantine: str | None) -> str:
+    words = ["savepoints merge", query, "--batch", batch]
+    words += ["--input", input_name] if input_name else []
+    words += ["--quarantine", quarantine] if quarantine else []
+    return " ".join([*words, "--yes"])
+
+
+def _bound(settings: Settings, query: str) -> QuerySettings:
+    bound = settings.queries.get(query)
+    if bound is None:
+        raise UsageError(
+            f"the query {query} is not in the settings, so its program and its sources are open",
+            hint=f"add a table [queries.{query}] with app, checkpoints, outputs and archives",
+            query=query,
+        )
+    return bound
+
+
+def require_no_batch_begun(query: str, checkpoint: Location) -> None:
+    """Refuse a query that died in a batch, parts of which may be in its outputs.
+
+    Raises:
+        NotAlignedError: If a batch was begun and not finished.
+    """
+    begun = standing.read(checkpoint).begun
+    if begun is not None:
+        raise NotAlignedError(
+            f"batch {begun} of {query} was begun and not finished, so parts of it may be in the "
+            "outputs",
+            hint=f"let it be finished: savepoints run {query} --until latest",
+            query=query,
+            batch_id=begun,
+        )

@@ -1,0 +1,509 @@
+"""What a merge does once the live query stands still: plan and steps.
+
+A safety savepoint, a new checkpoint with the replayed state of the touched entities, the corrected
+outputs, the new generation; then the events go to the archive, the ledger says what was done, and a
+savepoint is taken of where the generation begins. What the replay made lies in the store's scratch
+space until all of it is done, so a merge that was killed goes on without replaying anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from savepoints import faults, scratch
+from savepoints.app import App
+from savepoints.checkpoint.layout import read_cut
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import NotAlignedError
+from savepoints.io import Location
+from savepoints.model import (
+    Generation,
+    OutputVersion,
+    lowest_offsets,
+    new_id,
+    parse_rfc3339,
+    rfc3339,
+    utc_now,
+)
+from savepoints.operations import (
+    create,
+    export,
+    goal,
+    next_outputs,
+    pause,
+    restore,
+    safety,
+    splicing,
+    transition,
+)
+from savepoints.operations.merge_scope import Scope, Used
+from savepoints.operations.plan import Progress, Step
+from savepoints.operations.recorded import who
+from savepoints.operations.replay import Live
+from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
+from savepoints.outputs import align, correct
+from savepoints.outputs.correct import Correction
+from savepoints.outputs.write import app_id, owner_prefix
+from savepoints.sources import archive
+from savepoints.store import bindings, journal, ledger
+from savepoints.store.lease import Lease
+from savepoints.store.ledger import Merge, Policy, Way
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VERB = "merge"
+
+# Below the scratch directory of a merge.
+REPLAY = "replay"
+_EVENTS, _ENTITIES, _LIVE = "merged-events", "merged-entities", "live"
+
+
+@dataclass(frozen=True)
+class MergingPlan(TransitionPlan):
+    """How a query goes on with late events worked in.
+
+    Attributes:
+        app: `package.module:attribute` of the program.
+        batch_id: The last batch of the generation that ends.
+        place: Where what the replay made lies.
+        replayed_batch: Number of the last batch of the replay's own checkpoint.
+        entity_fields: By operator, the field of its keys that is the entity.
+        corrections: What is corrected in each table.
+        base_versions: By output: version at each base, by the base's number; None for entities
+            that begin with nothing.
+        merges: Ids of the merges that the query had before, the oldest first.
+        archive: The archive that the events go to.
+        input: Name of the input.
+        batch: URI of the batch.
+        content_hash: Of its events.
+        rows: Events that are merged.
+        known: Events of the batch that were known already.
+        entities: Entities that they touch.
+        first_event_time: RFC 3339, of the earliest of them.
+        last_event_time: RFC 3339, of the latest.
+        policy: What the merge guarantees.
+        way: How it was replayed.
+        controls: Control entities that were replayed.
+        still_since: RFC 3339; since when the query stands still for this; None if it did not run.
+        paused: Its run was paused for this, and is to go on afterwards.
+        first_id: The savepoint of where the new generation begins.
+    """
+
+    app: str = ""
+    batch_id: int = -1
+    place: str = ""
+    replayed_batch: int = -1
+    entity_fields: Mapping[str, str] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+    base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    merges: tuple[str, ...] = ()
+    archive: str = ""
+    input: str = ""
+    batch: str = ""
+    content_hash: str = ""
+    rows: int = 0
+    known: int = 0
+    entities: int = 0
+    first_event_time: str | None = None
+    last_event_time: str | None = None
+    policy: Policy = "exact"
+    way: Way | None = None
+    controls: int = 0
+    still_since: str | None = None
+    paused: bool = False
+    first_id: str = ""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> MergingPlan:
+        """Read a plan from the journal, to go on with it."""
+        corrections = tuple(Correction.from_json(one) for one in data["corrections"])
+        return transition.from_json(
+            cls, data, corrections=corrections, merges=tuple(data["merges"])
+        )
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the ledger will say of the batch.
+
+    Attributes:
+        batch: URI of the batch.
+        content_hash: Of its events.
+        rows: Events that are merged.
+        known: Events that were known already.
+        entities: Entities that they touch.
+        first: Time of the earliest of them.
+        last: Time of the latest.
+        policy: What the merge guarantees.
+        way: How it was replayed.
+        controls: Control entities that were replayed.
+    """
+
+    batch: str
+    content_hash: str
+    rows: int
+    known: int
+    entities: int
+    first: datetime | None
+    last: datetime | None
+    policy: Policy
+    way: Way | None
+    controls: int
+
+
+def place_of(store: Store, operation_id: str) -> Location:
+    """Return where what a merge makes lies until it is done."""
+    return store.root / "scratch" / operation_id
+
+
+def keep(scope: Scope, place: Location) -> None:
+    """Write down what is merged and for whom, before the merge begins that cannot be repeated."""
+    scope.late.coalesce(1).write.mode("overwrite").parquet((place / _EVENTS).uri.hadoop)
+    touched = scope.touched.coalesce(1)
+    touched.write.mode("overwrite").parquet((place / _ENTITIES).uri.hadoop)
+
+
+def plan(
+    store: Store,
+    live: Generation,
+    scope: Scope,
+    facts: Facts,
+    *,
+    app: App,
+    given: Settings,
+    replayed_batch: int,
+    entity_fields: Mapping[int, str],
+    command: str,
+    still_since: datetime | None,
+) -> MergingPlan:
+    """Find out how the query goes on with the late events; writes nothing.
+
+    Args:
+        store: Where it is.
+        live: The generation that ends.
+        scope: What the batch concerns.
+        facts: What the ledger will say of it.
+        app: The application.
+        given: The settings, not completed by bindings.
+        replayed_batch: Number of the last batch of the replay's own checkpoint.
+        entity_fields: By operator, the field of its keys that is the entity.
+        command: How to do it again as a command line.
+        still_since: Since when its run is paused for this, None without one.
+
+    Raises:
+        NotAlignedError: If an output cannot be corrected without loss.
+        OutputVersionGoneError: If the version of an output at a base can no longer be read.
+        FileSinkError: If an output is a file sink.
+        IncompatibleError: If a table does not say which entity a row is about.
+    """
+    settings = bindings.complete(store, given)
+    bound = settings.queries[live.query]
+    cut = read_cut(Location.of(live.checkpoint))
+    number = store.generations.next_number(live.query)
+    checkpoint = transition.next_checkpoint(settings, live.query, number)
+    from_batch, safety_id = safety.plan(live, bound.outputs, settings)
+    operation_id = scope.merge_id
+    corrections = tuple(
+        _correction(store, name, app, bound, scope, number, cut.cut.batch_id)
+        for name in app.outputs
+    )
+    known = bindings.find(store.root, live.query, live.generation)
+    first_id = new_id("sp", utc_now())
+    return MergingPlan(
+        verb=VERB,
+        query=live.query,
+        steps=(
+            *safety.step(safety_id, live.checkpoint, from_batch),
+            Step("checkpoint_written", f"write {checkpoint} with {facts.entities} states replaced"),
+            *(Step("outputs_corrected", correct.what(one)) for one in corrections),
+            Step("generation_begun", f"begin generation {number} of {live.query}"),
+            Step("settled", f"archive the events, note them in the ledger, save {first_id}"),
+        ),
+        warnings=(),
+        command=command,
+        operation_id=operation_id,
+        savepoint_id=safety_id,
+        safety_id=safety_id,
+        from_checkpoint=live.checkpoint,
+        from_batch=from_batch,
+        generation=number,
+        checkpoint=checkpoint,
+        outputs=(),
+        output_uris=goal.output_uris(store, live.query, settings),
+        binding=known,
+        app=bound.app,
+        batch_id=cut.cut.batch_id,
+        place=str(place_of(store, operation_id)),
+        replayed_batch=replayed_batch,
+        corrections=corrections,
+        entity_fields={str(operator): field for operator, field in entity_fields.items()},
+        base_versions={
+            one.live.output.name: {
+                str(base): _version(_pinned(used, one.live.output.name))
+                for base, used in scope.used.items()
+            }
+            for one in corrections
+        },
+        merges=tuple(scope.merge_ids),
+        archive=scope.sources.archive(scope.name),
+        input=scope.name,
+        batch=facts.batch,
+        content_hash=facts.content_hash,
+        rows=facts.rows,
+        known=facts.known,
+        entities=facts.entities,
+        first_event_time=_text(facts.first),
+        last_event_time=_text(facts.last),
+        policy=facts.policy,
+        way=facts.way,
+        controls=facts.controls,
+        still_since=_text(still_since),
+        paused=still_since is not None,
+        first_id=first_id,
+    )
+
+
+def carry_out(
+    plan: MergingPlan,
+    store: Store,
+    held: Lease,
+    *,
+    given: Settings,
+    progress: Progress,
+) -> Moved:
+    """Let the query go on with the late events; goes on where an earlier attempt was killed.
+
+    The caller holds the query's lease.
+
+    Raises:
+        UnfinishedOperationError: If another operation was begun since the plan.
+        NotAlignedError: If others have written to an output since.
+    """
+    from savepoints.spark import session
+
+    settings = bindings.complete(store, given)
+    spark = session(settings, f"savepoints merge {plan.query}")
+    place = Location.of(plan.place)
+
+    def write() -> Written:
+        progress(f"writing {plan.checkpoint} with {plan.entities} states replaced")
+        return _write(spark, plan, store, place)
+
+    def correct_outputs(check: Callable[[], None]) -> None:
+        touched = _touched(spark, place)
+        results = (place / REPLAY / scratch.RESULTS).uri.hadoop
+        for one in plan.corrections:
+            check()
+            progress(correct.what(one))
+            versions = plan.base_versions[one.live.output.name]
+            cases = " ".join(
+                f"when base = {base} then {'null' if version is None else version}"
+                for base, version in versions.items()
+            )
+            entities = touched.selectExpr("entity", f"cast(case {cases} end as bigint) as version")
+            correct.execute(spark, one, entities, spark.read.parquet(results))
+            faults.reach(f"merge.corrected_{one.live.output.name}")
+
+    def settle(check: Callable[[], None]) -> None:
+        events = spark.read.parquet((place / _EVENTS).uri.hadoop)
+        archive.append_late(spark, plan.archive, events, plan.operation_id)
+        faults.reach("merge.archived")
+        check()
+        ledger.Ledger(store.root).add(_row(plan, store))
+        faults.reach("merge.in_ledger")
+        check()
+        # Without one the query could not go back to where this generation began, nor be recovered.
+        saving = create.plan(
+            store,
+            query=plan.query,
+            settings=given,
+            forms=("native",),
+            description=f"with {plan.rows} late events of {plan.batch}",
+            savepoint_id=plan.first_id,
+        )
+        create.execute(saving, store, settings=given)
+        if plan.paused:
+            # It waits for the lease, which is held until the operation is finished.
+            pause.resume(store, plan.query)
+
+    work = Work(
+        write,
+        complete=OwnStep("outputs_corrected", correct_outputs),
+        follow=OwnStep("settled", settle),
+    )
+    moved = transition.carry_out(plan, store, work, held, settings=settings, progress=progress)
+    discard(store, plan.operation_id)
+    return moved
+
+
+def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
+    """Take back what an interrupted merge has done so far.
+
+    Raises:
+        UsageError: If the new generation has begun.
+        NotAlignedError: If others have written to an output since.
+    """
+
+    def give_back() -> None:
+        for one in plan.corrections:
+            progress(f"bringing {one.live.output.uri} back to version {one.live.newest}")
+            correct.undo(one, plan.operation_id)
+
+    transition.undo(plan, store, also=give_back, progress=progress)
+    discard(store, plan.operation_id)
+
+
+def discard(store: Store, operation_id: str) -> None:
+    """Remove what a merge has made, which nothing needs any more."""
+    place = place_of(store, operation_id)
+    place.delete(info.path for info in place.list())
+
+
+def refuse_other_generation(store: Store, query: str, generation: int) -> None:
+    """Refuse to merge into a query that went another way since the replay was begun.
+
+    Raises:
+        NotAlignedError: If another generation has begun.
+    """
+    now = store.generations.current(query)
+    if now.generation != generation:
+        raise NotAlignedError(
+            f"{query} was in generation {generation} when the merge began, and is in "
+            f"{now.generation} now, begun by {now.begun_by}",
+            hint="nothing was changed; run the merge again",
+            query=query,
+        )
+
+
+def unfinished(store: Store, query: str) -> MergingPlan | None:
+    """Return the merge of a query that was interrupted after its journal began.
+
+    Raises:
+        UnfinishedOperationError: If another operation on it was interrupted.
+    """
+    operation = journal.unfinished(store.root, query)
+    if operation is None:
+        return None
+    if operation.verb != VERB or journal.UNDOING in operation.done:
+        raise journal.refusal(operation)
+    return MergingPlan.from_json(dict(operation.plan))
+
+
+def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location) -> Written:
+    """Write the new checkpoint from the safety savepoint and the replayed state."""
+    from savepoints.state.saved_rows import CheckpointRows
+
+    begun = time.monotonic()
+    assert plan.safety_id is not None
+    restoring = restore.plan(
+        store, plan.safety_id, plan.checkpoint, form="native", owner=plan.operation_id
+    )
+    stored = store.manifest(plan.safety_id)
+    live = place / _LIVE
+    live.delete(info.path for info in live.list())
+    export.mount(stored, store, live)
+    replay = place / REPLAY / scratch.CHECKPOINT
+    replayed = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
+    done = restore.fill(
+        restoring,
+        store,
+        stored,
+        lambda: splicing.write(
+            spark,
+            Location.of(plan.checkpoint),
+            Live(live, read_cut(live, plan.batch_id)),
+            replayed,
+            {int(operator): field for operator, field in plan.entity_fields.items()},
+            _touched(spark, place).select("entity"),
+        ),
+        begun=begun,
+    )
+    return Written(done.seconds, done.bytes_written)
+
+
+def _touched(spark: SparkSession, place: Location) -> DataFrame:
+    return spark.read.parquet((place / _ENTITIES).uri.hadoop)
+
+
+def _correction(
+    store: Store,
+    name: str,
+    app: App,
+    bound: QuerySettings,
+    scope: Scope,
+    number: int,
+    batch_id: int,
+) -> Correction:
+    output = app.outputs[name]
+    own_id = bound.app_ids.get(name)
+    own_ids = (*next_outputs.own_ids(store, app.name), *((own_id,) if own_id else ()))
+    return correct.plan(
+        name,
+        bound.outputs[name],
+        [_pinned(one, name) for one in scope.used.values()],
+        mode=output.mode,
+        key=output.key,
+        entity=output.entity_key or app.inputs[scope.name].entity_key,
+        owner=owner_prefix(app.name),
+        own_ids=own_ids,
+        app_id=app_id(app.name, name, number),
+        batch_id=batch_id,
+        merge_id=scope.merge_id,
+        own_rows=bound.own_rows.get(name),
+    )
+
+
+def _pinned(used: Used, name: str) -> OutputVersion | None:
+    """Return the version of an output at a base; None where entities begin with nothing."""
+    outputs = used.savepoint.outputs if used.savepoint else ()
+    return next((one for one in outputs if one.name == name), None)
+
+
+def _row(plan: MergingPlan, store: Store) -> Merge:
+    """Return what the ledger says of the merge."""
+    now = utc_now()
+    savepoint = store.manifest(plan.savepoint_id or "").savepoint
+    since = _moment(plan.still_since)
+    outputs = (align.present(one.live.output.name, one.live.output.uri, one.app_id)
+               for one in plan.corrections)  # fmt: skip
+    return Merge(
+        id=plan.operation_id,
+        query=plan.query,
+        generation=plan.generation,
+        input=plan.input,
+        batch=plan.batch,
+        content_hash=plan.content_hash,
+        rows=plan.rows,
+        known=plan.known,
+        entities=plan.entities,
+        first_event_time=_moment(plan.first_event_time),
+        last_event_time=_moment(plan.last_event_time),
+        policy=plan.policy,
+        way=plan.way,
+        controls=plan.controls,
+        controls_differing=0,
+        batch_id=plan.batch_id,
+        offsets=lowest_offsets(savepoint.cut.offsets),
+        outputs=tuple(outputs),
+        pause_seconds=(now - since).total_seconds() if since else 0.0,
+        by=who(),
+        at=now,
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else parse_rfc3339(text)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else rfc3339(moment)
+
+
+def _version(output: OutputVersion | None) -> int | None:
+    return None if output is None else output.version

@@ -1,0 +1,82 @@
+"""A new checkpoint of a live query's cut, in which the state of some entities is that of a replay.
+
+Logs, sources, metadata and schemas are those of the live cut, and so are the rows of all other
+entities.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.offset_log import PROVIDER_KEY
+from savepoints.checkpoint.operators import HDFS_PROVIDER
+from savepoints.checkpoint.records import ROW_CHECKSUM_KEY
+from savepoints.checkpoint.skeleton import Skeleton
+from savepoints.io import Location, in_parallel
+from savepoints.model import OperatorState
+from savepoints.operations import restore, target_state
+from savepoints.operations.replay import Live
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from savepoints.state.saved_rows import SavedRows
+    from savepoints.state.splice import EntityFields
+
+# Makes the directory a checkpoint; it is written last, by whoever begins the generation.
+_SEAL = "metadata"
+
+
+def write(
+    spark: SparkSession,
+    target: Location,
+    live: Live,
+    replayed: SavedRows,
+    fields: EntityFields,
+    entities: DataFrame,
+) -> None:
+    """Write everything of the new checkpoint but `metadata`, and check it.
+
+    Args:
+        spark: Any classic session.
+        target: An empty directory, or one that only has the mark of a restore.
+        live: The cut that is corrected. Nobody writes to its checkpoint any more.
+        replayed: The state of the entities at this cut.
+        fields: From `savepoints.state.splice.entity_fields`.
+        entities: The entities that are replaced: entity (string).
+
+    Raises:
+        NotAlignedError: If a query could not go on from what was written.
+        SavepointsError: If Spark fails to write.
+    """
+    from savepoints.state import splice, write
+    from savepoints.state.saved_rows import CheckpointRows
+
+    files, cut = live.files, live.files.cut
+    conf = {PROVIDER_KEY: cut.provider}
+    if cut.provider == HDFS_PROVIDER and files.conf.get(ROW_CHECKSUM_KEY, "false") != "false":
+        conf[ROW_CHECKSUM_KEY] = "false"  # Snapshots written here have none.
+    skeleton = Skeleton(target.uri, cut.partitions, conf)
+    paths = [one.path for one in files.small if one.path != _SEAL]
+    in_parallel(
+        lambda path: target.put(path, skeleton.changed(path, live.checkpoint.get(path))), paths
+    )
+    operators = tuple(
+        OperatorState(
+            one.operator_id,
+            one.name,
+            one.stores,
+            files.partitions[one.operator_id],
+            column_families=one.has_column_families,
+        )
+        for one in files.operators
+    )
+    if operators:
+        rows = splice.spliced(
+            CheckpointRows.of(spark, live.checkpoint, files), replayed, fields, entities
+        )
+        written = write.write_rows(spark, target, cut, operators, rows)
+        if written.ids:
+            numbers = {one.operator_id for one in operators}
+            restore.name_state(target, cut.batch_id, written.ids, numbers)
+    target_state.check(target, cut.batch_id, operators, cut.provider)

@@ -1,0 +1,312 @@
+"""The Delta tables of an archive: their commits are all made by deltalake.
+
+The archive's own query and a merge may write at one moment, from two drivers. deltalake commits by
+conditional PUT, Spark's log store on S3 does not; so Spark writes only the Parquet files, each
+batch into a directory of its own, and deltalake makes them part of the table.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import NotFoundError, QueryRunningError, SavepointsError, VerificationError
+from savepoints.io import Location, persistently, plain, storage_options, unavailable
+from savepoints.model import utc_now
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable, Schema
+
+# In the `commitInfo` of a batch: what arrived with it.
+NOTE = "savepointsArchive"
+# Transaction id of commits that put files in place of others.
+_EXCHANGES = "savepoints-exchange"
+
+
+@dataclass(frozen=True)
+class File:
+    """A data file of the table.
+
+    Attributes:
+        path: Below the table's directory.
+        size: Bytes.
+        rows: Number of rows.
+        lowest: Smallest value by column, for skipping.
+        highest: Largest value by column.
+    """
+
+    path: str
+    size: int
+    rows: int
+    lowest: Mapping[str, Any]
+    highest: Mapping[str, Any]
+
+    @property
+    def stats(self) -> str:
+        """Delta's per-file statistics ("Per-file Statistics" in its protocol)."""
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": dict(self.lowest),
+                "maxValues": dict(self.highest),
+            }
+        )
+
+
+def find(location: Location) -> DeltaTable | None:
+    """Open a table; None where there is none.
+
+    Raises:
+        VerificationError: If it is damaged.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    def attempt() -> DeltaTable | None:
+        try:
+            return DeltaTable(str(location), storage_options=storage_options(location.uri))
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise _damaged(location, error) from None
+
+    return persistently(attempt)
+
+
+def require(location: Location) -> DeltaTable:
+    """Open a table.
+
+    Raises:
+        NotFoundError: If there is none.
+    """
+    table = find(location)
+    if table is None:
+        raise NotFoundError(
+            f"there is no archive at {location}",
+            hint="make it: python -m spark_jobs.event_archive QUERY INPUT --until latest",
+            uri=str(location),
+        )
+    return table
+
+
+def make(location: Location, schema: Schema | pa.Schema) -> DeltaTable:
+    """Open a table, made when there is none."""
+    from deltalake import DeltaTable
+
+    options = storage_options(location.uri)
+    return find(location) or DeltaTable.create(
+        str(location), schema, mode="ignore", storage_options=options
+    )
+
+
+def rows(location: Location) -> list[dict[str, Any]]:
+    """Return all rows of a small table; none where there is no table.
+
+    Raises:
+        VerificationError: If it is damaged.
+    """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    def read() -> list[dict[str, Any]]:
+        table = find(location)
+        if table is None:
+            return []
+        query = QueryBuilder().register("found", table)
+        try:
+            found = pa.table(query.execute("select * from found"))
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise _damaged(location, error) from None
+        return [dict(row) for row in found.to_pylist()]
+
+    return persistently(read)
+
+
+def append_rows(
+    location: Location, data: Sequence[Mapping[str, Any]], schema: pa.Schema, app: str, version: int
+) -> None:
+    """Add rows to a small table in one commit; one that is recorded already is not made again."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    content = pa.Table.from_pylist(list(data), schema=schema)
+
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        write_deltalake(table, content, mode="append", commit_properties=properties)
+
+    commit(location, make(location, schema), app, version, write)
+
+
+def append_files(
+    location: Location, files: Sequence[File], app: str, version: int, note: Mapping[str, Any]
+) -> None:
+    """Make files part of the table in one commit.
+
+    Args:
+        location: The table.
+        files: Written below it already.
+        app: Transaction id.
+        version: Its version.
+        note: What the commit says of itself; see `note_of`.
+    """
+    from deltalake.transaction import AddAction
+
+    now = int(utc_now().timestamp() * 1000)
+
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        table.create_write_transaction(
+            [
+                AddAction(one.path, one.size, {}, now, data_change=True, stats=one.stats)
+                for one in files
+            ],
+            mode="append",
+            schema=table.schema(),
+            commit_properties=properties,
+        )
+
+    commit(location, require(location), app, version, write, note)
+
+
+def files(table: DeltaTable) -> list[File]:
+    """Return the data files of a table."""
+    import pyarrow as pa
+
+    found = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [
+        File(
+            row["path"],
+            row["size_bytes"],
+            row["num_records"],
+            _known(row, "min."),
+            _known(row, "max."),
+        )
+        for row in found
+    ]
+
+
+def _known(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in row.items()
+        if name.startswith(prefix) and value is not None
+    }
+
+
+def exchange(
+    location: Location, table: DeltaTable, old: Sequence[File], new: Sequence[File]
+) -> None:
+    """Put files in place of others that have the same rows, in one commit.
+
+    Args:
+        location: The table.
+        table: At the version in which the old files were seen.
+        old: Files of it.
+        new: Written below it already.
+
+    Raises:
+        QueryRunningError: If somebody else has exchanged files since.
+    """
+    from deltalake.transaction import AddAction, RemoveAction
+
+    now = int(utc_now().timestamp() * 1000)
+    gone = [RemoveAction(one.path, False, now, one.size, {}) for one in old]  # noqa: FBT003
+    come = [
+        AddAction(one.path, one.size, {}, now, data_change=False, stats=one.stats) for one in new
+    ]
+    # deltalake lets two commits remove the same file; one transaction id for all tells them apart.
+    version = (table.transaction_version(_EXCHANGES) or 0) + 1
+    mine = uuid.uuid4().hex
+
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        table.create_write_transaction(
+            [*come, *gone], mode="append", schema=table.schema(), commit_properties=properties
+        )
+
+    commit(location, table, _EXCHANGES, version, write, {"id": mine})
+    said = note_of(table, _EXCHANGES, version)
+    if said is None or said["id"] != mine:
+        raise QueryRunningError(
+            f"another process compacts the archive {location} too",
+            hint="nothing was changed by this one; one of the two is enough",
+            uri=str(location),
+        )
+
+
+def compact_rows(location: Location) -> None:
+    """Write the small files of a small table as one."""
+    table = find(location)
+    if table is not None:
+        table.optimize.compact()
+
+
+def commit(
+    location: Location,
+    table: DeltaTable,
+    app: str,
+    version: int,
+    write: Callable[[DeltaTable, CommitProperties], None],
+    note: Mapping[str, Any] | None = None,
+) -> None:
+    """Make a commit under a transaction id, unless the table has it already.
+
+    Raises:
+        QueryRunningError: If somebody else commits under this id at the same time.
+    """
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    said = {NOTE: json.dumps({"app": app, "version": version, **note})} if note else {}
+    now = int(utc_now().timestamp() * 1000)
+    properties = CommitProperties(
+        custom_metadata=said, app_transactions=[Transaction(app, version, now)]
+    )
+
+    def attempt() -> None:
+        table.update_incremental()
+        if has(table, app, version):
+            return
+        try:
+            write(table, properties)
+            table.update_incremental()
+        except CommitFailedError as error:
+            raise QueryRunningError(
+                f"another process writes batch {version} of the archive {location} too: {error}",
+                hint="run one of the two only; what is there is whole",
+                uri=str(location),
+            ) from None
+        except (DeltaError, OSError) as error:
+            raise unavailable(location.uri, str(error)) or SavepointsError(
+                f"the archive {location} cannot be written: {plain(str(error))[:500]}",
+                hint="look at the space and the permissions there, and run it again",
+                uri=str(location),
+            ) from None
+
+    persistently(attempt)
+
+
+def has(table: DeltaTable, app: str, version: int) -> bool:
+    """Say whether a table has a commit, or a later one, of a transaction id."""
+    known = table.transaction_version(app)
+    return known is not None and known >= version
+
+
+def note_of(table: DeltaTable, app: str, version: int) -> dict[str, Any] | None:
+    """Return what a commit says of itself; None when the log does not have it any more."""
+    for info in table.history():
+        said = json.loads(info.get(NOTE) or "{}")
+        if said.get("app") == app and said.get("version") == version:
+            return dict(said)
+    return None
+
+
+def _damaged(location: Location, why: object) -> SavepointsError:
+    return unavailable(location.uri, str(why)) or VerificationError(
+        f"the table {location} is damaged: {plain(str(why))[:500]}",
+        hint="archive again at another place, from Kafka",
+        uri=str(location),
+    )

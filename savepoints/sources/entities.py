@@ -1,0 +1,83 @@
+"""Choosing the events of some entities, so that Parquet files are read in part only.
+
+Parquet skips row groups by comparisons with single values. Spark makes such comparisons of `IN`
+only up to `spark.sql.parquet.pushdown.inFilterThreshold` values, as one chain of ORs; a chain of
+thousands is too deep to be passed on, and each row group would be compared with all of it. So a
+long list is made of short ones here, each behind its range, joined as a balanced tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Values in one `IN`; Spark's own limit for those that it compares one by one in Parquet is 10.
+_CHUNK = 200
+_THRESHOLD = "spark.sql.parquet.pushdown.inFilterThreshold"
+# With more entities there is little left to skip, and comparing costs more than reading.
+MOST_PUSHED = 20_000
+
+
+@dataclass(frozen=True)
+class Entities:
+    """Some entities.
+
+    Attributes:
+        table: All of them, column `entity string`.
+        few: The same, sorted, when they are not too many to be looked for one by one; else None.
+    """
+
+    table: DataFrame
+    few: tuple[str, ...] | None
+
+
+def of(spark: SparkSession, wanted: DataFrame | Sequence[str]) -> Entities:
+    """Return some entities; a DataFrame has them in its first column."""
+    from pyspark.sql import functions as F
+
+    if isinstance(wanted, Sequence):
+        listed = sorted(set(wanted))
+        table = spark.createDataFrame([(one,) for one in listed], "entity string")
+    else:
+        table = wanted.select(F.col(wanted.columns[0]).cast("string").alias("entity"))
+        table = table.where(F.col("entity").isNotNull()).distinct()
+        listed = sorted(row.entity for row in table.limit(MOST_PUSHED + 1).collect())
+    return Entities(table, tuple(listed) if len(listed) <= MOST_PUSHED else None)
+
+
+def among(rows: DataFrame, wanted: Entities) -> DataFrame:
+    """Keep the rows of some entities.
+
+    Args:
+        rows: With a column `entity string`.
+        wanted: The entities.
+    """
+    from pyspark.sql import functions as F
+
+    if wanted.few is None:
+        return rows.join(wanted.table, "entity", "left_semi")
+    spark, found = rows.sparkSession, wanted.few
+    # A higher one of the user's stays.
+    if int(spark.conf.get(_THRESHOLD) or 0) < _CHUNK:
+        spark.conf.set(_THRESHOLD, str(_CHUNK))
+    chunks = [found[at : at + _CHUNK] for at in range(0, len(found), _CHUNK)]
+    entity = F.col("entity")
+    return rows.where(
+        any_of([entity.between(one[0], one[-1]) & entity.isin(one) for one in chunks])
+    )
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    """Return whether one of some conditions holds, as a balanced tree."""
+    from pyspark.sql import functions as F
+
+    if not conditions:
+        return F.lit(False)  # noqa: FBT003  (Spark's)
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return any_of(conditions[:half]) | any_of(conditions[half:])

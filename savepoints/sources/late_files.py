@@ -1,0 +1,216 @@
+"""Rows of a late batch as they are stored: Parquet, JSON or CSV files, or a Delta table.
+
+Files without a schema of their own are read with the columns of the application's events; a line
+that is none of those is kept as text, so that it can be counted, shown and set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError, NotFoundError, UsageError
+from savepoints.io import Location, Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+# What could not be read of a line, in the reader's own words.
+UNREADABLE = "__unreadable"
+OP = "op"
+_FORMATS = {
+    "parquet": "parquet",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "csv": "csv",
+}
+_COMPRESSED = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
+_GLOB = frozenset("*?[{")
+# Whole numbers that hold all values of a narrower one, and so on.
+_WIDER = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+    "timestamp_ntz": (),
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The rows of a batch.
+
+    Attributes:
+        rows: Columns of records (`value` and maybe `key`, `headers`, `timestamp`) or of events, and
+            `op` string and `UNREADABLE` string, both null where there is nothing to say.
+        is_records: Whether they are records.
+        ignored: Columns that nothing uses.
+    """
+
+    rows: DataFrame
+    is_records: bool
+    ignored: tuple[str, ...]
+
+
+def read(spark: SparkSession, batch: str, *, records: StructType, events: StructType) -> Stored:
+    """Read the rows of a batch.
+
+    Args:
+        spark: Any session.
+        batch: A file, a directory of files, a pattern such as `s3://bucket/late/*.json`, or a
+            Delta table.
+        records: Columns that a record may have.
+        events: Columns that a decoded event has.
+
+    Raises:
+        NotFoundError: If there is nothing.
+        UsageError: If its format is not known from its name.
+        IncompatibleError: If it lacks columns, or has them with other types.
+    """
+    kind, path = _format(batch)
+    reader = spark.read
+    if kind in {"parquet", "delta"}:
+        rows = reader.format(kind).load(path)
+    else:
+        rows = _text(reader, kind, path, records, events)
+    names = {name.casefold() for name in rows.columns}
+    lacking = [one.name for one in events if one.name.casefold() not in names]
+    is_records = bool(lacking) and "value" in names
+    wanted = records if is_records else events
+    if lacking and not is_records:
+        raise IncompatibleError(
+            f"{batch} has no column {', '.join(lacking)}; it has {', '.join(rows.columns)}",
+            hint="give it the columns of decoded events, or records with at least `value`",
+            batch=batch,
+            columns=lacking,
+        )
+    return _typed(rows, wanted, is_records, batch)
+
+
+def _text(
+    reader: DataFrameReader, kind: str, path: str, records: StructType, events: StructType
+) -> DataFrame:
+    """Read JSON or CSV with the columns that its rows are to have."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+    reader = reader.option("header", "true").option("mode", "PERMISSIVE")
+    # Names alone; types would be guessed.
+    names = reader.option("primitivesAsString", "true").format(kind).load(path).columns
+    there = {name.casefold() for name in names}
+    decoded = all(one.name.casefold() in there for one in events)
+    text = StringType()
+    fields = [
+        StructField(one.name, text if isinstance(one.dataType, BinaryType) else one.dataType)
+        for one in (events if decoded or "value" not in there else records)
+        if one.name.casefold() in there
+    ]
+    known = {one.name.casefold() for one in fields}
+    others = [StructField(name, text) for name in names if name.casefold() not in known]
+    corrupt = "_corrupt_record"
+    ordered = [*fields, *(one for one in others if one.name != corrupt)]
+    if kind == "csv":
+        by_name = {one.name.casefold(): one for one in ordered}
+        ordered = [by_name[name.casefold()] for name in names]
+    schema = StructType([*ordered, StructField(corrupt, text)])
+    rows = (
+        reader.option("columnNameOfCorruptRecord", corrupt)
+        .option("enforceSchema", "false")
+        .schema(schema)
+        .format(kind)
+        .load(path)
+    )
+    binary = {one.name.casefold() for one in records if isinstance(one.dataType, BinaryType)}
+    return rows.withColumns(
+        {
+            UNREADABLE: F.col(corrupt),
+            **{
+                one.name: F.encode(one.name, "UTF-8")
+                for one in ordered
+                if not decoded and one.name.casefold() in binary
+            },
+        }
+    ).drop(corrupt)
+
+
+def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) -> Stored:
+    from pyspark.sql import functions as F
+
+    there = {name.casefold(): name for name in rows.columns}
+    wrong = []
+    columns = []
+    for one in wanted:
+        name = there.get(one.name.casefold())
+        if name is None:
+            continue
+        found = rows.schema[name].dataType.simpleString()
+        if not _fits(found, one.dataType.simpleString()):
+            wrong.append(f"{name} is {found}, not {one.dataType.simpleString()}")
+        columns.append(F.col(f"`{name}`").cast(one.dataType).alias(one.name))
+    if wrong:
+        raise IncompatibleError(
+            f"columns of {batch} are of other types: {'; '.join(wrong)}",
+            hint="write the batch with the types of the application's events",
+            batch=batch,
+            columns=wrong,
+        )
+    for name in (OP, UNREADABLE):
+        found_name = there.get(name)
+        columns.append(
+            (F.lit(None) if found_name is None else F.col(found_name)).cast("string").alias(name)
+        )
+    used = {one.name.casefold() for one in wanted} | {OP, UNREADABLE}
+    ignored = tuple(name for key, name in there.items() if key not in used)
+    return Stored(rows.select(*columns), is_records, ignored)
+
+
+def _fits(found: str, wanted: str) -> bool:
+    return found == wanted or wanted in _WIDER.get(found, ())
+
+
+def _format(batch: str) -> tuple[str, str]:
+    """Find out how a batch is stored, and where, as Spark wants it."""
+    name = batch.rstrip("/").rpartition("/")[2]
+    if _GLOB & set(name):
+        parent = batch.rstrip("/").removesuffix(name).rstrip("/") or "."
+        return _by_name([name], batch), f"{Uri.parse(parent).hadoop}/{name}"
+    uri = Uri.parse(batch)
+    place = Location(uri)
+    if place.list("_delta_log"):
+        return "delta", uri.hadoop
+    inside = [one.path for one in place.list() if not _is_hidden(one.path)]
+    if inside:
+        return _by_name(inside, batch), uri.hadoop
+    if not Location(Uri(uri.scheme, uri.bucket, uri.path.rpartition("/")[0])).exists(name):
+        raise NotFoundError(
+            f"there is nothing at {batch}",
+            hint="give a file, a directory, a pattern in quotation marks, or a Delta table",
+            batch=batch,
+        )
+    return _by_name([name], batch), uri.hadoop
+
+
+def _by_name(names: Sequence[str], batch: str) -> str:
+    found = set()
+    for name in names:
+        parts = name.rpartition("/")[2].casefold().split(".")
+        if parts[-1] in _COMPRESSED:
+            parts.pop()
+        found.add(_FORMATS.get(parts[-1]))
+    kinds = sorted(str(one) for one in found)
+    if len(found) != 1 or None in found:
+        raise UsageError(
+            f"the format of {batch} is not known from its name"
+            if None in found
+            else f"{batch} has files of several formats: {', '.join(kinds)}",
+            hint="name files .parquet, .json or .csv, or give the URI of a Delta table",
+            batch=batch,
+        )
+    return kinds[0]
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/"))

@@ -1,0 +1,186 @@
+"""The batch log: which offsets, watermark and processing time each batch of a generation had.
+
+Spark keeps its offset log for the last 100 batches only; a faithful replay needs it from the oldest
+base savepoint on. So `run` copies it: `batches/<query>/<generation>/<first batch>.json`, a chunk of
+JSON lines, one a batch. Batches that nobody copied in time are missing, which a reader sees by
+their numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from savepoints.checkpoint import offset_log
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.errors import SavepointsError, VerificationError
+from savepoints.io import Location, in_parallel
+from savepoints.model import checked_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_LOG = logging.getLogger(__name__)
+_CHUNK = re.compile(r"^(\d{12})\.json$", re.ASCII)
+# New batches that make a chunk; Spark keeps 100, so there is time for a few attempts.
+CHUNK_BATCHES = 25
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One committed batch, as its file in the offset log says.
+
+    Attributes:
+        batch_id: The batch N.
+        offsets: For each source, in order, its next-to-read position after the batch as Spark's
+            JSON; None where it had none.
+        watermark_ms: By which batch N evicts and emits, and batch N + 1 drops late rows.
+        timestamp_ms: Its processing time.
+    """
+
+    batch_id: int
+    offsets: tuple[str | None, ...]
+    watermark_ms: int
+    timestamp_ms: int
+
+
+def read(root: Location, query: str, generation: int) -> dict[int, Batch]:
+    """Return the batches of a generation that were copied, by number; others are missing.
+
+    Raises:
+        VerificationError: If a chunk is damaged.
+    """
+    directory = _directory(root, query, generation)
+    found: dict[int, Batch] = {}
+    chunks = _chunks(directory)
+    for name, data in zip(chunks, in_parallel(directory.get, chunks), strict=True):
+        for batch in _parse(data, f"{directory}/{name}"):
+            found[batch.batch_id] = batch
+    return found
+
+
+@final
+class Recorder:
+    """Copies the offset log of a running query while it is entered, beside it: nothing waits.
+
+    What fails is logged and tried again with the next chunk; it never ends the run.
+    """
+
+    def __init__(self, root: Location, query: str, generation: int, checkpoint: Location) -> None:
+        """Keep whose log it is; nothing is read."""
+        self._root = root
+        self._query = query
+        self._generation = generation
+        self._checkpoint = checkpoint
+        self._copied: int | None = None  # Newest batch in the log; unknown before the first look.
+        self._heard = -1
+        self._worker: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Begin with what the checkpoint still has of earlier runs."""
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Copy what is left."""
+        if self._worker is not None:
+            self._worker.join()
+        self._copy()
+
+    def committed(self, batch_id: int | None) -> None:
+        """Hear of the newest committed batch; enough new ones are copied in a thread of its own."""
+        if batch_id is None or batch_id < self._heard + CHUNK_BATCHES or self._is_working:
+            return
+        self._heard = batch_id
+        self._start()
+
+    @property
+    def _is_working(self) -> bool:
+        return self._worker is not None and self._worker.is_alive()
+
+    def _start(self) -> None:
+        self._worker = threading.Thread(
+            target=self._copy, name=f"batch log of {self._query}", daemon=True
+        )
+        self._worker.start()
+
+    def _copy(self) -> None:
+        """Copy what is new; what fails is tried again with the next chunk."""
+        try:
+            self._copied = copy(
+                self._root, self._query, self._generation, self._checkpoint, after=self._copied
+            )
+        except (SavepointsError, OSError) as error:
+            _LOG.warning(
+                "the batch log of %s, generation %d, lacks the batches after %s: %s",
+                self._query,
+                self._generation,
+                "those before this run" if self._copied is None else self._copied,
+                error,
+            )
+
+
+def copy(
+    root: Location, query: str, generation: int, checkpoint: Location, *, after: int | None = None
+) -> int:
+    """Copy the batches that a checkpoint has and the log lacks, as one chunk.
+
+    Args:
+        root: The store.
+        query: Name of the query.
+        generation: Number of the generation.
+        checkpoint: Its checkpoint.
+        after: Newest batch that is in the log, if it is known.
+
+    Returns:
+        The newest batch in the log now, -1 when there is none.
+    """
+    directory = _directory(root, query, generation)
+    if after is None:
+        chunks = _chunks(directory)
+        last = _parse(directory.get(chunks[-1]), f"{directory}/{chunks[-1]}") if chunks else []
+        after = max((one.batch_id for one in last), default=-1)
+    files = [*checkpoint.list("offsets"), *checkpoint.list("commits")]
+    new = [batch for batch in committed_batches(files) if batch > after]
+    found = [one for one in in_parallel(lambda at: _batch(checkpoint, at), new) if one is not None]
+    if found:
+        lines = (json.dumps(vars(one)) for one in found)
+        directory.put(
+            f"{found[0].batch_id:012}.json", "".join(f"{one}\n" for one in lines).encode()
+        )
+        after = found[-1].batch_id
+    return after
+
+
+def _batch(checkpoint: Location, batch_id: int) -> Batch | None:
+    """Read a batch of the offset log; None if Spark has removed it meanwhile."""
+    name = f"offsets/{batch_id}"
+    try:
+        entry = offset_log.parse(checkpoint.get(name), name)
+    except FileNotFoundError:
+        return None
+    return Batch(batch_id, entry.sources, entry.watermark_ms, entry.timestamp_ms)
+
+
+def _chunks(directory: Location) -> list[str]:
+    return [info.path for info in directory.list() if _CHUNK.match(info.path)]
+
+
+def _parse(data: bytes, path: str) -> list[Batch]:
+    try:
+        rows = [json.loads(line) for line in data.decode().splitlines()]
+        return [Batch(**{**row, "offsets": tuple(row["offsets"])}) for row in rows]
+    except (ValueError, TypeError, KeyError) as error:
+        raise VerificationError(
+            f"{path} is damaged: {error!r}",
+            hint="delete it; a faithful replay of its batches is not possible any more",
+            file=path,
+        ) from None
+
+
+def _directory(root: Location, query: str, generation: int) -> Location:
+    return root / "batches" / checked_name(query, "query") / str(generation)

@@ -1,0 +1,152 @@
+"""Programs that late events are merged into: one for each way of keeping state by an entity.
+
+What they give does not depend on how events are cut into batches, as an exact merge wants it:
+functions whose result depends on order sort their rows, and timers go by event time. Spark's
+interfaces fix the names of methods and arguments, and have no types for rows.
+"""
+# ruff: noqa: N802, N803
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from tests.fidelity.merge_oracle import Case
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Inputs = Sequence["DataFrame"]
+GIVEN = "k string, what string, at timestamp, n long"
+# How long after an event its timer fires.
+WAIT_MS = 15_000
+_MODULUS = 1_000_003
+
+
+def _timed(frame: DataFrame) -> DataFrame:
+    return frame.withWatermark("t", "10 seconds")
+
+
+def _totals(inputs: Inputs) -> DataFrame:
+    totals = (F.count("*").alias("n"), F.sum("v").alias("s"), F.max("t").alias("last"))
+    return inputs[0].groupBy("k").agg(*totals)
+
+
+def _window(inputs: Inputs) -> DataFrame:
+    sums = (F.sum("v").alias("s"), F.count("*").alias("n"))
+    return _timed(inputs[0]).groupBy(F.window("t", "10 seconds"), "k").agg(*sums)
+
+
+def _session(inputs: Inputs) -> DataFrame:
+    session = F.session_window("t", "6 seconds")
+    return _timed(inputs[0]).groupBy(session, "k").agg(F.count("*").alias("n"))
+
+
+def _dedupe(inputs: Inputs) -> DataFrame:
+    return _timed(inputs[0]).dropDuplicates(["k", "v", "t"]).select("k", "v", "t")
+
+
+def _chain(inputs: Inputs) -> DataFrame:
+    first = _timed(inputs[0]).dropDuplicates(["k", "v", "t"])
+    return first.groupBy(F.window("t", "10 seconds"), "k").agg(F.count("*").alias("n"))
+
+
+def _join(how: str) -> Callable[[Inputs], DataFrame]:
+    def build(inputs: Inputs) -> DataFrame:
+        left = _timed(inputs[0].select("k", "v", "t"))
+        right = inputs[1].selectExpr("k AS k2", "v AS v2", "t AS t2")
+        right = right.withWatermark("t2", "10 seconds")
+        near = F.expr("k = k2 AND v = v2 AND t2 BETWEEN t AND t + INTERVAL 15 SECONDS")
+        return left.join(right, near, how)
+
+    return build
+
+
+def _in_order(pdfs: Iterator[pd.DataFrame]) -> pd.DataFrame:
+    found = list(pdfs)
+    return pd.concat(found).sort_values(["t", "id"]) if found else pd.DataFrame({"t": [], "v": []})
+
+
+def _chained(value: int, v: int) -> int:
+    return (value * 31 + v + 1) % _MODULUS
+
+
+def _history(key: Any, pdfs: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Give a number for each event, which all events before it and their order go into."""
+    (value,) = state.get if state.exists else (0,)
+    rows = []
+    for v, t in _in_order(pdfs)[["v", "t"]].itertuples(index=False):
+        value = _chained(value, int(v))
+        rows.append((key[0], "history", t, value))
+    state.update((value,))
+    yield pd.DataFrame(rows, columns=["k", "what", "at", "n"])
+
+
+def _pandas(inputs: Inputs) -> DataFrame:
+    return inputs[0].groupBy("k").applyInPandasWithState(
+        _history, GIVEN, "value long", "append", "NoTimeout"
+    )
+
+
+class Recent(StatefulProcessor):
+    """Keeps a value, a list and a map, and a timer for each event, after which it is forgotten."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.value: Any = handle.getValueState("value", "n long")
+        self.recent: Any = handle.getListState("recent", "v long, at timestamp")
+        self.counts: Any = handle.getMapState("counts", "v long", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        value = self.value.get()[0] if self.value.exists() else 0
+        for row in sorted(rows, key=lambda row: (row.t, row.id)):
+            value = _chained(value, row.v)
+            self.recent.appendValue((row.v, row.t))
+            count = self.counts.getValue((row.v,))[0] if self.counts.containsKey((row.v,)) else 0
+            self.counts.updateValue((row.v,), (count + 1,))
+            self.handle.registerTimer(self.fires_at(row.t))
+            yield Row(k=key[0], what="value", at=row.t, n=value)
+            yield Row(k=key[0], what=f"count {row.v}", at=row.t, n=count + 1)
+        self.value.update((value,))
+
+    def fires_at(self, t: Any) -> int:
+        return int(t.timestamp() * 1000) + WAIT_MS
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        fired = expiredTimerInfo.getExpiryTimeInMs()
+        recent = list(self.recent.get())
+        gone = [one for one in recent if self.fires_at(one[1]) <= fired]
+        self.recent.clear()
+        for one in recent:
+            if one not in gone:
+                self.recent.appendValue(one)
+        at = pd.Timestamp(fired, unit="ms").to_pydatetime()
+        yield Row(k=key[0], what="forgotten", at=at, n=sum(one[0] for one in gone))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _transform(inputs: Inputs) -> DataFrame:
+    return _timed(inputs[0]).groupBy("k").transformWithState(Recent(), GIVEN, "append", "EventTime")
+
+
+_ALL = (
+    Case("totals", _totals, "upsert", ("k",)),
+    Case("window", _window),
+    Case("session", _session),
+    Case("pandas", _pandas),
+    Case("transform", _transform),
+    Case("dedupe", _dedupe),
+    Case("chain", _chain),
+    Case("join_inner", _join("inner"), sources=2),
+    Case("join_left", _join("leftouter"), sources=2),
+)
+CASES = {one.name: one for one in _ALL}

@@ -1,0 +1,255 @@
+"""The applications over JSON events and `order_months`, run by Spark over real Kafka.
+
+Compared with pandas over all events. What happens to a key without Spark: `test_settling`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from confluent_kafka import Producer
+
+import savepoints
+from savepoints.app import load
+from savepoints.local import LocalWorld
+from spark_jobs.orders.cdnow import read_orders
+from spark_jobs.orders.codec import encode_order
+from spark_jobs.orders.truth import order_months_truth
+from tests.e2e.desk import Desk
+from tests.e2e.shop import environment
+from tests.fidelity import local_files
+from tests.spark_jobs import samples, truths
+from tests.spark_session import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SIZE = 150
+CUSTOMERS = 25
+
+
+@dataclass(frozen=True)
+class Case:
+    """One application with its events.
+
+    Attributes:
+        app: Where it is.
+        lateness: How late an event may be.
+        events: What happened, with `at` and the record's `key` and `value`.
+        truth: What comes of all of them, when the watermark is there.
+    """
+
+    app: str
+    lateness: timedelta
+    events: Callable[[], pd.DataFrame]
+    truth: Callable[[pd.DataFrame, pd.Timestamp], truths.Rows]
+
+
+def in_json(name: str) -> Callable[[], pd.DataFrame]:
+    """Return a sample with records; the last event of all is far behind the others."""
+    application = load(f"spark_jobs.{name}:app")
+    (entity,) = {one.entity_key for one in application.inputs.values()}
+
+    def make() -> pd.DataFrame:
+        events = samples.SAMPLES[name](7, SIZE)
+        newest = events.loc[[events["at_ms"].idxmax()]]
+        ahead = newest.assign(event_id="e-last", at_ms=newest["at_ms"] + 5 * 86_400_000)
+        ahead[entity] = "last"
+        ahead["at"] = pd.to_datetime(ahead["at_ms"], unit="ms", utc=True)
+        events = pd.concat([events, ahead], ignore_index=True)
+        fields = events.drop(columns="at").astype(object)
+        rows = fields.where(fields.notna(), None).to_dict("records")
+        return events.assign(
+            key=[row[entity].encode() for row in rows],
+            value=[json.dumps(row).encode() for row in rows],
+        )
+
+    return make
+
+
+def orders() -> pd.DataFrame:
+    """Return the real orders of some customers, with records."""
+    chosen = [one for one in read_orders() if one.customer_id <= CUSTOMERS]
+    frame = pd.DataFrame(
+        {
+            "event_id": [one.order_id for one in chosen],
+            "at": pd.to_datetime([one.ordered_at for one in chosen], utc=True),
+            "key": [str(one.customer_id).encode() for one in chosen],
+            "value": [encode_order(one) for one in chosen],
+        }
+    )
+    return frame.assign(at_ms=[round(at.timestamp() * 1000) for at in frame["at"]])
+
+
+def months(_: pd.DataFrame, watermark: pd.Timestamp) -> truths.Rows:
+    """Return the windows that are over, from the published file."""
+    found = order_months_truth(watermark)
+    rows = found[found["customer_id"] <= CUSTOMERS].itertuples(index=False, name=None)
+    return sorted(rows, key=str)
+
+
+SESSIONS = Case(
+    "spark_jobs.order_sessions:app",
+    timedelta(minutes=10),
+    in_json("order_sessions"),
+    truths.order_sessions,
+)
+CASES = {
+    "order_sessions": SESSIONS,
+    "order_sessions_transform": replace(SESSIONS, app="spark_jobs.order_sessions:app_transform"),
+    "login_sessions": Case(
+        "spark_jobs.login_sessions:app",
+        timedelta(minutes=15),
+        in_json("login_sessions"),
+        truths.login_sessions,
+    ),
+    "sort_window": Case(
+        "spark_jobs.sort_window:app",
+        timedelta(seconds=30),
+        in_json("sort_window"),
+        truths.sort_window,
+    ),
+    "order_months": Case("spark_jobs.order_months:app", timedelta(days=3), orders, months),
+}
+
+
+CONF = {
+    # Arrow cuts the events of one key in many.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "5",
+    # Each is a Python worker in each batch.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small(spark: SparkSession) -> Iterator[None]:
+    """Let batches be cheap, and Arrow's ones small."""
+    local_files.make_cheap(spark)
+    before = {name: spark.conf.get(name) for name in CONF}
+    for name, value in CONF.items():
+        spark.conf.set(name, value)
+    yield
+    for name, found in before.items():
+        spark.conf.set(name, str(found))
+
+
+def send(desk: Desk, events: pd.DataFrame) -> None:
+    """Send records into one partition, so that they arrive in this order."""
+    producer = Producer({"bootstrap.servers": desk.settings.kafka.bootstrap_servers})
+    (topic,) = desk.topics.values()
+    for key, value in zip(events["key"], events["value"], strict=True):
+        producer.produce(topic, value, key, partition=0)
+    assert producer.flush(30) == 0
+
+
+def rows(desk: Desk) -> truths.Rows:
+    (output,) = desk.settings.queries[desk.query].outputs
+    found = [tuple(_plain(value) for value in row.values()) for row in desk.rows(output)]
+    return sorted(found, key=str)
+
+
+def _plain(value: Any) -> Any:
+    return pd.Timestamp(value).tz_convert("UTC") if hasattr(value, "tzinfo") else value
+
+
+def as_killed_before_the_commit(desk: Desk) -> None:
+    """Take back the commit of the last batch, whose rows and state are written."""
+    committed = {info.path for info in desk.checkpoint.list("commits")}
+    last = max(int(path.split("/")[1]) for path in committed if not path.endswith(".crc"))
+    desk.checkpoint.delete(committed & {f"commits/{last}", f"commits/.{last}.crc"})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
+    name: str, spark: SparkSession, world: LocalWorld, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    desk = Desk.open(world, tmp_path, case.app, most=SIZE // 2)
+    events = case.events()
+    arrived = samples.arriving(events, case.lateness, 7)
+    half = len(arrived) * 2 // 3
+    truth = case.truth(events, events["at"].max() - case.lateness)
+
+    send(desk, arrived.iloc[:half])
+    _, saved = desk.run(until="latest")
+    written = rows(desk)
+    as_killed_before_the_commit(desk)
+    send(desk, arrived.iloc[half:])
+    desk.run(until="latest", final_savepoint=False)
+
+    assert 0 < len(written) < len(truth)
+    assert rows(desk) == truth
+
+    assert saved is not None
+    savepoints.rollback(desk.store, saved.id, settings=desk.settings)
+    assert rows(desk) == written
+    desk.run(until="latest", final_savepoint=False)
+    assert rows(desk) == truth
+
+
+def test_sort_window_killed_in_mid_window_goes_on(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    case = CASES["sort_window"]
+    desk = Desk.open(world, tmp_path, case.app, most=SIZE // 5)
+    events = case.events()
+    send(desk, samples.arriving(events, case.lateness, 8))
+    write_settings(desk)
+    log = tmp_path / "sorted" / "_delta_log"
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "savepoints", "run", desk.query, "--until", "latest"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        # Version 0 makes the table; each batch is one more.
+        wait_until(
+            lambda: process.poll() is not None or len(list(log.glob("*.json"))) > 3,
+            "there are rows of three batches",
+        )
+    finally:
+        process.kill()
+        process.wait()
+    truth = case.truth(events, events["at"].max() - case.lateness)
+    assert process.returncode == -signal.SIGKILL
+    assert 0 < len(rows(desk)) < len(truth)
+
+    desk.run(until="latest", final_savepoint=False)
+
+    assert rows(desk) == truth
+
+
+def write_settings(desk: Desk) -> None:
+    """Write the settings for a process of its own."""
+    bound = desk.settings.queries[desk.query]
+    spark_conf = desk.settings.spark.conf
+    lines = [
+        f"store = {json.dumps(desk.settings.store)}",
+        f"[kafka]\nbootstrap_servers = {json.dumps(desk.settings.kafka.bootstrap_servers)}",
+        f"[spark]\nmaster = {json.dumps(desk.settings.spark.master)}",
+        "[spark.conf]",
+        *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in spark_conf.items()),
+        f"[queries.{desk.query}]\napp = {json.dumps(bound.app)}",
+        f"checkpoints = {json.dumps(bound.checkpoints)}",
+        f"max_offsets_per_trigger = {bound.max_offsets_per_trigger}",
+    ]
+    for section, names in (("outputs", bound.outputs), ("topics", bound.topics)):
+        lines.append(f"[queries.{desk.query}.{section}]")
+        lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in names.items()]
+    (desk.directory / "savepoints.toml").write_text("\n".join(lines) + "\n")
