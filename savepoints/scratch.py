@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from savepoints.app import App
 from savepoints.checkpoint import file_log, offset_log
@@ -19,13 +19,11 @@ from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.runner import EMPTY, cause, output_mode, report, run_on_nothing
 from savepoints.sources.events import RAW, RAW_SCHEMA
+from savepoints.state import join_keys, raw
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-# py4j's stand-ins for Java objects have no types.
-JavaObject: TypeAlias = Any
 
 # The number of a slice, beside records that it reads and rows that it gave.
 SLICE = "replay_slice"
@@ -33,6 +31,8 @@ CHECKPOINT = "checkpoint"
 RESULTS = "results"
 _ENTITY = "entity"
 _IN_ORDER = ("event_time", "event_id", "partition", "offset")
+# Compiling expressions takes longer than evaluating them for fewer bytes of events.
+_WORTH_COMPILING = 64 << 20
 # Files are neither split nor read two by one task, so that the rows of an entity stay in order.
 _WHOLE_FILES = str(1 << 40)
 _CONF = {
@@ -41,6 +41,8 @@ _CONF = {
     "spark.sql.files.maxPartitionBytes": _WHOLE_FILES,
     "spark.sql.files.openCostInBytes": _WHOLE_FILES,
     "spark.sql.streaming.pollingDelay": "0",
+    # Cheaper; that it renames less safely is nothing to a directory that is thrown away.
+    "spark.sql.streaming.checkpointFileManagerClass": raw.FILE_MANAGER,
     # All batches are kept: what they were is compared.
     "spark.sql.streaming.minBatchesToRetain": str(1 << 20),
 }
@@ -55,21 +57,19 @@ class ScratchQuery:
         app: The application.
         place: The directory.
         partitions: Number of its state partitions, and of the files of a slice.
-        conf: Spark settings for it besides.
     """
 
     spark: SparkSession
     app: App
     place: Location
     partitions: int
-    conf: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def session(self) -> SparkSession:
         """A session of its own."""
         session = self.spark.newSession()
         partitions = {offset_log.PARTITIONS_KEY: str(self.partitions)}
-        for key, value in {**_CONF, **partitions, **self.conf}.items():
+        for key, value in {**_CONF, **partitions}.items():
             session.conf.set(key, value)
         return session
 
@@ -101,11 +101,12 @@ class ScratchQuery:
         written = ordered.select(*RAW, SLICE).write.mode("append").partitionBy(SLICE)
         written.parquet(self.events(name).uri.hadoop)
 
-    def run(self, number: int) -> None:
+    def run(self, number: int, size: int) -> None:
         """Run the one batch that the offset log has beyond the commit log.
 
         Args:
             number: Of the slice that the rows that it gives belong to.
+            size: Bytes of the events that it reads.
 
         Raises:
             SavepointsError: If the query fails.
@@ -117,6 +118,11 @@ class ScratchQuery:
         def write(batch: DataFrame, _batch_id: int) -> None:
             batch.write.mode("overwrite").parquet(target.uri.hadoop)
 
+        compiles = size >= _WORTH_COMPILING
+        self.session.conf.set("spark.sql.codegen.wholeStage", str(compiles).lower())
+        self.session.conf.set(
+            "spark.sql.codegen.factoryMode", "FALLBACK" if compiles else "NO_CODEGEN"
+        )
         query = (
             self._result.writeStream.outputMode(output_mode(self.app))
             .option("checkpointLocation", self.checkpoint.uri.hadoop)
@@ -182,8 +188,6 @@ def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
     Raises:
         SavepointsError: If it fails.
     """
-    from savepoints.state import join_keys
-
     query = run_on_nothing(spark, app, scratch)
     logs = {
         int(one.path.split("/")[1]): one.path

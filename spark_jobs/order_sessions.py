@@ -215,13 +215,13 @@ def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 
 class Sessions(StatefulProcessor):
-    """Keeps views and what else is no order in a list, orders in a map by their id, and the time of its timer."""
+    """Keeps what is no order in a list, orders in a map by their id, and the time of its timer."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state variables."""
         self._handle = handle
         self._views: ListState = handle.getListState(
-            "views", "at_ms long, event_id string, page string"
+            "views", "at_ms long, event_id string, kind string, page string"
         )
         self._orders: MapState = handle.getMapState(
             "orders", "event_id string", "at_ms long, amount_cents long"
@@ -250,7 +250,7 @@ class Sessions(StatefulProcessor):
     def _settle(
         self, key: tuple[Any, ...], new: list[Event], clock: TimerValues
     ) -> Iterator[pd.DataFrame]:
-        views = [Event(*view, 0) for view in self._views.get()]
+        views = [Event(at, one, kind, page, 0) for at, one, kind, page in self._views.get()]
         orders = [
             Event(at, one, ORDER, None, cents) for (one,), (at, cents) in self._orders.iterator()
         ]

@@ -104,6 +104,15 @@ def is_metadata(path: str) -> bool:
     return _METADATA.match(path) is not None
 
 
+def of_first_batch(path: str) -> str:
+    """Return where a metadata file lies in a checkpoint whose first batch has that metadata.
+
+    Files of version 2 are called by the batch from which on they are true.
+    """
+    head, separator, _ = path.rpartition("/v2/")
+    return f"{head}{separator}0" if separator else path
+
+
 def has_no_key(schema: bytes) -> bool:
     """Say whether a state schema file is that of an operator without grouping keys.
 

@@ -73,7 +73,11 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
         else:
             cleanup.callback(world.stop)
         world.create_bucket(BUCKET)
-        stories = {"rollback": RollbackStory, "ab": AbStory, "late": LateStory}
+        stories: dict[str, type[RollbackStory | AbStory | LateStory]] = {
+            "rollback": RollbackStory,
+            "ab": AbStory,
+            "late": LateStory,
+        }
         story = stories[name](call.output, world, directory)
         right = story.tell()
         story.say_what_next(keep=keep)

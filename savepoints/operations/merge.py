@@ -217,9 +217,7 @@ class _Merge:
             faults.reach("merge.paused")
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
-                merging.refuse_other_generation(
-                    self.store, self.plan.query, self.plan.generation
-                )
+                merging.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
                 merge_plan.require_no_batch_begun(self.plan.query, self._checkpoint)
                 replay.follow(self._checkpoint, self._newest)
                 faults.reach("merge.followed")
@@ -280,8 +278,11 @@ class _Merge:
         if not self.plan.controls:
             return
         self.progress(f"comparing {self.plan.controls} control entities with {self.plan.query}")
-        found = merge_controls.compare(replay, self.prepared.settings.merge.tolerance)
-        if found.differing:
+        settings = self.prepared.settings
+        found = merge_controls.compare(
+            replay, settings.queries[self.plan.query], settings.merge.tolerance
+        )
+        if not found.holds:
             raise CheckFailedError(
                 f"{self.plan.query} cannot be replayed exactly: {found.text}",
                 hint="its program may depend on the time of day, on the order in which events "

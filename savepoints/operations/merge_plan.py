@@ -17,7 +17,8 @@ from savepoints.operations.merge_scope import Scope, Sources
 from savepoints.operations.merging import VERB, MergingPlan
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.sources import late
-from savepoints.sources.late import Late
+from savepoints.sources.events import EVENT
+from savepoints.sources.late import LateBatch, LateInput
 from savepoints.store import bindings, ledger
 from savepoints.store.ledger import Policy
 from savepoints.store.root import Store
@@ -102,7 +103,7 @@ class Prepared:
     """
 
     plan: MergePlan
-    late: Late
+    late: LateBatch
     scope: Scope
     app: App
     settings: Settings
@@ -158,14 +159,15 @@ def prepare(
 
     spark = session(settings, f"savepoints merge {query}")
     operation_id = new_id("op", utc_now())
-    source = app.inputs[name]
+    place = merging.place_of(store, operation_id)
     found = late.read(
         spark,
         batch,
-        sources.decoding(name),
-        encode=source.encode,
-        topic=sources.topic(name),
-        merge_id=operation_id,
+        LateInput(name, sources.topic(name), sources.decoding(name), app.inputs[name].encode),
+        place / "read",
+        at=utc_now(),
+        clock=sources.clock(spark, name, until),
+        quarantine=None if quarantine is None else Location.of(quarantine),
     )
     scope = Scope(
         spark,
@@ -176,7 +178,7 @@ def prepare(
         checkpoint,
         until,
         name,
-        found.events,
+        found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
         operation_id,
         settings.merge.controls if controls is None else controls,
     )
@@ -191,12 +193,12 @@ def prepare(
         input=name,
         batch=batch,
         content_hash=found.content_hash,
-        set_aside=found.set_aside,
+        set_aside=sum(one.rows for one in found.rejected),
         known=found.rows,
         generation=live.generation,
         operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
         outputs=tuple(bound.outputs[one] for one in app.outputs),
-        merged_by=same and same.id,
+        merged_by=None if same is None else same.id,
     )
     if same is None:
         progress("finding out what it concerns")
@@ -207,7 +209,7 @@ def prepare(
 def _with_scope(plan: MergePlan, scope: Scope) -> MergePlan:
     """Count what is merged and replayed."""
     rows = scope.late.count()
-    known = plan.known - rows
+    known = max(0, plan.known - rows)
     if not rows:
         return replace(plan, known=known)
     used = scope.used
@@ -235,7 +237,9 @@ def _with_scope(plan: MergePlan, scope: Scope) -> MergePlan:
                 f"replay {events} events of {entities} entities ({begins}) and {controls} control "
                 f"entities beside {plan.query}",
             ),
-            Step("compared", f"compare the control entities with {plan.query}: refuse if one differs"),
+            Step(
+                "compared", f"compare the control entities with {plan.query}: refuse if one differs"
+            ),
             Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
             Step("checkpoint_written", "save the present, and replace the state of these entities"),
             *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),

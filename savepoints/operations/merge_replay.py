@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ class MergeReplay:
         low = self._seed(last)
         if before is not None:
             offsets = lowest_offsets(before.sources)
-            ends.insert(0, End(offsets, self.scope.clock(offsets)))
+            ends.insert(0, End(offsets, self._clock(offsets)))
         self._write(self._known(lowest_offsets(last.sources)), ends)
         if before is not None:
             self.progress(f"replaying up to batch {batch - 1}")
@@ -138,6 +139,10 @@ class MergeReplay:
             self.replay.operators,
             self.scope.replayed.select("entity"),
         )
+
+    def _clock(self, until: KafkaOffsets) -> datetime | None:
+        scope = self.scope
+        return scope.sources.clock(scope.spark, scope.name, until)
 
     def _known(self, until: KafkaOffsets) -> dict[str, DataFrame]:
         """Return the events that the scope has looked at, and those that arrived since."""

@@ -16,7 +16,7 @@ from savepoints.checkpoint import state_layout
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
+from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations import goal
 from savepoints.outputs.readable import unreadable_files
 from savepoints.sources import affected, archive, arrivals, hybrid, sample, slices
@@ -95,6 +95,15 @@ class Sources:
             merges=merges,
         )
 
+    def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
+        """Return the time of the newest event of an input before some offsets; it is exact."""
+        known = arrivals.load(self.archive(name))
+        mine = {self.topic(name): until.get(self.topic(name), {})}
+        whole = known.whole(mine)
+        rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
+        found = [known.clock(whole), slices.newest([rest])]
+        return max((one for one in found if one is not None), default=None)
+
     def input(self, name: str | None) -> str:
         """Return the input that is meant; an application that has one alone means that.
 
@@ -128,6 +137,11 @@ class Used:
     base: Base
     savepoint: Savepoint | None
     entities: int
+
+    def pinned(self, output: str) -> OutputVersion | None:
+        """Return the version of an output there; None where entities begin with nothing."""
+        outputs = self.savepoint.outputs if self.savepoint else ()
+        return next((one for one in outputs if one.name == output), None)
 
 
 @dataclass
@@ -166,6 +180,11 @@ class Scope:
         """The merges that the query's state has, the oldest first."""
         known = ledger.Ledger(self.store.root)
         return known.in_effect(self._ancestry(self.generation))
+
+    @property
+    def descent(self) -> tuple[str, ...]:
+        """The generations from which the current one descends, as the ledger has them."""
+        return tuple(self._ancestry(self.generation).names)
 
     @property
     def merge_ids(self) -> list[str]:
@@ -288,17 +307,33 @@ class Scope:
             found[name] = affected.after(kept, entities, self.bases)
         return found
 
-    def clock(self, until: KafkaOffsets) -> datetime | None:
-        """Return the time of the newest event of the batch's input before some offsets; exact."""
-        known = arrivals.load(self.sources.archive(self.name))
-        topic = self.sources.topic(self.name)
-        mine = {topic: until.get(topic, {})}
-        whole = known.whole(mine)
-        rest = self.sources.rows(
-            self.spark, self.name, since=whole, until=mine, entities=None, merges=()
+    def versioned(self, entities: DataFrame, output: str) -> DataFrame:
+        """Return entities with the version of a table at their base.
+
+        Args:
+            entities: `entity` string and `base` int.
+            output: The output.
+
+        Returns:
+            `entity` string and `version` bigint, null for those that begin with nothing.
+        """
+        cases = " ".join(
+            f"when base = {base} then {version}"
+            for base, version in self.base_versions(output).items()
+            if version is not None
         )
-        found = [known.clock(whole), slices.newest([rest])]
-        return max((one for one in found if one is not None), default=None)
+        version = f"case {cases} end" if cases else "null"
+        return entities.selectExpr("entity", f"cast({version} as bigint) as version")
+
+    def base_versions(self, output: str) -> dict[int, int | None]:
+        """Return the version of a table at each base; None where entities begin with nothing."""
+        pinned = {number: one.pinned(output) for number, one in self.used.items()}
+        return {number: None if one is None else one.version for number, one in pinned.items()}
+
+    def entity_of(self, output: str) -> str:
+        """Return the column of an output with the entity that a row is about."""
+        app = self.sources.app
+        return app.outputs[output].entity_key or app.inputs[self.name].entity_key
 
     def release(self) -> None:
         """Let go of what is kept in memory."""
@@ -330,7 +365,11 @@ class Scope:
 
     def _ancestry(self, generation: int) -> ledger.Ancestry:
         return ledger.ancestry(
-            self.query, generation, self.store.generations.all(), self.store.catalog.all()
+            self.query,
+            generation,
+            self.store.generations.all(),
+            self.store.catalog.all(),
+            ledger.Ledger(self.store.root).all(),
         )
 
     def _is_usable(self, savepoint: Savepoint, layout: state_layout.Layout) -> bool:

@@ -22,7 +22,6 @@ from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import (
     Generation,
-    OutputVersion,
     lowest_offsets,
     new_id,
     parse_rfc3339,
@@ -40,7 +39,7 @@ from savepoints.operations import (
     splicing,
     transition,
 )
-from savepoints.operations.merge_scope import Scope, Used
+from savepoints.operations.merge_scope import Scope
 from savepoints.operations.plan import Progress, Step
 from savepoints.operations.recorded import who
 from savepoints.operations.replay import Live
@@ -77,7 +76,7 @@ class MergingPlan(TransitionPlan):
         corrections: What is corrected in each table.
         base_versions: By output: version at each base, by the base's number; None for entities
             that begin with nothing.
-        merges: Ids of the merges that the query had before, the oldest first.
+        descent: The generations from which the one that ends descends, as the ledger has them.
         archive: The archive that the events go to.
         input: Name of the input.
         batch: URI of the batch.
@@ -102,7 +101,7 @@ class MergingPlan(TransitionPlan):
     entity_fields: Mapping[str, str] = field(default_factory=dict)
     corrections: tuple[Correction, ...] = ()
     base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-    merges: tuple[str, ...] = ()
+    descent: tuple[str, ...] = ()
     archive: str = ""
     input: str = ""
     batch: str = ""
@@ -124,7 +123,7 @@ class MergingPlan(TransitionPlan):
         """Read a plan from the journal, to go on with it."""
         corrections = tuple(Correction.from_json(one) for one in data["corrections"])
         return transition.from_json(
-            cls, data, corrections=corrections, merges=tuple(data["merges"])
+            cls, data, corrections=corrections, descent=tuple(data["descent"])
         )
 
 
@@ -244,13 +243,10 @@ def plan(
         corrections=corrections,
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
         base_versions={
-            one.live.output.name: {
-                str(base): _version(_pinned(used, one.live.output.name))
-                for base, used in scope.used.items()
-            }
-            for one in corrections
+            name: {str(base): version for base, version in scope.base_versions(name).items()}
+            for name in app.outputs
         },
-        merges=tuple(scope.merge_ids),
+        descent=scope.descent,
         archive=scope.sources.archive(scope.name),
         input=scope.name,
         batch=facts.batch,
@@ -446,10 +442,10 @@ def _correction(
     return correct.plan(
         name,
         bound.outputs[name],
-        [_pinned(one, name) for one in scope.used.values()],
+        [one.pinned(name) for one in scope.used.values()],
         mode=output.mode,
         key=output.key,
-        entity=output.entity_key or app.inputs[scope.name].entity_key,
+        entity=scope.entity_of(name),
         owner=owner_prefix(app.name),
         own_ids=own_ids,
         app_id=app_id(app.name, name, number),
@@ -457,12 +453,6 @@ def _correction(
         merge_id=scope.merge_id,
         own_rows=bound.own_rows.get(name),
     )
-
-
-def _pinned(used: Used, name: str) -> OutputVersion | None:
-    """Return the version of an output at a base; None where entities begin with nothing."""
-    outputs = used.savepoint.outputs if used.savepoint else ()
-    return next((one for one in outputs if one.name == name), None)
 
 
 def _row(plan: MergingPlan, store: Store) -> Merge:
@@ -476,6 +466,7 @@ def _row(plan: MergingPlan, store: Store) -> Merge:
         id=plan.operation_id,
         query=plan.query,
         generation=plan.generation,
+        descent=(*plan.descent, f"{plan.query}/{plan.generation}"),
         input=plan.input,
         batch=plan.batch,
         content_hash=plan.content_hash,
@@ -503,7 +494,3 @@ def _moment(text: str | None) -> datetime | None:
 
 def _text(moment: datetime | None) -> str | None:
     return None if moment is None else rfc3339(moment)
-
-
-def _version(output: OutputVersion | None) -> int | None:
-    return None if output is None else output.version

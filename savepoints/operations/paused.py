@@ -18,7 +18,7 @@ from typing import final
 from savepoints import hooks
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import HookEvent, HookSettings
-from savepoints.errors import LockedError, QueryRunningError
+from savepoints.errors import LockedError, QueryRunningError, UnfinishedOperationError
 from savepoints.hooks import Notice
 from savepoints.io import Location
 from savepoints.model import Savepoint, rfc3339, utc_now
@@ -26,7 +26,7 @@ from savepoints.operations import waiting
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording, who
 from savepoints.schedule import Schedule
-from savepoints.store import lease, requests
+from savepoints.store import journal, lease, requests
 from savepoints.store.lease import Lease, Record
 from savepoints.store.requests import Answer, Request
 from savepoints.store.root import Store
@@ -261,20 +261,29 @@ class Pauses:
         return held
 
     def _hold(self, stack: ExitStack) -> Lease | None:
-        said = ""
+        """Take the lease when it is free and no operation on the query is unfinished.
+
+        What paused this run and was killed is finished by somebody, and then it goes on.
+        """
+        root, said = self._store.root, ""
         while True:
-            try:
-                held = stack.enter_context(lease.hold(self._store.root, self._query, "run"))
-            except (LockedError, QueryRunningError) as error:
-                # A run that begins at this moment sees the sign and gives up.
-                if str(error) != said:
-                    self._progress(f"waiting to go on: {error}")
-                    said = str(error)
-                if self._stopped.wait(_IDLE_SECONDS) or self._in_force() is not None:
-                    return None
-            else:
-                self._give_up_sign()
-                return held
+            with ExitStack() as attempt:
+                try:
+                    # Before, so that whoever finishes it does not find the query held for a moment.
+                    journal.refuse_unfinished(root, self._query)
+                    held = attempt.enter_context(lease.hold(root, self._query, "run"))
+                    journal.refuse_unfinished(root, self._query)
+                except (LockedError, QueryRunningError, UnfinishedOperationError) as error:
+                    # A run that begins at this moment sees the sign and gives up.
+                    if str(error) != said:
+                        self._progress(f"waiting to go on: {error}")
+                        said = str(error)
+                else:
+                    self._give_up_sign()
+                    stack.push(attempt.pop_all())
+                    return held
+            if self._stopped.wait(_IDLE_SECONDS) or self._in_force() is not None:
+                return None
 
     def _waits_already(self, other: Record | None) -> QueryRunningError:
         name = other.who if other else "another process"

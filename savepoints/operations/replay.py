@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.checkpoint.operators import Operator, native_only
 from savepoints.checkpoint.state_layout import Layout
 from savepoints.errors import IncompatibleError, NotAlignedError
-from savepoints.io import Location, in_parallel
+from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.model import Cut, OperatorState
 from savepoints.scratch import SLICE, Probed, ScratchQuery
 
@@ -109,7 +109,6 @@ class Replay:
         place: An empty directory for everything.
         live: The query that is replayed.
         partitions: State partitions of the scratch query; few, since it has few keys.
-        conf: Spark settings for the scratch query besides.
     """
 
     spark: SparkSession
@@ -117,7 +116,6 @@ class Replay:
     place: Location
     live: Live
     partitions: int = PARTITIONS
-    conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a query whose state cannot be read.
@@ -132,7 +130,7 @@ class Replay:
                     hint="replay everything: --policy replay-all",
                     operator_id=one.operator_id,
                 )
-        self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions, self.conf)
+        self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions)
         self._slices = 0
         # The batch of the first slice; a seed is batch 0.
         self._first = 0
@@ -185,12 +183,13 @@ class Replay:
 
         fields = splice.named_fields(self.keys(bases[0].saved))
         checkpoint = self._query.checkpoint
-        files = {
-            path: operators.moved(data, path, checkpoint.uri.hadoop, self.partitions)
-            if operators.is_metadata(path)
-            else data
-            for path, data in self.live.small.items()
-        }
+        files = {}
+        for path, data in self.live.small.items():
+            if operators.is_metadata(path):
+                moved = operators.moved(data, path, checkpoint.uri.hadoop, self.partitions)
+                files[operators.of_first_batch(path)] = moved
+            else:
+                files[path] = data
         positions: list[str | None] = [None] * len(self.sources)
         self._plan(0, positions, Slice(watermark_ms, watermark_ms, timestamp_ms))
         files["commits/0"] = commit_log.new(watermark_ms)
@@ -204,7 +203,7 @@ class Replay:
 
         Args:
             events: By input: the columns of `savepoints.sources.events`, and in which slice an
-                event is: `replay_slice` (int), from 1.
+                event is: `replay_slice` (int), from 1. All events of a slice in one call.
         """
         for name, frame in events.items():
             self._query.write_events(name, frame)
@@ -218,10 +217,9 @@ class Replay:
         if self._first == 0 and self._slices == 0 and one.late_watermark_ms > 0:
             # Only a batch before it can say by what its late rows are dropped.
             self._first = 1
-            self._run(0, [None] * len(self.sources), Slice(0, 0, one.timestamp_ms))
+            self._run(0, {name: [] for name in self.app.inputs}, Slice(0, 0, one.timestamp_ms))
         self._slices += 1
-        batch = self._slices - 1 + self._first
-        self._run(batch, self._log_files(self._slices), one)
+        self._run(self._slices - 1 + self._first, self._files(self._slices), one)
 
     @property
     def slices(self) -> int:
@@ -258,6 +256,7 @@ class Replay:
                 one.name,
                 one.stores,
                 self.partitions,
+                keyless=one.operator_id in self.live.files.keyless,
                 column_families=one.has_column_families,
             )
             for one in self.operators
@@ -269,26 +268,31 @@ class Replay:
         live = self.live.files.cut
         return Cut(0, live.committed_at, 0, (), live.provider, self.partitions)
 
-    def _log_files(self, number: int) -> list[str | None]:
+    def _log_files(self, listed: Mapping[str, Sequence[ObjectInfo]]) -> list[str | None]:
         """Write down for each source which files it reads; return where it is then."""
-        listed = {
-            name: self._query.events(name).list(f"{SLICE}={number}") for name in self.app.inputs
-        }
         positions: list[str | None] = []
         for source, name in enumerate(self.sources):
-            place = self._query.events(name)
-            files = [one for one in listed[name] if one.path.endswith(".parquet")]
-            if files:
-                at = self._logged[source]
+            if files := listed[name]:
+                at, place = self._logged[source], self._query.events(name).uri
                 changed = int(files[0].last_modified.timestamp() * 1000)
-                data = file_log.entry(at, [place.uri / one.path for one in files], changed)
+                data = file_log.entry(at, [place / one.path for one in files], changed)
                 self._query.checkpoint.put(f"sources/{source}/{at}", data)
                 self._logged[source] += 1
             known = self._logged[source]
             positions.append(file_log.position(known - 1) if known else None)
         return positions
 
-    def _run(self, batch: int, positions: Sequence[str | None], one: Slice) -> None:
+    def _files(self, number: int) -> dict[str, list[ObjectInfo]]:
+        """Return the files of a slice, by input."""
+        listed = {
+            name: self._query.events(name).list(f"{SLICE}={number}") for name in self.app.inputs
+        }
+        return {
+            name: [one for one in files if one.path.endswith(".parquet")]
+            for name, files in listed.items()
+        }
+
+    def _run(self, batch: int, files: Mapping[str, Sequence[ObjectInfo]], one: Slice) -> None:
         checkpoint = self._query.checkpoint
         if self._latest is not None:
             before = f"offsets/{batch - 1}"
@@ -298,8 +302,9 @@ class Replay:
             )
             checkpoint.put(before, data)
             checkpoint.delete([f"offsets/.{batch - 1}.crc"])  # Hadoop's, on a local file system.
-        self._plan(batch, positions, one)
-        self._query.run(self._slices)
+        self._plan(batch, self._log_files(files), one)
+        size = sum(each.size for found in files.values() for each in found)
+        self._query.run(self._slices, size)
         if not checkpoint.exists(f"commits/{batch}"):
             raise NotAlignedError(
                 f"Spark ended without an error and did not commit slice {self._slices} of the "

@@ -33,7 +33,7 @@ def write(
     live: Live,
     replayed: SavedRows,
     fields: EntityFields,
-    entities: DataFrame,
+    entities: DataFrame | None,
 ) -> None:
     """Write everything of the new checkpoint but `metadata`, and check it.
 
@@ -43,7 +43,8 @@ def write(
         live: The cut that is corrected. Nobody writes to its checkpoint any more.
         replayed: The state of the entities at this cut.
         fields: From `savepoints.state.splice.entity_fields`.
-        entities: The entities that are replaced: entity (string).
+        entities: The entities that are replaced: entity (string); None for all, and then no field
+            is needed.
 
     Raises:
         NotAlignedError: If a query could not go on from what was written.
@@ -67,14 +68,17 @@ def write(
             one.name,
             one.stores,
             files.partitions[one.operator_id],
+            keyless=one.operator_id in files.keyless,
             column_families=one.has_column_families,
         )
         for one in files.operators
     )
     if operators:
-        rows = splice.spliced(
-            CheckpointRows.of(spark, live.checkpoint, files), replayed, fields, entities
-        )
+        if entities is None:
+            rows = splice.all_of(replayed)
+        else:
+            before = CheckpointRows.of(spark, live.checkpoint, files)
+            rows = splice.spliced(before, replayed, fields, entities)
         written = write.write_rows(spark, target, cut, operators, rows)
         if written.ids:
             numbers = {one.operator_id for one in operators}

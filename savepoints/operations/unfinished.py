@@ -62,11 +62,14 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
-    given = begun.taken if isinstance(begun, PromotionPlan) else ()
-    corrected = begun.corrections if isinstance(begun, MergingPlan) else ()
+    changed = list(begun.outputs)
+    if isinstance(begun, PromotionPlan):
+        changed += [one.live for one in begun.taken]
+    if isinstance(begun, MergingPlan):
+        changed += [one.live for one in begun.corrections]
     outputs = [
         Step(f"output_{one.output.name}", f"bring {one.output.uri} back to version {one.newest}")
-        for one in (*begun.outputs, *(each.live for each in (*given, *corrected)))
+        for one in changed
     ]
     removed = Step("checkpoint", f"remove {begun.checkpoint} if the operation wrote it")
     return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint stays",))

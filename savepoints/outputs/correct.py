@@ -121,7 +121,7 @@ def plan(
     require_entity(table, uri, entity)
     for base in bases:
         if base is not None:
-            _require_readable(base, table, uri)
+            require_base(base, uri)
     live = _live(name, uri, table, bases, owner, own_ids, app_id, own_rows)
     return Correction(live, mode, key, entity, app_id, batch_id, merge_id)
 
@@ -149,8 +149,8 @@ def execute(
 
     Raises:
         NotAlignedError: If the table changed since the plan.
-        IncompatibleError: If the replayed rows are no rows of the table, have no entity, are two with
-            one key in one slice, or have the key of a row of another entity.
+        IncompatibleError: If the replayed rows are no rows of the table, have no entity, are two
+            with one key in one slice, or have the key of a row of another entity.
     """
     output = correction.live.output
     table = align.open_table(output.uri)
@@ -183,12 +183,21 @@ def undo(correction: Correction, operation_id: str) -> None:
     """Bring the table back to what it was; not done, nothing happens.
 
     Raises:
-        NotAlignedError: If others have written to it since.
+        NotAlignedError: If others have written to it since, or the next generation has.
     """
     live = correction.live
     table = align.open_table(live.output.uri)
-    if table.transaction_version(correction.app_id) != correction.batch_id:
+    reached = table.transaction_version(correction.app_id)
+    if reached is None or reached < correction.batch_id:
         return
+    if reached > correction.batch_id:
+        raise NotAlignedError(
+            f"{live.output.uri} has batch {reached} of the generation that the merge began: what "
+            "it wrote would be lost",
+            hint="go back to the savepoint from before the merge: savepoints rollback",
+            uri=live.output.uri,
+            batch_id=reached,
+        )
     rewind.refuse_changed(live)
     commit.take_back(
         table,
@@ -253,8 +262,18 @@ def _open(uri: str) -> DeltaTable:
         ) from None
 
 
-def _require_readable(base: OutputVersion, table: DeltaTable, uri: str) -> None:
-    """Check that a base is a version of this table, with its columns, and can be read."""
+def require_base(base: OutputVersion, uri: str) -> None:
+    """Check that rows can be taken from a base: a version of this table, with its columns.
+
+    Args:
+        base: The table at a savepoint.
+        uri: The table.
+
+    Raises:
+        OutputVersionGoneError: If it cannot be read; another base may do.
+        IncompatibleError: If the columns changed since.
+    """
+    table = align.open_table(uri)
     if base.table_id != align.table_id(table):
         raise _gone(base, f"the table there now is another one, {align.table_id(table)}")
     try:

@@ -22,11 +22,13 @@ from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql import Column
 
 # In the `userMetadata` of the commit, a JSON object with this one field.
 FIELD = "savepoints_correction"
 # The condition of an overwrite stands in the commit; so many hashes are 200 KB there.
 NAMED_GROUPS = 10_000
+_ROWS_OF_A_FILE = 500_000
 _CHANGE_FEED = "delta.enableChangeDataFeed"
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -95,8 +97,9 @@ def overwrite(rows: EntityRows, found: Differing, counts: Counts) -> None:
         found: The rows that differ.
         counts: How many.
     """
-    # Few rows, and one file less to read for everybody.
-    writer = found.added.coalesce(1).write.format("delta")
+    # Few files, which everybody has to read.
+    files = 1 + counts.rows_added // _ROWS_OF_A_FILE
+    writer = found.added.coalesce(files).write.format("delta")
     if counts.groups:
         writer = writer.mode("overwrite").option("replaceWhere", _named(rows, found))
     else:
@@ -127,7 +130,9 @@ def merge(rows: EntityRows, found: Differing) -> None:
     )
     if rows.live.own_rows is not None:
         same = same & F.expr(rows.live.own_rows)
-    values = {quoted(one.name): F.col(f"s.__new.{quoted(one.name)}") for one in schema}
+    values: dict[str, str | Column] = {
+        quoted(one.name): F.col(f"s.__new.{quoted(one.name)}") for one in schema
+    }
     (
         DeltaTable.forPath(rows.spark, Uri.parse(rows.live.output.uri).hadoop)
         .alias("t")

@@ -53,7 +53,8 @@ class EntityRows:
             key: Columns that identify a row, for `upsert`.
         """
         own = spark.newSession()
-        own.conf.set("spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone"))
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        own.conf.set("spark.sql.session.timeZone", str(zone))
         table = _read(own, live, live.newest)
         named = next(name for name in table.columns if name.casefold() == entity.casefold())
         return cls(own, live, named, mode, key, table)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,14 @@ def make(spark: SparkSession, uri: str) -> None:
     archive_table.make(Location.of(uri), Schema.from_json(columns.json()))
 
 
-def append(uri: str, events: DataFrame, *, begin: KafkaOffsets, end: KafkaOffsets) -> None:
+def append(
+    uri: str,
+    events: DataFrame,
+    *,
+    begin: KafkaOffsets,
+    end: KafkaOffsets,
+    topic_ids: Mapping[str, str] | None = None,
+) -> None:
     """Add a batch of Kafka that begins where the archive ends.
 
     The transaction id of a batch is where it ends, so that whoever tries it again finds it done,
@@ -62,6 +69,7 @@ def append(uri: str, events: DataFrame, *, begin: KafkaOffsets, end: KafkaOffset
         events: Columns `EVENT_SCHEMA`.
         begin: Where the batch begins; a partition that is not in it begins at 0.
         end: Where it ends.
+        topic_ids: Kafka's own ids of the topics, as far as they are known.
 
     Raises:
         NotAlignedError: If the archive does not end where the batch begins.
@@ -84,10 +92,11 @@ def append(uri: str, events: DataFrame, *, begin: KafkaOffsets, end: KafkaOffset
             uri=str(location),
         )
     directory = f"{_BATCHES}/{uuid.uuid4().hex}"
-    rows = _with_merge(events, None)
-    written = archive_files.write(rows, location, directory, rows_expected=after - before)
-    _refuse_doubles(written.arrived, written.doubled)
-    came = arrivals.of_batch(written.arrived, begin, end)
+    parts = archive_files.spread(_with_merge(events, None), after - before)
+    written = archive_files.write(parts, location, directory)
+    beyond = sum(rows for rows, _ in written.arrived.values()) - (after - before)
+    _refuse_doubles(written.arrived, max(written.doubled, beyond))
+    came = arrivals.of_batch(written.arrived, begin, end, topic_ids or {})
     note = {"arrivals": arrivals.to_json(came)}
     archive_table.append_files(location, written.files, _ARRIVED, after, note)
     faults.reach("archive.events_committed")
@@ -134,8 +143,7 @@ def append_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str)
     if archive_table.has(archive_table.require(location), merge_id, 0):
         return 0
     directory = f"{_LATE}/{merge_id}-{uuid.uuid4().hex}"
-    rows = _with_merge(events, merge_id)
-    written = archive_files.write(rows, location, directory, rows_expected=None)
+    written = archive_files.write(_with_merge(events, merge_id).coalesce(1), location, directory)
     _refuse_doubles(written.arrived, written.doubled)
     count = sum(one.rows for one in written.files)
     archive_table.append_files(location, written.files, merge_id, 0, {"rows": count})

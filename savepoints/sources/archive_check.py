@@ -89,11 +89,13 @@ def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveChec
 
     Raises:
         NotFoundError: If there is no archive.
+        SourceDataGoneError: If a topic was deleted and made anew.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
     archive_table.require(Location.of(uri))
     known = arrivals.load(uri)
     looked = topics.look(known.end, settings)
+    known.require_same({name: one.id for name, one in looked.items() if one.id})
     begin, end = _overlap(known, looked)
     found = _archived(spark, uri)
     differences = _compared(found, kafka_records.read(spark, settings, begin, end), begin, end)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.errors import QueryRunningError
 from savepoints.io import Location
 from savepoints.sources import archive_files, archive_table, arrivals
 from savepoints.sources.archive_table import File
@@ -63,10 +65,11 @@ def compact(spark: SparkSession, uri: str) -> Compacted:
     if chosen:
         directory = f"{_RUNS}/{uuid.uuid4().hex}"
         rows = archive_files.read(spark, location, chosen)
-        count = sum(one.rows for one in chosen)
-        written = archive_files.write(rows, location, directory, rows_expected=count)
+        parts = archive_files.ordered(rows, sum(one.rows for one in chosen))
+        written = archive_files.write(parts, location, directory)
         archive_table.exchange(location, table, chosen, written.files)
-    archive_table.compact_rows(location / arrivals.DIRECTORY)
+    with suppress(QueryRunningError):  # A batch came at this moment; the next compaction does it.
+        arrivals.compact(uri)
     table.update_incremental()
     after = archive_table.files(table)
     return Compacted(

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _GROUP_ROWS = 1_000
 _GROUP_BYTES = 256 * 1024
 SCHEMA = f"{EVENT_SCHEMA}, merge_id string, op string"
-# Rows of a file, so that a large batch is written and read by many tasks.
-FILE_ROWS = 1_000_000
+# Rows of a file: of a batch, which many tasks are to write, and of a run.
+_BATCH_ROWS, _RUN_ROWS = 250_000, 1_000_000
 _FEW_VALUES = ("topic", "partition", "timestampType", "merge_id", "op")
 _NOT_LOOKED_FOR = (
     "key",
@@ -38,7 +38,6 @@ _NOT_LOOKED_FOR = (
     "headers.list.element.value",
     "event_time",
     "event_id",
-    "op",
 )
 _WRITING = {
     "parquet.block.row.count.limit": str(_GROUP_ROWS),
@@ -72,26 +71,42 @@ class Written:
     doubled: int
 
 
-def write(rows: DataFrame, root: Location, directory: str, *, rows_expected: int | None) -> Written:
-    """Write rows as files sorted by entity.
+def spread(rows: DataFrame, count: int) -> DataFrame:
+    """Bring the rows of an entity together, in so many files that tasks have enough to do.
 
     Args:
-        rows: Columns of `archive.SCHEMA`.
+        rows: Columns of `SCHEMA`.
+        count: How many rows there are, at most.
+    """
+    files = math.ceil(count / _BATCH_ROWS)
+    return rows.repartition(files, "entity") if files > 1 else rows.coalesce(1)
+
+
+def ordered(rows: DataFrame, count: int) -> DataFrame:
+    """Give each file a range of entities, so that few files have to be opened for a few.
+
+    Args:
+        rows: Columns of `SCHEMA`; read twice, for Spark takes a sample first.
+        count: How many rows there are.
+    """
+    return rows.repartitionByRange(max(1, math.ceil(count / _RUN_ROWS)), "entity", "event_time")
+
+
+def write(parts: DataFrame, root: Location, directory: str) -> Written:
+    """Write a file sorted by entity of each partition of some rows.
+
+    Args:
+        parts: Columns of `SCHEMA`.
         root: The table.
         directory: Below it; nothing is there yet.
-        rows_expected: How many rows there are at most; None when it is not known, and few.
     """
     from pyspark.sql import functions as F
 
-    count = 1 if rows_expected is None else max(1, math.ceil(rows_expected / FILE_ROWS))
-    parts = (
-        rows.repartitionByRange(count, "entity", "event_time") if count > 1 else rows.coalesce(1)
-    )
     place = (root / directory).uri.hadoop
     parts.sortWithinPartitions("entity", *POSITION).write.options(**_WRITING).parquet(place)
-    spark = rows.sparkSession
+    spark = parts.sparkSession
     found = (
-        spark.read.schema(rows.schema)
+        spark.read.schema(parts.schema)
         .parquet(place)
         .groupBy(
             F.col("_metadata.file_name").alias("name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from savepoints.config import KafkaSettings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets
-from savepoints.sources import archive, arrivals, kafka, kafka_records
+from savepoints.sources import archive, arrivals, kafka, kafka_records, topics
 from savepoints.sources.events import RAW, Decoding, events
 
 if TYPE_CHECKING:
@@ -48,12 +49,13 @@ def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
         what: What is archived.
 
     Raises:
-        SourceDataGoneError: If Kafka no longer has what comes next.
+        SourceDataGoneError: If Kafka no longer has what comes next, or the topic was made anew.
         NotAlignedError: If the checkpoint of the query is of another archive.
     """
     archive.make(spark, what.uri)
     archive.mend(what.uri)
-    begin = _begin(what)
+    ids = topics.ids([what.topic], what.kafka)
+    begin = _begin(what, ids)
     checkpoint = Location.of(what.uri) / archive.CHECKPOINT
     reader = (
         spark.readStream.format("kafka")
@@ -75,6 +77,7 @@ def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
             events(records, what.decoding),
             begin=now.offsets,
             end=lowest_offsets(now.begun_positions),
+            topic_ids=ids,
         )
 
     writer = (
@@ -91,9 +94,11 @@ def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
     ).start()
 
 
-def _begin(what: Archiving) -> KafkaOffsets:
+def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
     """Return where the archive ends, which is also where its query stands, if it has run."""
-    end = arrivals.load(what.uri).end
+    known = arrivals.load(what.uri)
+    known.require_same(ids)
+    end = known.end
     has = kafka.ranges([what.topic], what.kafka)
     begin = {
         what.topic: {

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # In the `commitInfo` of a batch: what arrived with it.
 NOTE = "savepointsArchive"
+# Commits back to which a note is looked for; the newest batch is rarely more than a few back.
+_RECENT = 100
 # Transaction id of commits that put files in place of others.
 _EXCHANGES = "savepoints-exchange"
 
@@ -109,22 +111,25 @@ def rows(location: Location) -> list[dict[str, Any]]:
     Raises:
         VerificationError: If it is damaged.
     """
+
+    def read() -> list[dict[str, Any]]:
+        table = find(location)
+        return [] if table is None else _read(location, table)
+
+    return persistently(read)
+
+
+def _read(location: Location, table: DeltaTable) -> list[dict[str, Any]]:
     import pyarrow as pa
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    def read() -> list[dict[str, Any]]:
-        table = find(location)
-        if table is None:
-            return []
-        query = QueryBuilder().register("found", table)
-        try:
-            found = pa.table(query.execute("select * from found"))
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise _damaged(location, error) from None
-        return [dict(row) for row in found.to_pylist()]
-
-    return persistently(read)
+    query = QueryBuilder().register("found", table)
+    try:
+        found = pa.table(query.execute("select * from found"))
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise _damaged(location, error) from None
+    return [dict(row) for row in found.to_pylist()]
 
 
 def append_rows(
@@ -237,11 +242,33 @@ def exchange(
         )
 
 
-def compact_rows(location: Location) -> None:
-    """Write the small files of a small table as one."""
+def change_rows(
+    location: Location,
+    schema: pa.Schema,
+    change: Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]],
+) -> None:
+    """Write all rows of a small table anew, in one file; rows that are added meanwhile stay.
+
+    Args:
+        location: The table; nothing is done without one.
+        schema: Its columns.
+        change: From all rows that there are to those that are to be there.
+
+    Raises:
+        QueryRunningError: If somebody else does this too.
+    """
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        # Read from this very version: what is not in it is not overwritten either.
+        content = pa.Table.from_pylist(list(change(_read(location, table))), schema=schema)
+        write_deltalake(table, content, mode="overwrite", commit_properties=properties)
+
     table = find(location)
     if table is not None:
-        table.optimize.compact()
+        version = (table.transaction_version(_EXCHANGES) or 0) + 1
+        commit(location, table, _EXCHANGES, version, write)
 
 
 def commit(
@@ -297,7 +324,7 @@ def has(table: DeltaTable, app: str, version: int) -> bool:
 
 def note_of(table: DeltaTable, app: str, version: int) -> dict[str, Any] | None:
     """Return what a commit says of itself; None when the log does not have it any more."""
-    for info in table.history():
+    for info in table.history(_RECENT):
         said = json.loads(info.get(NOTE) or "{}")
         if said.get("app") == app and said.get("version") == version:
             return dict(said)

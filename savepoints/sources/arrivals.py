@@ -8,13 +8,13 @@ no look at the events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.sources import archive_table
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Hidden from Delta's VACUUM of the events by its first character.
 DIRECTORY = "_arrivals"
+# Newest batches of a partition that keep a row of their own, and older ones that share one.
+_FINE, _COARSE = 1_000, 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -38,6 +40,9 @@ class Arrival:
         end_offset: The next offset after it.
         rows: Records; fewer than offsets where Kafka has none, as in compacted topics.
         max_event_us: Newest event time, microseconds since 1970; None without any.
+        batches: How many batches it is of; see `coarsened`.
+        topic_id: Kafka's own id of the topic, None when it is not known; a topic that was deleted
+            and made anew has other records at the same offsets.
     """
 
     topic: str
@@ -46,6 +51,8 @@ class Arrival:
     end_offset: int
     rows: int
     max_event_us: int | None
+    batches: int = 1
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,26 @@ class Arrivals:
                 uri=self.uri,
             )
 
+    def require_same(self, topic_ids: Mapping[str, str]) -> None:
+        """Check that topics are still those that were archived.
+
+        Args:
+            topic_ids: Kafka's ids of them now, as far as they are known.
+
+        Raises:
+            SourceDataGoneError: If one was deleted and made anew.
+        """
+        for topic in sorted(topic_ids):
+            known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
+            if known - {topic_ids[topic]}:
+                raise SourceDataGoneError(
+                    f"the topic {topic} was deleted and made anew since it was archived at "
+                    f"{self.uri}: its offsets mean other records now",
+                    hint="archive the new topic at another place",
+                    uri=self.uri,
+                    topic=topic,
+                )
+
     def holes(self) -> list[tuple[str, int, int, int]]:
         """Return offsets that lie between two batches and in none: topic, partition, from, to."""
         found = []
@@ -174,6 +201,55 @@ def add(uri: str, rows: Iterable[Arrival], *, app: str, version: int) -> None:
     archive_table.append_rows(Location.of(uri) / DIRECTORY, data, _schema(), app, version)
 
 
+def compact(uri: str) -> None:
+    """Keep the table small: see `coarsened`."""
+    archive_table.change_rows(
+        Location.of(uri) / DIRECTORY,
+        _schema(),
+        lambda rows: to_json(coarsened([_from_row(row) for row in rows])),
+    )
+
+
+def coarsened(rows: Sequence[Arrival]) -> list[Arrival]:
+    """Make one row of many old batches that follow one another.
+
+    A year of a batch a minute is half a million rows for each partition. The clock becomes later by
+    up to so many batches, for old offsets; it stays a bound.
+    """
+    found: list[Arrival] = []
+    places: dict[tuple[str, int], list[Arrival]] = {}
+    for row in rows:
+        places.setdefault((row.topic, row.partition), []).append(row)
+    for known in places.values():
+        known.sort(key=lambda row: (row.first_offset, row.end_offset))
+        split = max(0, len(known) - _FINE)
+        old, new = known[:split], known[split:]
+        pending: list[Arrival] = []
+        for row in old:
+            follows = not pending or pending[-1].end_offset == row.first_offset
+            if row.batches > 1 or not follows or len(pending) == _COARSE:
+                found += [_one(pending)] if len(pending) == _COARSE else pending
+                pending = []
+            if row.batches > 1:
+                found.append(row)
+            else:
+                pending.append(row)
+        found += [_one(pending)] if len(pending) == _COARSE else pending
+        found += new
+    return found
+
+
+def _one(rows: Sequence[Arrival]) -> Arrival:
+    times = [row.max_event_us for row in rows if row.max_event_us is not None]
+    return replace(
+        rows[0],
+        end_offset=rows[-1].end_offset,
+        rows=sum(row.rows for row in rows),
+        max_event_us=max(times, default=None),
+        batches=sum(row.batches for row in rows),
+    )
+
+
 def to_json(rows: Sequence[Arrival]) -> list[dict[str, Any]]:
     """Return what `from_json` reads."""
     return [dict(vars(row)) for row in rows]
@@ -188,6 +264,7 @@ def of_batch(
     found: Mapping[tuple[str, int], tuple[int, int | None]],
     begin: KafkaOffsets,
     end: KafkaOffsets,
+    topic_ids: Mapping[str, str],
 ) -> list[Arrival]:
     """Return the rows of a batch.
 
@@ -195,6 +272,7 @@ def of_batch(
         found: Records and newest event time (microseconds) by topic and partition.
         begin: Where the batch began; a partition that is not in it began at 0.
         end: Where it ended.
+        topic_ids: Kafka's own ids of the topics, as far as they are known.
 
     Returns:
         A row for each partition, also where nothing came: it says from where on the archive knows.
@@ -214,7 +292,8 @@ def of_batch(
         for part, offset in sorted(parts.items()):
             count, newest = found.get((topic, part), (0, None))
             first = begin.get(topic, {}).get(part, 0)
-            rows.append(Arrival(topic, part, first, offset, count, newest))
+            known = topic_ids.get(topic)
+            rows.append(Arrival(topic, part, first, offset, count, newest, topic_id=known))
     return rows
 
 
@@ -233,5 +312,7 @@ def _schema() -> pa.Schema:
         ("end_offset", number),
         ("rows", number),
         ("max_event_us", number),
+        ("batches", number),
+        ("topic_id", pa.string()),
     ]
     return pa.schema(columns)

@@ -65,10 +65,13 @@ def among(rows: DataFrame, wanted: Entities) -> DataFrame:
     if int(spark.conf.get(_THRESHOLD) or 0) < _CHUNK:
         spark.conf.set(_THRESHOLD, str(_CHUNK))
     chunks = [found[at : at + _CHUNK] for at in range(0, len(found), _CHUNK)]
-    entity = F.col("entity")
-    return rows.where(
-        any_of([entity.between(one[0], one[-1]) & entity.isin(one) for one in chunks])
-    )
+    return rows.where(any_of([F.expr(_is_one_of(one)) for one in chunks]))
+
+
+def _is_one_of(values: Sequence[str]) -> str:
+    """Return the condition for a chunk as SQL, which is one call of the JVM instead of hundreds."""
+    literals = [f"cast(X'{value.encode().hex()}' as string)" for value in values]
+    return f"entity between {literals[0]} and {literals[-1]} and entity in ({', '.join(literals)})"
 
 
 def any_of(conditions: Sequence[Column]) -> Column:

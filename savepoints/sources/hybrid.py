@@ -10,7 +10,7 @@ from savepoints.config import KafkaSettings
 from savepoints.errors import SourceDataGoneError
 from savepoints.model import KafkaOffsets
 from savepoints.sources import archive as archives
-from savepoints.sources import arrivals, kafka_records
+from savepoints.sources import arrivals, kafka_records, topics
 from savepoints.sources import events as decoded
 from savepoints.sources.arrivals import Arrivals
 from savepoints.sources.entities import among, of
@@ -159,6 +159,8 @@ def rows(
         )
     if parts.kafka_to or found is None:
         kafka_records.require(kafka, parts.kafka_from, parts.kafka_to)
+        if known:
+            known.require_same(topics.ids(parts.kafka_to, kafka))
         records = kafka_records.read(spark, kafka, parts.kafka_from, parts.kafka_to)
         fresh = decoded.events(records, decoding)
         fresh = fresh if entities is None else among(fresh, of(spark, entities))

@@ -70,7 +70,7 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
         UsageError: If its format is not known from its name.
         IncompatibleError: If it lacks columns, or has them with other types.
     """
-    kind, path = _format(batch)
+    kind, path = stored_as(batch)
     reader = spark.read
     if kind in {"parquet", "delta"}:
         rows = reader.format(kind).load(path)
@@ -171,26 +171,37 @@ def _fits(found: str, wanted: str) -> bool:
     return found == wanted or wanted in _WIDER.get(found, ())
 
 
-def _format(batch: str) -> tuple[str, str]:
-    """Find out how a batch is stored, and where, as Spark wants it."""
+def stored_as(batch: str) -> tuple[str, str]:
+    """Find out how a batch is stored.
+
+    Args:
+        batch: A file, a directory of files, a pattern, or a Delta table.
+
+    Returns:
+        Spark's name of the format, and the place as Spark wants it.
+
+    Raises:
+        NotFoundError: If there is nothing.
+        UsageError: If the names of the files do not say it, or say several.
+    """
     name = batch.rstrip("/").rpartition("/")[2]
     if _GLOB & set(name):
         parent = batch.rstrip("/").removesuffix(name).rstrip("/") or "."
         return _by_name([name], batch), f"{Uri.parse(parent).hadoop}/{name}"
     uri = Uri.parse(batch)
-    place = Location(uri)
-    if place.list("_delta_log"):
+    if Location(Uri(uri.scheme, uri.bucket, uri.path.rpartition("/")[0])).exists(name):
+        return _by_name([name], batch), uri.hadoop
+    there = [one.path for one in Location(uri).list()]
+    if any(path.startswith("_delta_log/") for path in there):
         return "delta", uri.hadoop
-    inside = [one.path for one in place.list() if not _is_hidden(one.path)]
-    if inside:
-        return _by_name(inside, batch), uri.hadoop
-    if not Location(Uri(uri.scheme, uri.bucket, uri.path.rpartition("/")[0])).exists(name):
+    inside = [path for path in there if not _is_hidden(path)]
+    if not inside:
         raise NotFoundError(
             f"there is nothing at {batch}",
             hint="give a file, a directory, a pattern in quotation marks, or a Delta table",
             batch=batch,
         )
-    return _by_name([name], batch), uri.hadoop
+    return _by_name(inside, batch), uri.hadoop
 
 
 def _by_name(names: Sequence[str], batch: str) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family_name"})
 
-_FILE_MANAGER = (
+FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 # Characters that Parquet and Delta refuse in column names without column mapping.
@@ -52,7 +52,7 @@ def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession
     systems. It renames less safely, which is nothing to a reader.
     """
     own = state_session(spark, checkpoint_format)
-    own.conf.set("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
+    own.conf.set("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
     own.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
     return own
 

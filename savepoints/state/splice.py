@@ -175,6 +175,11 @@ def spliced(
     return rows
 
 
+def all_of(replayed: SavedRows) -> Callable[[OperatorState, str], DataFrame]:
+    """Return what gives the rows of a store: those of a replay of all entities."""
+    return lambda operator, store: replayed.rows(operator.operator_id, store).select(*_CARRIED)
+
+
 def seeded(
     bases: Sequence[tuple[DataFrame, SavedRows]], fields: EntityFields
 ) -> Callable[[OperatorState, str], DataFrame]:

@@ -87,8 +87,7 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         """Copy what is left."""
-        if self._worker is not None:
-            self._worker.join()
+        self.join()
         self._copy()
 
     def committed(self, batch_id: int | None) -> None:
@@ -97,6 +96,11 @@ class Recorder:
             return
         self._heard = batch_id
         self._start()
+
+    def join(self) -> None:
+        """Wait for what is being copied."""
+        if self._worker is not None:
+            self._worker.join()
 
     @property
     def _is_working(self) -> bool:

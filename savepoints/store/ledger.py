@@ -47,6 +47,8 @@ class Merge:
         batch_id: The last batch of the generation before, at which the state was spliced.
         offsets: Next-to-read offsets there.
         outputs: The tables as the merge left them.
+        descent: The generations from which the merge's own one descends, as `query/number`: they
+            stay known when the savepoints in between are gone.
         pause_seconds: How long the query stood still.
         by: Who did it: user, host and process.
         at: When it was done.
@@ -70,6 +72,7 @@ class Merge:
     batch_id: int
     offsets: KafkaOffsets
     outputs: tuple[OutputVersion, ...]
+    descent: tuple[str, ...]
     pause_seconds: float
     by: str
     at: datetime
@@ -91,6 +94,11 @@ class Ancestry:
 
     generations: frozenset[tuple[str, int]]
     lost: tuple[Generation, str] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the generations as `Merge.descent` has them."""
+        return tuple(f"{query}/{number}" for query, number in sorted(self.generations))
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,11 @@ class Ledger:
 
 
 def ancestry(
-    query: str, generation: int, generations: Iterable[Generation], savepoints: Iterable[Savepoint]
+    query: str,
+    generation: int,
+    generations: Iterable[Generation],
+    savepoints: Iterable[Savepoint],
+    merges: Iterable[Merge],
 ) -> Ancestry:
     """Find out from which generations one descends.
 
@@ -141,13 +153,18 @@ def ancestry(
         generation: Its number.
         generations: All of the store; a fork descends from those of another query.
         savepoints: All of the store.
+        merges: All of the store; they know from what their generations descend.
     """
+    recorded = {(one.query, one.generation): one.descent for one in merges}
     lives = {(one.query, one.generation): one for one in generations}
     taken = {one.id: (one.query, one.generation) for one in savepoints}
     found: set[tuple[str, int]] = set()
     at: tuple[str, int] | None = (query, generation)
     while at is not None and at not in found:
         found.add(at)
+        if at in recorded:
+            found.update(_generation(name) for name in recorded[at])
+            break
         life = lives.get(at)
         if life is None or life.begun_from is None:
             break
@@ -202,6 +219,11 @@ def find(merges: Iterable[Merge], input_name: str, content_hash: str) -> Merge |
     )
 
 
+def _generation(name: str) -> tuple[str, int]:
+    query, _, number = name.rpartition("/")
+    return query, int(number)
+
+
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
@@ -247,6 +269,7 @@ def _schema() -> pa.Schema:
                     )
                 ),
             ),
+            ("descent", pa.list_(text)),
             ("pause_seconds", pa.float64()),
             ("by", text),
             ("at", moment),
@@ -263,6 +286,7 @@ def _to_row(merge: Merge) -> dict[str, Any]:
             for partition, offset in sorted(parts.items())
         ],
         "outputs": [vars(one) for one in merge.outputs],
+        "descent": list(merge.descent),
     }
 
 
@@ -271,4 +295,5 @@ def _from_row(row: Mapping[str, Any]) -> Merge:
     for one in row["offsets"]:
         offsets.setdefault(one["topic"], {})[one["partition"]] = one["offset"]
     outputs = tuple(OutputVersion.from_json(one) for one in row["outputs"])
-    return Merge(**{**row, "offsets": offsets, "outputs": outputs})
+    descent = tuple(row["descent"])
+    return Merge(**{**row, "offsets": offsets, "outputs": outputs, "descent": descent})

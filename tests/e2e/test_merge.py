@@ -7,17 +7,13 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from savepoints.outputs.align import open_table
 from savepoints.store.ledger import Ledger
 from spark_jobs.orders import late
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from spark_jobs.orders.comparison import compare
 from tests.e2e.shop import QUERY, Shop
-from tests.e2e.test_promote import running
-from tests.spark_session import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
@@ -44,11 +40,6 @@ def merge(shop: Shop, file: Path, *more: str) -> Any:
     return shop.json("merge", QUERY, "--batch", str(file), "--yes", *more)["merged"]
 
 
-def rows(shop: Shop) -> pd.DataFrame:
-    found: pd.DataFrame = open_table(shop.table).to_pandas()
-    return found.sort_values("customer_id", ignore_index=True)
-
-
 def test_late_orders_count_as_if_they_had_come_in_time(local_shop: Shop) -> None:
     """Some customers have a base, others begin with nothing; then it is undone and done again."""
     shop, held = local_shop, late_orders(0, 5)
@@ -56,7 +47,6 @@ def test_late_orders_count_as_if_they_had_come_in_time(local_shop: Shop) -> None
     for begin, end in ((0, 2), (2, 4), (4, 6)):
         shop.sell(day(begin), day(end), without=ids)
         shop.run()
-    before = rows(shop)
     assert not compare(shop.table, day(6)).exact
     file = written(shop, held)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
@@ -31,8 +31,12 @@ def day(number: int) -> date:
 
 
 @contextmanager
-def running(shop: Shop) -> Iterator[None]:
-    """Run the live query in a process of its own, as a supervisor would."""
+def running(shop: Shop) -> Iterator[Callable[[], None]]:
+    """Run the live query in a process of its own, as a supervisor would.
+
+    Yields:
+        What fails when that process has ended, with what it said.
+    """
     log = shop.directory / "run.log"
     with (
         log.open("w") as said,
@@ -45,13 +49,16 @@ def running(shop: Shop) -> Iterator[None]:
         ) as process,
     ):
 
-        def runs() -> bool:
+        def require_alive() -> None:
             assert process.poll() is None, log.read_text()
+
+        def runs() -> bool:
+            require_alive()
             return lease.holder(shop.store.root, QUERY) is not None
 
         try:
             wait_until(runs, "the live query runs")
-            yield
+            yield require_alive
         finally:
             process.terminate()
             process.wait(timeout=120)

@@ -111,7 +111,12 @@ def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
             shop.sell(day(number), day(number + 1))
 
     point = chance.choice((*BEFORE, *STEPS))
-    with running(shop):
+
+    def is_exact() -> bool:
+        require_alive()
+        return compare(shop.table, day(end), v2_from=day(forked_at)).exact
+
+    with running(shop) as require_alive:
         selling = threading.Thread(target=trickle)
         selling.start()
         stopped.wait(chance.random() * 10)
@@ -119,10 +124,7 @@ def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
         plan = promote.plan(shop.store, "tiers_v2", settings=shop.settings)
         promote.execute(plan, shop.store, settings=shop.settings)
         selling.join()
-        wait_until(
-            lambda: compare(shop.table, day(end), v2_from=day(forked_at)).exact,
-            "the live table is what pandas says",
-        )
+        wait_until(is_exact, f"the live table is what pandas says, after {point}")
     undone = shop.command("promote", QUERY, "--undo", "--yes")
     assert undone.returncode == 0, undone.stderr
     shop.run()

@@ -25,6 +25,8 @@ Inputs = Sequence["DataFrame"]
 GIVEN = "k string, what string, at timestamp, n long"
 # How long after an event its timer fires.
 WAIT_MS = 15_000
+# How long a count goes on by the clock.
+TICK_MS = 45_000
 _MODULUS = 1_000_003
 
 
@@ -88,8 +90,10 @@ def _history(key: Any, pdfs: Iterator[Any], state: Any) -> Iterator[Any]:
 
 
 def _pandas(inputs: Inputs) -> DataFrame:
-    return inputs[0].groupBy("k").applyInPandasWithState(
-        _history, GIVEN, "value long", "append", "NoTimeout"
+    return (
+        inputs[0]
+        .groupBy("k")
+        .applyInPandasWithState(_history, GIVEN, "value long", "append", "NoTimeout")
     )
 
 
@@ -138,6 +142,28 @@ def _transform(inputs: Inputs) -> DataFrame:
     return _timed(inputs[0]).groupBy("k").transformWithState(Recent(), GIVEN, "append", "EventTime")
 
 
+def _tick(key: Any, pdfs: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Count what came until the clock has gone on for a while."""
+    count, until = state.get if state.exists else (0, state.getCurrentProcessingTimeMs() + TICK_MS)
+    if state.hasTimedOut:
+        state.remove()
+        at = pd.Timestamp(until, unit="ms")
+        yield pd.DataFrame({"k": [key[0]], "what": ["ticked"], "at": [at], "n": [count]})
+        return
+    state.update((count + sum(map(len, pdfs)), until))
+    state.setTimeoutDuration(max(1, until - state.getCurrentProcessingTimeMs()))
+
+
+def _ticking(inputs: Inputs) -> DataFrame:
+    return (
+        inputs[0]
+        .groupBy("k")
+        .applyInPandasWithState(
+            _tick, GIVEN, "n long, until long", "append", "ProcessingTimeTimeout"
+        )
+    )
+
+
 _ALL = (
     Case("totals", _totals, "upsert", ("k",)),
     Case("window", _window),
@@ -149,4 +175,13 @@ _ALL = (
     Case("join_inner", _join("inner"), sources=2),
     Case("join_left", _join("leftouter"), sources=2),
 )
-CASES = {one.name: one for one in _ALL}
+# The short way is exact for them.
+SHORT = {one.name: one for one in _ALL}
+# Only the faithful way is.
+FAITHFUL = {
+    one.name: one
+    for one in (
+        Case("window_disorder", _window, disorder=0.4),
+        Case("ticking", _ticking, clocked=True),
+    )
+}

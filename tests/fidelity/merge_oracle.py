@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 from savepoints.app import App, Input, Output
 from savepoints.checkpoint import offset_log
 from savepoints.checkpoint.layout import read_cut
-from savepoints.io import Location
+from savepoints.io import Location, Uri
 from savepoints.operations import splicing
 from savepoints.operations.replay import Base, Live, Replay, Slice
 from savepoints.scratch import SLICE
 from savepoints.sources.events import RAW_SCHEMA
-from savepoints.state import splice
-from savepoints.state.saved_rows import CheckpointRows
+from savepoints.state import contents, controls, splice
+from savepoints.state.saved_rows import CheckpointRows, SavedRows, TableRows
 from tests.fidelity import local_files, typed_state
 
 if TYPE_CHECKING:
@@ -37,12 +37,17 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 # Batches before the merge, and after it.
-BEFORE, AFTER = 7, 3
+BEFORE, AFTER = 5, 2
+# The live query is stopped and started again after the first of them.
+PHASES = (range(2), range(2, BEFORE), range(BEFORE, BEFORE + AFTER))
 # Where the base savepoints are taken, by number of the file.
-BASES = (1, 3)
+BASES = (0, 2)
 SECONDS_A_BATCH = 20
+ROWS_A_BATCH = 20
+# So far apart that only a late event between them makes one session of two.
+SESSIONS = (25, 35)
+BETWEEN = 30
 BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.timezone.utc)
-DELAY_SECONDS = 10
 
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _CONF = {
@@ -137,6 +142,7 @@ class Case:
         key: Of its output, for `upsert`.
         sources: How many inputs it reads.
         disorder: Share of the events that are out of order, so that some are dropped as late.
+        clocked: It goes by the processing time of its batches, which are given theirs.
     """
 
     name: str
@@ -145,6 +151,7 @@ class Case:
     key: tuple[str, ...] = ()
     sources: int = 1
     disorder: float = 0.0
+    clocked: bool = False
 
     @property
     def app(self) -> App:
@@ -183,20 +190,19 @@ def events(case: Case, seed: int) -> list[Event]:
     some happen at the very time of another one, and some after the watermark.
     """
     chance = random.Random(seed)
-    entities = [f"k{number}" for number in range(7)]
+    entities = [f"k{number}" for number in range(6)]
     found = []
     for source in range(case.sources):
-        offset = 0
+        rows = []
         for batch in range(BEFORE + AFTER):
-            for _ in range(24):
-                # The first two entities begin later than the others.
-                known = entities if batch > 2 else entities[2:]
-                back = chance.randrange(60) if chance.random() < case.disorder else 0
+            # The first two entities begin later than the others.
+            known = entities if batch > 1 else entities[2:]
+            for _ in range(ROWS_A_BATCH):
+                back = chance.randrange(100) if chance.random() < case.disorder else 0
                 t = max(0, batch * SECONDS_A_BATCH + chance.randrange(SECONDS_A_BATCH) - back)
-                found.append(
-                    Event(source, batch, offset, chance.choice(known), chance.randrange(6), t)
-                )
-                offset += 1
+                rows.append((batch, chance.choice(known), chance.randrange(6), t))
+        rows += [(1, "pair", chance.randrange(6), t) for t in SESSIONS]
+        found += [Event(source, row[0], at, *row[1:]) for at, row in enumerate(rows)]
     return found + _late(case, found, chance)
 
 
@@ -206,12 +212,14 @@ def _late(case: Case, live: Sequence[Event], chance: random.Random) -> list[Even
         clocks = _clocks([one for one in live if one.source == source])
         mine = [one for one in live if one.source == source and one.batch < BEFORE]
         equal = chance.choice([one for one in mine if one.k == "k1"])
+        last, newest = clocks[BEFORE - 2], clocks[BEFORE - 1]
         wanted = [
             ("k0", chance.randrange(2 * SECONDS_A_BATCH)),  # Before its first event.
-            ("k0", chance.randrange(3 * SECONDS_A_BATCH, 5 * SECONDS_A_BATCH)),
+            ("k0", chance.randrange(2 * SECONDS_A_BATCH, last)),
             ("k1", equal.t),
-            *(("k2", chance.randrange(clocks[BEFORE - 2], clocks[BEFORE - 1])) for _ in range(2)),
-            *(("new", chance.randrange(clocks[BEFORE - 1])) for _ in range(2)),
+            *(("k2", chance.randrange(last, newest)) for _ in range(2)),
+            *(("new", chance.randrange(newest)) for _ in range(2)),
+            ("pair", BETWEEN),
         ]
         for number, (k, t) in enumerate(wanted):
             batch = next(one for one, clock in enumerate(clocks) if clock >= t)
@@ -225,6 +233,10 @@ def _clocks(live: Sequence[Event]) -> list[int]:
     return [
         int(max(one.t for one in live if one.batch <= batch)) for batch in range(BEFORE + AFTER)
     ]
+
+
+class _StopError(Exception):
+    """Ends a batch before it has read anything."""
 
 
 @dataclass
@@ -266,15 +278,42 @@ class Query:
 
     def advance(self, found: Sequence[Event], batches: Sequence[int]) -> None:
         """Write the files of some batches and read them."""
+        for batch in batches:
+            self._write(found, batch)
+            if self.case.clocked:
+                self._run_at(batch)
+        if not self.case.clocked:
+            self._run()
+
+    def _write(self, found: Sequence[Event], batch: int) -> None:
         for source in range(self.case.sources):
-            directory = self.place / f"in{source}"
-            directory.mkdir(parents=True, exist_ok=True)
-            for batch in batches:
-                mine = [one for one in found if (one.source, one.batch) == (source, batch)]
-                path = directory / f"{batch}.parquet"
-                rows = [one.record() for one in mine]
-                pq.write_table(pa.Table.from_pylist(rows, _RAW), path)
-                os.utime(path, (BEGINNING.timestamp() + batch,) * 2)
+            path = self.place / f"in{source}" / f"{batch}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            rows = [one.record() for one in found if (one.source, one.batch) == (source, batch)]
+            pq.write_table(pa.Table.from_pylist(rows, _RAW), path)
+            os.utime(path, (BEGINNING.timestamp() + batch,) * 2)
+
+    def _run_at(self, batch: int) -> None:
+        """Run one batch at a processing time of its own, by an entry of the offset log."""
+        moment = int((BEGINNING.timestamp() + batch * SECONDS_A_BATCH) * 1000)
+        offsets = self.checkpoint / "offsets"
+        if batch == 0:
+            self._run(stop=True)
+            _, metadata, *_ = (offsets / "0").read_text().split("\n")
+            (offsets / ".0.crc").unlink(missing_ok=True)
+        else:
+            _, metadata, *_ = (offsets / str(batch - 1)).read_text().split("\n")
+            path = {"path": f"file://{self.place}/in0/{batch}.parquet", "timestamp": 1}
+            log = self.checkpoint / "sources" / "0" / str(batch)
+            log.write_text("v1\n" + json.dumps({**path, "batchId": batch}))
+        changed = json.dumps({**json.loads(metadata), "batchTimestampMs": moment})
+        position = json.dumps({"logOffset": batch})
+        (offsets / str(batch)).write_text("\n".join(("v1", changed, position)))
+        self._run()
+
+    def _run(self, *, stop: bool = False) -> None:
+        from pyspark.errors import StreamingQueryException
+
         inputs = {
             name: one.decode(
                 self.session.readStream.schema(RAW_SCHEMA)
@@ -285,17 +324,24 @@ class Query:
         }
 
         def collect(batch: DataFrame, batch_id: int) -> None:
-            self.batches[batch_id] = [as_json(row.asDict(recursive=True)) for row in batch.collect()]
+            if stop:
+                raise _StopError
+            rows = batch.collect()
+            self.batches[batch_id] = [as_json(row.asDict(recursive=True)) for row in rows]
 
         query = (
             self.case.app.build(inputs)
             .writeStream.outputMode("append" if self.case.mode == "append" else "update")
             .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
+            .trigger(**({"once": True} if self.case.clocked else {"availableNow": True}))
             .foreachBatch(collect)
             .start()
         )
-        assert query.awaitTermination(120), "the query hangs"
+        try:
+            assert query.awaitTermination(120), "the query hangs"
+        except StreamingQueryException as error:
+            if not (stop and _StopError.__name__ in str(error)):
+                raise
 
     def watermarks(self) -> dict[int, tuple[int, int]]:
         """Return watermark and time of each batch."""
@@ -357,8 +403,10 @@ class Outcome:
 
 def different(one: Mapping[Any, Counter[str]], other: Mapping[Any, Counter[str]]) -> int:
     return sum(
-        ((one.get(part, Counter()) - other.get(part, Counter()))
-        + (other.get(part, Counter()) - one.get(part, Counter()))).total()
+        (
+            (one.get(part, Counter()) - other.get(part, Counter()))
+            + (other.get(part, Counter()) - one.get(part, Counter()))
+        ).total()
         for part in {*one, *other}
     )
 
@@ -387,19 +435,19 @@ class Merge:
         self.in_time = in_time
         self.live = Query(self.spark, self.case, self.place / "live", conf)
         self.truth = Query(self.spark, self.case, self.place / "truth", conf)
-        self.live.advance(in_time, range(BEFORE))
-        for batches in (range(BEFORE), range(BEFORE, BEFORE + AFTER)):
+        for batches in PHASES[:-1]:
+            self.live.advance(in_time, batches)
+        for batches in PHASES:
             self.truth.advance(self.events, batches)
         self.batch = max(self.live.watermarks())
         self.touched = sorted({one.k for one in self.late})
-        self.controls = ["k3", "k4"]
+        self.untouched = ["k3", "k4"]
 
-    def merged(self, name: str, way: Way, *, splice_in: bool = True) -> Query:
-        """Merge, and let the query go on; return it."""
-        place = self.place / name
-        bases = self._bases()
-        files = {entity: file for entity, file in bases.items()}
-        replayed = {*self.touched, *self.controls}
+    def merged(self, way: Way) -> Query:
+        """Merge; return the query that goes on from there."""
+        place = self.place / way
+        files = self._bases()
+        replayed = {*self.touched, *self.untouched}
         chosen = [
             one
             for one in self.events
@@ -419,8 +467,10 @@ class Merge:
             for source in range(self.case.sources)
         }
         replay = Replay(
-            self.spark, self.case.app, Location.of(str(place / "scratch")), self.live.live,
-            conf=_CONF,
+            self.spark,
+            self.case.app,
+            Location.of(str(place / "scratch")),
+            self.live.live,
         )
         watermarks = self.live.watermarks()
         lowest = 0 if first < 0 else watermarks[first][0]
@@ -446,32 +496,41 @@ class Merge:
                 before = watermarks[last - 1][0] if last else 0
                 one = Slice(before, *watermarks[last])
             replay.run(one)
-        merged = Query(self.spark, self.case, self.live.place, self.live.conf)
-        merged.batches = self._corrected(replay, files)
-        return self._spliced(replay, merged, place, sorted(replayed))
+        self._splice(replay, place, sorted(replayed))
+        batches = self._corrected(replay, files)
+        return _Moved(self.spark, self.case, self.live.place, self.live.conf, batches, place)
 
-    def _spliced(
-        self, replay: Replay, merged: Query, place: Path, replayed: Sequence[str]
-    ) -> Query:
+    def _splice(self, replay: Replay, place: Path, replayed: Sequence[str]) -> None:
         state = replay.state()
-        keys = replay.keys(state)
         known = entities_of(self.spark, replayed)
-        fields = splice.entity_fields(keys, state, replay.operators, known)
-        target = Location.of(str(place / "checkpoint"))
+        fields = splice.entity_fields(replay.keys(state), state, replay.operators, known)
         live = self.live.live
+        self.controls = controls.compare(
+            CheckpointRows.of(self.spark, live.checkpoint, live.files),
+            state,
+            replay.operators,
+            fields,
+            entities_of(self.spark, self.untouched),
+            layout=live.layout,
+        )
+        target = Location.of(str(place / "checkpoint"))
         touched = entities_of(self.spark, self.touched)
         splicing.write(self.spark, target, live, state, fields, touched)
         target.copy_from(live.checkpoint, "metadata", "metadata")
-        return _Moved(self.spark, self.case, self.live.place, self.live.conf, merged.batches, place)
+
+    def without_it(self) -> tuple[int, int]:
+        """Return how many state rows and output rows differ from the truth without a merge."""
+        return (
+            different(self.live.state(self.batch), self.truth.state(self.batch)),
+            different({0: self.live.rows(self.batch)}, {0: self.truth.rows(self.batch)}),
+        )
 
     def outcome(self, merged: Query) -> Outcome:
         """Compare a merged query with the truth, at the merge and after more batches."""
         state = different(merged.state(self.batch), self.truth.state(self.batch))
-        outputs = different(
-            {"": merged.rows(self.batch)}, {"": self.truth.rows(self.batch)}
-        )
+        outputs = different({"": merged.rows(self.batch)}, {"": self.truth.rows(self.batch)})
         known = set(merged.batches)
-        merged.advance(self.in_time, range(BEFORE, BEFORE + AFTER))
+        merged.advance(self.in_time, PHASES[-1])
         later = different(
             {batch: Counter(rows) for batch, rows in merged.batches.items() if batch not in known},
             {
@@ -494,12 +553,19 @@ class Merge:
             earliest = min(one.t for one in self.late if one.k == entity)
             before = [file for file in BASES if clocks[file] < earliest]
             found[entity] = max(before, default=None)
-        oldest = min((file for file in found.values() if file is not None), default=None)
-        return {**found, **dict.fromkeys(self.controls, oldest)}
+        # The controls begin from what the others begin from, too: nothing, and the newest.
+        files = sorted(found.values(), key=lambda file: -1 if file is None else file)
+        return {**found, **dict(zip(self.untouched, (files[0], files[-1]), strict=True))}
 
-    def _saved(self, file: int) -> CheckpointRows:
+    def _saved(self, file: int) -> SavedRows:
+        """Return the state at a base: raw, or with even seeds from its canonical table."""
         live = self.live.at(self.live.batch_of(file))
-        return CheckpointRows.of(self.spark, live.checkpoint, live.files)
+        if self.seed % 2:
+            return CheckpointRows.of(self.spark, live.checkpoint, live.files)
+        table = Uri.parse(str(self.place / f"base-{file}"))
+        if not Path(str(table)).exists():
+            contents.export(self.spark, live.checkpoint, live.files, table)
+        return TableRows(self.spark, table)
 
     def _slices(self, way: Way, first: int) -> list[list[int]]:
         """Return the live batches of each slice."""

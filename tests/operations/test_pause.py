@@ -278,6 +278,29 @@ def test_a_resumed_run_waits_for_another_verb_and_says_so(store: Store, live: Lo
 
 
 @ON_LOCAL
+def test_a_resumed_run_waits_for_an_operation_that_was_killed_to_be_finished(
+    store: Store, live: Location
+) -> None:
+    """A promotion that was killed after it had let the run go on; the run must not die of that."""
+    with Run(store) as run:
+        run.is_in("running")
+        pause(store, QUERY, wait=LONG)
+        with lease.hold(store.root, QUERY, "promote"):
+            operation = Operation(
+                "op-20261121-101530-k3f9ab", "promote", QUERY, {}, "savepoints promote fork",
+                "2026-11-21T10:15:30.000Z",
+            )  # fmt: skip
+            log = Journal.begin(store.root, operation)
+            resume(store, QUERY)
+        wait_until(lambda: "was interrupted" in run.said[-1], "it says why it waits")
+        assert run.lives == [1]
+        with lease.hold(store.root, QUERY, "promote"):
+            log.finish()
+        wait_until(lambda: run.lives == [1, 1], "it goes on")
+    assert run.failed is None
+
+
+@ON_LOCAL
 def test_a_savepoint_of_before_a_rollback_is_not_told_of_after_it(
     store: Store, live: Location
 ) -> None:

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 LIVE, NEXT = "shop/visits/1", "shop/visits/2"
 BATCH, MERGE = 1, new_id("op", utc_now())
 COLUMNS = "client string, day int, visits bigint, pages map<string, int>"
+TEXT: pa.DataType = pa.string()
 SCHEMA = pa.schema(
     [
-        ("client", pa.string()),
+        ("client", TEXT),
         ("day", pa.int32()),
         ("visits", pa.int64()),
         ("pages", pa.map_(pa.string(), pa.int32())),
@@ -41,11 +42,11 @@ VECTORS = "delta.enableDeletionVectors"
 
 
 def batch(*found: Row) -> pa.Table:
-    names = SCHEMA.names
-    listed = [dict(zip(names, one, strict=True)) for one in found]
-    return pa.Table.from_pylist(
-        [{**one, "pages": None if one["pages"] is None else [*one["pages"].items()]}
-         for one in listed], SCHEMA)  # fmt: skip
+    listed = [
+        {"client": client, "day": day, "visits": visits, "pages": pages and [*pages.items()]}
+        for client, day, visits, pages in found
+    ]
+    return pa.Table.from_pylist(listed, SCHEMA)
 
 
 def make(uri: Path, *batches: pa.Table, **properties: str) -> list[OutputVersion]:
@@ -213,7 +214,8 @@ def test_appended_rows_of_the_entities_alone_are_replaced_in_one_commit(
     assert ("a'\\", 1, 1, "delete") not in changes(spark, uri, done[0].version)
     (newest,) = DeltaTable(str(uri)).history(1)
     mark = correction_commit.mark(newest["userMetadata"])
-    assert mark is not None and (mark.merge_id, mark.rows_added) == (MERGE, 2)
+    assert mark is not None
+    assert (mark.merge_id, mark.rows_added) == (MERGE, 2)
 
     for _ in range(2):
         correct.undo(doing, new_id("op", utc_now()))
@@ -272,6 +274,19 @@ def test_where_no_row_differs_the_batch_is_recorded_alone(
     assert (done.rows_removed, done.rows_added) == (0, 0)
     assert opened(str(uri)).transaction_version(NEXT) == BATCH
     assert opened(str(uri)).file_uris() == files
+
+
+def test_what_the_next_generation_wrote_is_not_taken_back(tmp_path: Path) -> None:
+    uri = tmp_path / "visits"
+    bases = make(uri, batch(("a", 1, 1, None)))
+    doing = planned(uri, bases[0])
+    correct.undo(doing, new_id("op", utc_now()))
+    append(str(uri), batch(("a", 2, 1, None)).to_pydict(), NEXT, BATCH + 1)
+
+    with pytest.raises(NotAlignedError, match=f"has batch {BATCH + 1} of the generation"):
+        correct.undo(doing, new_id("op", utc_now()))
+
+    assert len(content(uri)) == 2
 
 
 @pytest.mark.spark

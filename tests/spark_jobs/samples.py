@@ -24,7 +24,7 @@ def _at_ms(chance: random.Random, within: timedelta) -> int:
 
 
 def activity(seed: int, size: int) -> pd.DataFrame:
-    """Views, orders and what is neither of five clients in eight hours, some exactly a gap apart."""
+    """Views, orders and others of five clients in eight hours, some exactly a gap apart."""
     chance = random.Random(seed)
     events: list[dict[str, object]] = []
     for number in range(size):
