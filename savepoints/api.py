@@ -20,6 +20,7 @@ from savepoints.operations import expire as _expire
 from savepoints.operations import export as _export
 from savepoints.operations import fork as _fork
 from savepoints.operations import gc as _gc
+from savepoints.operations import merge as _merge
 from savepoints.operations import migrate as _migrate
 from savepoints.operations import point as _point
 from savepoints.operations import promote as _promote
@@ -34,6 +35,7 @@ from savepoints.operations.expire import Expired
 from savepoints.operations.fork import Asked, Forked
 from savepoints.operations.gc import GRACE, Collected
 from savepoints.operations.goal import Point
+from savepoints.operations.merge import Merged
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.promote import Promoted
 from savepoints.operations.promotion import HandOver
@@ -300,6 +302,32 @@ def edit(
         progress=progress,
     )
     return _edit.execute(plan, store, change, settings=settings, progress=progress)
+
+
+def merge(
+    store: Store,
+    query: str,
+    batch: str,
+    *,
+    settings: Settings,
+    input_name: str | None = None,
+    controls: int | None = None,
+    quarantine: str | None = None,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Merged:
+    """Work late events into live state and outputs. See `savepoints.operations.merge`."""
+    prepared = _merge.prepare(
+        store,
+        query,
+        batch,
+        given=settings,
+        input_name=input_name,
+        controls=controls,
+        quarantine=quarantine,
+        progress=progress,
+    )
+    return _merge.execute(prepared, store, given=settings, wait=wait, progress=progress)
 
 
 def promote(

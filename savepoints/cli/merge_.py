@@ -108,13 +108,14 @@ def command(
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
     if plan.begun:
         call.output.progress(f"going on with the interrupted merge {plan.operation_id}")
-    if not plan.has_nothing_to_do and not call.confirm(
-        plan, yes=yes, dry_run=dry_run, no_input=no_input
-    ):
-        return
-    done = merge.execute(
-        prepared, call.store, given=call.settings, wait=wait, progress=call.output.progress
-    )
+    try:
+        if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+            return
+        done = merge.execute(
+            prepared, call.store, given=call.settings, wait=wait, progress=call.output.progress
+        )
+    finally:
+        merge.drop(prepared, call.store)
     if call.output.format == "json":
         call.output.document(merged=done)
     else:

@@ -48,7 +48,7 @@ _MOST_ROUNDS = 5
 
 prepare = merge_plan.prepare
 
-__all__ = ["MergePlan", "Merged", "Prepared", "execute", "finish", "prepare", "undo"]
+__all__ = ["MergePlan", "Merged", "Prepared", "drop", "execute", "finish", "prepare", "undo"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ def execute(
         return _finished(prepared.begun, moved, seconds=time.monotonic() - started)
     plan = prepared.plan
     if plan.has_nothing_to_do:
+        drop(prepared, store)
         return _nothing_done(plan, started)
     with (
         recording(
@@ -132,12 +133,18 @@ def execute(
     ):
         try:
             return _Merge(prepared, store, given, wait, progress).run(started)
-        except BaseException:
-            if journal.unfinished(store.root, plan.query) is None:
-                merging.discard(store, plan.operation_id)
-            raise
         finally:
-            prepared.scope.release()
+            drop(prepared, store)
+
+
+def drop(prepared: Prepared | MergePlan, store: Store) -> None:
+    """Let go of what was found out for a merge, unless that is to be finished with it."""
+    if isinstance(prepared, MergePlan):
+        return
+    prepared.scope.release()
+    operation = journal.unfinished(store.root, prepared.plan.query)
+    if operation is None or operation.id != prepared.plan.operation_id:
+        merging.discard(store, prepared.plan.operation_id)
 
 
 def finish(

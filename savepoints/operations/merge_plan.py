@@ -208,6 +208,7 @@ def prepare(
 
 def _with_scope(plan: MergePlan, scope: Scope) -> MergePlan:
     """Count what is merged and replayed."""
+    scope.require_removable()
     rows = scope.late.count()
     known = max(0, plan.known - rows)
     if not rows:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from savepoints.app import App
 from savepoints.checkpoint import state_layout
 from savepoints.config import QuerySettings, Settings
-from savepoints.errors import NotAlignedError, UsageError
+from savepoints.errors import LateBatchError, NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations import goal
@@ -29,6 +29,8 @@ from savepoints.store.root import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,24 @@ class Scope:
         replaced = removed.select("event_id")
         fresh = added.join(known.join(replaced, "event_id", "left_anti"), "event_id", "left_anti")
         return self._keep(fresh.unionByName(removed).select(*self.given.columns))
+
+    def require_removable(self) -> None:
+        """Refuse a batch that removes what is not there.
+
+        Raises:
+            LateBatchError: Names the first of these events.
+        """
+        known = archive.corrected(self.history[self.name], self.merge_ids).select("event_id")
+        strange = self.given.where("op = 'remove'").join(known, "event_id", "left_anti")
+        found = [str(row["event_id"]) for row in strange.select("event_id").collect()]
+        if found:
+            raise LateBatchError(
+                f"the batch removes or replaces {len(found)} events that {self.query} has not "
+                f"seen, such as {min(found)}",
+                hint="correct the batch: leave them out, or give them with op insert",
+                query=self.query,
+                events=found[:_SHOWN],
+            )
 
     @cached_property
     def bases(self) -> list[Base]:

@@ -308,7 +308,7 @@ class Query:
             log.write_text("v1\n" + json.dumps({**path, "batchId": batch}))
         changed = json.dumps({**json.loads(metadata), "batchTimestampMs": moment})
         position = json.dumps({"logOffset": batch})
-        (offsets / str(batch)).write_text("\n".join(("v1", changed, position)))
+        (offsets / str(batch)).write_text(f"v1\n{changed}\n{position}")
         self._run()
 
     def _run(self, *, stop: bool = False) -> None:

@@ -318,8 +318,9 @@ def test_of_a_shared_table_only_the_query_s_rows_are_corrected(
     append(str(uri), batch(("a", 2, -1, None)).to_pydict(), None)
     doing = planned(uri, bases[0], own_rows="visits > 0")
 
-    corrected(spark, doing, {"a": bases[0].version}, [("a", 3, 1, None, 0)])
+    done = corrected(spark, doing, {"a": bases[0].version}, [("a", 3, 1, None, 0)])
 
+    assert (done.rows_removed, done.rows_added) == (1, 1)
     assert content(uri) == [("a", 1, 1, None), ("a", 2, -1, None), ("a", 3, 1, None)]
 
 

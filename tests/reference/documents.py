@@ -23,6 +23,7 @@ from savepoints.operations.gc import Collected, GcPlan
 from savepoints.operations.init import Found
 from savepoints.operations.lineage import Lineage
 from savepoints.operations.locate import Located
+from savepoints.operations.merge import Merged, MergePlan
 from savepoints.operations.migrate import MigrationPlan
 from savepoints.operations.pause import PauseState
 from savepoints.operations.plan import Plan
@@ -162,6 +163,11 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         planned(PromotePlan),
         Document({"rolled_back": (RolledBack, "What was done.")}, "With `--undo`"),
     ),
+    "merge": (
+        Document({"merged": (Merged, "What was done.")}),
+        planned(MergePlan),
+        Document({"rolled_back": (RolledBack, "What was done.")}, "With `--undo`"),
+    ),
     "locate": (Document({"located": (Located, "Where they are.")}),),
     "reset": (
         Document({"reset": (Moved, "What was done.")}, "With `--execute`"),
@@ -176,6 +182,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"reset": (Moved, "What was done.")}, "For a reset"),
         Document({"forked": (Forked, "What was made.")}, "For a fork"),
         Document({"promoted": (Moved, "What was done.")}, "For a promotion"),
+        Document({"merged": (Moved, "What was done.")}, "For a merge"),
         planned(TransitionPlan),
         planned(ForkPlan, "For a fork, when nothing was done"),
     ),
