@@ -19,7 +19,7 @@ from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.sources import late
 from savepoints.sources.events import EVENT
 from savepoints.sources.late import LateBatch, LateInput
-from savepoints.store import bindings, ledger
+from savepoints.store import bindings, lease, ledger
 from savepoints.store.ledger import Policy
 from savepoints.store.root import Store
 
@@ -136,12 +136,15 @@ def prepare(
         A plan alone when an interrupted merge is to be finished.
 
     Raises:
+        LockedError: If another merge of the query is under way.
         QueryNotFoundError: If the store does not know the query.
         UsageError: If the query is not in the settings, or its input has no archive.
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
     command = _command(query, batch, input_name, quarantine)
+    with lease.hold_merging(store.root, query):
+        pass  # Another one is refused before Spark is started.
     if (begun := merging.unfinished(store, query)) is not None:
         return _resumed(begun, command)
     settings = bindings.complete(store, given)

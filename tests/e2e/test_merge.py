@@ -2,64 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date, timedelta
-from pathlib import Path
-from typing import Any
-
 import pytest
 
+from savepoints.store import lease
 from savepoints.store.ledger import Ledger
-from spark_jobs.orders import late
-from spark_jobs.orders.cdnow import Order, orders_between, read_orders
-from spark_jobs.orders.comparison import compare
-from tests.e2e.shop import QUERY, Shop
+from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
+from tests.e2e.shop import QUERY, Shop, called
+from tests.e2e.test_promote import running
+from tests.spark_session import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
-
-BEGIN = date(1997, 1, 1)
-
-
-def day(number: int) -> date:
-    return BEGIN + timedelta(days=number)
-
-
-def late_orders(first: int, last: int) -> list[Order]:
-    """Return the orders of some days of every seventh customer."""
-    known = orders_between(read_orders(), from_date=day(first), until_date=day(last))
-    return [one for one in known if one.customer_id % 7 == 0]
-
-
-def written(shop: Shop, orders: Sequence[Order], name: str = "late.parquet") -> Path:
-    file = shop.directory / name
-    late.write(orders, file)
-    return file
-
-
-def merge(shop: Shop, file: Path, *more: str) -> Any:
-    return shop.json("merge", QUERY, "--batch", str(file), "--yes", *more)["merged"]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 
 def test_late_orders_count_as_if_they_had_come_in_time(local_shop: Shop) -> None:
-    """Some customers have a base, others begin with nothing; then it is undone and done again."""
+    """Merged twice, by batches that overlap; then again, which changes nothing."""
     shop, held = local_shop, late_orders(0, 5)
-    ids = {one.order_id for one in held}
+    first = [one for one in held if one.ordered_at.date() >= day(3)]
     for begin, end in ((0, 2), (2, 4), (4, 6)):
-        shop.sell(day(begin), day(end), without=ids)
+        shop.sell(day(begin), day(end), without=ids(held))
         shop.run()
-    assert not compare(shop.table, day(6)).exact
-    file = written(shop, held)
+    assert differing(shop, day(6), without=ids(held)) == 0
 
-    done = merge(shop, file)
+    done = merge(shop, written(shop, first))
 
-    assert (done["rows"], done["known"]) == (len(held), 0)
-    assert done["entities"] == len({one.customer_id for one in held})
-    assert compare(shop.table, day(6)).exact
+    assert (done["rows"], done["known"]) == (len(first), 0)
+    assert differing(shop, day(6), without=ids(held) - ids(first)) == 0
+    rest = merge(shop, written(shop, held, "all.parquet"))
+    assert (rest["rows"], rest["known"]) == (len(held) - len(first), len(first))
+    assert differing(shop, day(6)) == 0
     shop.sell(day(6), day(8))
     shop.run()
-    assert compare(shop.table, day(8)).exact, "the state is right, too"
+    assert differing(shop, day(8)) == 0, "the state is right, too"
+    again = merge(shop, written(shop, reversed(held), "again.parquet"))
+    assert (again["checkpoint"], again["merged_by"]) == (None, rest["operation_id"])
+    noted = Ledger(shop.store.root).all()
+    assert [one.id for one in noted] == [rest["operation_id"], done["operation_id"]]
 
-    again = merge(shop, file)
-    assert (again["checkpoint"], again["merged_by"]) == (None, done["operation_id"])
-    (noted,) = Ledger(shop.store.root).all()
-    assert (noted.id, noted.rows, noted.controls_differing) == (done["operation_id"], len(held), 0)
+
+def test_a_running_query_stands_still_for_the_last_steps_and_is_taken_back(
+    local_shop: Shop,
+) -> None:
+    """Orders arrive while the batch is merged, also of its customers."""
+    shop, held = local_shop, late_orders(1, 5)
+    for begin, end in ((0, 2), (2, 4)):
+        shop.sell(day(begin), day(end), without=ids(held))
+        shop.run()
+    file = written(shop, held)
+    with running(shop) as require_alive:
+        shop.sell(day(4), day(6), without=ids(held))
+        wait_until(lambda: differing(shop, day(6), without=ids(held)) == 0, "it has read them")
+        done = merge(shop, file)
+        assert done["pause_seconds"] is not None
+        shop.sell(day(6), day(7))
+
+        def is_exact() -> bool:
+            require_alive()
+            return differing(shop, day(7)) == 0
+
+        wait_until(is_exact, "late and new orders count")
+
+    undone = shop.command("merge", QUERY, "--undo", "--yes")
+
+    assert undone.returncode == 0, undone.stderr
+    shop.run()
+    assert differing(shop, day(7), without=ids(held)) == 0, "as if it had never been merged"
+    assert merge(shop, file)["rows"] == len(held), "and it can be merged again"
+    assert differing(shop, day(7)) == 0
+
+
+def test_another_merge_of_the_query_is_refused(local_shop: Shop) -> None:
+    with lease.hold_merging(local_shop.store.root, QUERY):
+        code, _, said = called(
+            "merge", QUERY, "--batch", "late.parquet", "--yes", "--store", local_shop.settings.store
+        )
+    assert code == 11
+    assert f"merge of {QUERY} is under way" in said

@@ -1,0 +1,62 @@
+"""A shop whose feed was broken: late orders, how they are merged, and what must come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from savepoints.outputs.align import open_table
+from spark_jobs.orders import late
+from spark_jobs.orders.cdnow import Order, orders_between, read_orders
+from tests.e2e.shop import QUERY, Shop
+
+BEGIN = date(1997, 1, 1)
+_COLUMNS = ["customer_id", "orders", "amount_cents", "last_ordered_at"]
+
+
+def day(number: int) -> date:
+    return BEGIN + timedelta(days=number)
+
+
+def late_orders(first: int, last: int) -> list[Order]:
+    """Return the orders of some days of every seventh customer."""
+    known = orders_between(read_orders(), from_date=day(first), until_date=day(last))
+    return [one for one in known if one.customer_id % 7 == 0]
+
+
+def ids(orders: Iterable[Order]) -> set[str]:
+    return {one.order_id for one in orders}
+
+
+def written(shop: Shop, orders: Iterable[Order], name: str = "late.parquet") -> Path:
+    file = shop.directory / name
+    late.write(orders, file)
+    return file
+
+
+def merge(shop: Shop, file: Path, *more: str) -> Any:
+    """Merge in this process; it must succeed."""
+    return shop.json("merge", QUERY, "--batch", str(file), "--yes", *more)["merged"]
+
+
+def differing(shop: Shop, until: date, *, without: Collection[str] = ()) -> int:
+    """Count the customers whose totals are not those of the orders before a day, without some."""
+    orders = [
+        (one.customer_id, one.amount_cents, pd.Timestamp(one.ordered_at))
+        for one in orders_between(read_orders(), until_date=until)
+        if one.order_id not in without
+    ]
+    frame = pd.DataFrame(orders, columns=["customer_id", "amount_cents", "last_ordered_at"])
+    truth = frame.groupby("customer_id", as_index=False).agg(
+        orders=("customer_id", "size"),
+        amount_cents=("amount_cents", "sum"),
+        last_ordered_at=("last_ordered_at", "max"),
+    )
+    found: pd.DataFrame = open_table(shop.table).to_pandas()
+    truth["last_ordered_at"] = truth["last_ordered_at"].astype(found["last_ordered_at"].dtype)
+    both = truth[_COLUMNS].merge(found[_COLUMNS], how="outer", indicator="where")
+    return int(both.loc[both["where"] != "both", "customer_id"].nunique())
