@@ -98,7 +98,7 @@ def _place(event: Event) -> tuple[int, str, str, str, int]:
 def _parted(events: Sequence[Event]) -> list[list[Event]]:
     sessions = [[event] for event in events[:1]]
     for before, event in pairwise(events):
-        if event.at_ms > before.at_ms + GAP_MS:
+        if event.at_ms >= before.at_ms + GAP_MS:
             sessions.append([])
         sessions[-1].append(event)
     return sessions

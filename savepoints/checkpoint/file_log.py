@@ -27,10 +27,7 @@ def entry(number: int, files: Sequence[Uri], timestamp_ms: int) -> bytes:
         files: What the batch reads.
         timestamp_ms: When they were last changed, milliseconds since 1970.
     """
-    lines = (
-        {"path": quote(one.hadoop, safe=":/="), "timestamp": timestamp_ms, "batchId": number}
-        for one in files
-    )
+    lines = ({"path": _path(one), "timestamp": timestamp_ms, "batchId": number} for one in files)
     return "\n".join(("v1", *(json.dumps(one, separators=(",", ":")) for one in lines))).encode()
 
 
@@ -50,6 +47,10 @@ def paths(data: bytes, name: str) -> list[str]:
             hint="the directory is damaged: run the command again",
             file=name,
         ) from None
+
+
+def _path(file: Uri) -> str:
+    return quote(file.hadoop, safe=":/=").replace("file:/", "file:///", 1)
 
 
 def position(number: int) -> str:

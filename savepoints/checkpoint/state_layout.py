@@ -33,6 +33,11 @@ def read(checkpoint: Location) -> Layout:
     return of_files(dict(zip(paths, in_parallel(checkpoint.get, paths), strict=True)))
 
 
+def is_schema(path: str) -> bool:
+    """Say whether a file of a checkpoint has the schema of a store."""
+    return _OF_STORE.match(path) is not None
+
+
 def of_files(files: Mapping[str, bytes]) -> Layout:
     """Read the newest schema of every state store.
 

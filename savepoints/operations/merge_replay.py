@@ -13,11 +13,12 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint import offset_log
+from savepoints.checkpoint import offset_log, state_layout
 from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.checkpoint.offset_log import OffsetLogEntry
+from savepoints.checkpoint.state_layout import Layout
 from savepoints.errors import NoCommittedBatchError
-from savepoints.io import Location
+from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
 from savepoints.operations import export
 from savepoints.operations.merge_scope import Scope, Used
@@ -176,6 +177,7 @@ class MergeReplay:
             Base(
                 self.scope.replayed.where(f"base = {number}").select("entity"),
                 self._saved(number, one),
+                self._layout(one),
             )
             for number, one in used.items()
             if one.savepoint is not None
@@ -204,6 +206,19 @@ class MergeReplay:
         laid_out = self.place / f"base-{number}"
         export.mount(scope.store.manifest(one.savepoint.id), scope.store, laid_out)
         return CheckpointRows.of(scope.spark, laid_out, read_cut(laid_out))
+
+    def _layout(self, one: Used) -> Layout:
+        """Return the fields of the state of a base."""
+        assert one.savepoint is not None
+        root = self.scope.store.root
+        schemas = [
+            file
+            for file in self.scope.store.manifest(one.savepoint.id).native
+            if state_layout.is_schema(file.path)
+        ]
+        found = in_parallel(lambda file: root.get(file.stored_at), schemas)
+        paths = [file.path for file in schemas]
+        return state_layout.of_files(dict(zip(paths, found, strict=True)))
 
     def _of(self, name: str, offsets: KafkaOffsets) -> KafkaOffsets:
         topic = self.scope.sources.topic(name)

@@ -222,14 +222,22 @@ class Scope:
     @cached_property
     def late(self) -> DataFrame:
         """The events of the batch that are not known already: columns of `archive.SCHEMA`."""
-        known = archive.corrected(self.history[self.name], self.merge_ids).select("event_id")
+        known = archive.corrected(self.history[self.name], self.merge_ids)
         is_removal = "coalesce(op = 'remove', false)"
         added = self.given.where(f"not {is_removal}")
         removed = self.given.where(is_removal)
         # What is replaced is removed first, so its id is known and its new content is not.
         replaced = removed.select("event_id")
-        fresh = added.join(known.join(replaced, "event_id", "left_anti"), "event_id", "left_anti")
-        return self._keep(fresh.unionByName(removed).select(*self.given.columns))
+        staying = known.select("event_id").join(replaced, "event_id", "left_anti")
+        fresh = added.join(staying, "event_id", "left_anti")
+        # When it happened counts, and not when the one that replaces it did.
+        times = known.groupBy("event_id").agg({"event_time": "min"})
+        gone = (
+            removed.drop("event_time")
+            .join(times.withColumnRenamed("min(event_time)", "event_time"), "event_id")
+            .select(*self.given.columns)
+        )
+        return self._keep(fresh.select(*self.given.columns).unionByName(gone))
 
     def require_removable(self) -> None:
         """Refuse a batch that removes what is not there.
@@ -243,8 +251,9 @@ class Scope:
         if found:
             raise LateBatchError(
                 f"the batch removes or replaces {len(found)} events that {self.query} has not "
-                f"seen, such as {min(found)}",
-                hint="correct the batch: leave them out, or give them with op insert",
+                f"seen of these entities, such as {min(found)}",
+                hint="correct the batch: leave them out, or give them with op insert; an event "
+                "that goes to another entity is removed from the one and inserted for the other",
                 query=self.query,
                 events=found[:_SHOWN],
             )

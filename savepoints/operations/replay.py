@@ -69,10 +69,12 @@ class Base:
     Attributes:
         entities: They: entity (string).
         saved: The state in which their rows are.
+        layout: The fields of that state.
     """
 
     entities: DataFrame
     saved: SavedRows
+    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -177,10 +179,13 @@ class Replay:
             timestamp_ms: A processing time before the first slice.
 
         Raises:
-            IncompatibleError: If an operator is not kept by the entity.
+            IncompatibleError: If an operator is not kept by the entity, or a base has other state
+                than the live query.
         """
         from savepoints.state import splice, write
 
+        for one in bases:
+            _require_same(self.live.layout, one.layout, "the program of a base savepoint")
         fields = splice.named_fields(self.keys(bases[0].saved))
         checkpoint = self._query.checkpoint
         files = {}
@@ -330,16 +335,20 @@ class Replay:
         self._query.checkpoint.put(f"offsets/{batch}", self._latest)
 
 
-def _require_same(was: Layout, now: Layout, program: str) -> None:
+def _require_same(live: Layout, other: Layout, program: str) -> None:
     """Check that a program keeps the state of the live query: the same fields, by name."""
-    hint = "merge with the version of the program that runs, or upgrade the query to this one first"
-    if was.keys() != now.keys():
+    hint = (
+        "merge with the program that runs; a base of an older one is not used once there is a "
+        "newer savepoint: savepoints create"
+    )
+    if live.keys() != other.keys():
         raise IncompatibleError(
-            f"the live query has the state stores {_named(was)}, and {program} makes {_named(now)}",
+            f"the live query has the state stores {_named(live)}, and {program} has "
+            f"{_named(other)}",
             hint=hint,
         )
-    for (operator_id, store), schemas in was.items():
-        for one in state_schema.differences(schemas, now[operator_id, store]):
+    for (operator_id, store), schemas in live.items():
+        for one in state_schema.differences(schemas, other[operator_id, store]):
             raise IncompatibleError(
                 f"{program} keeps other state than the live query: operator {operator_id}, store "
                 f"{store}: {one}",

@@ -1,9 +1,9 @@
 """The one commit of a correction: rows, transaction id and mark together.
 
 Two ways lead there, of one content. Few rows are named in the condition of an overwrite, which
-Delta finds in one pass over the table; that took half the time of a MERGE. Many rows, and those of
-an upserted table whose changes somebody follows, go through a MERGE, which tells rows that were
-updated from those that were removed and added.
+Delta finds in one pass over the table; with deletion vectors that took a third to half of the time
+of a MERGE. Many rows, and those of an upserted table whose changes somebody follows, go through a
+MERGE, which tells rows that were updated from those that were removed and added.
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ from savepoints.errors import IncompatibleError
 from savepoints.io import Uri
 
 # As Spark 4.2 writes `sources/0/3`.
-WRITTEN = b'v1\n{"path":"file:/data/in%20put/replay_slice=2/a.parquet","timestamp":1770,"batchId":3}'
+WRITTEN = (
+    b'v1\n{"path":"file:///data/in%20put/replay_slice=2/a.parquet","timestamp":1770,"batchId":3}'
+)
 
 
 def test_an_entry_is_what_spark_writes() -> None:
@@ -21,7 +23,7 @@ def test_an_entry_is_what_spark_writes() -> None:
 def test_paths_are_read() -> None:
     """Unescaped, in order."""
     found = file_log.paths(WRITTEN + b'\n{"path":"s3a://b/x","timestamp":1,"batchId":3}', "0/3")
-    assert found == ["file:/data/in put/replay_slice=2/a.parquet", "s3a://b/x"]
+    assert found == ["file:///data/in put/replay_slice=2/a.parquet", "s3a://b/x"]
 
 
 @pytest.mark.parametrize("damaged", [b"v1\n{", b'v1\n{"pat":1}', b"v1\n{}\nx"])

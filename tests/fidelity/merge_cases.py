@@ -16,7 +16,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from tests.fidelity.merge_oracle import Case
+from tests.fidelity.merge_query import Case
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

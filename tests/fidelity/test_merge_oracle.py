@@ -13,7 +13,8 @@ import pytest
 
 from tests.fidelity import harness, local_files
 from tests.fidelity.merge_cases import FAITHFUL, SHORT
-from tests.fidelity.merge_oracle import Case, Merge, Way
+from tests.fidelity.merge_oracle import Merge, Way
+from tests.fidelity.merge_query import Case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

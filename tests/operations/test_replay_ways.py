@@ -21,8 +21,7 @@ def test_reasons_name_the_operator() -> None:
         properties={"timeMode": "ProcessingTime"},
     )
     forgets = Operator(0, "dedupeWithinWatermark", ("default",), 3)
-    assert reasons_against_short([forgets, timed], dropped=7) == (
-        "operator 0 (dedupeWithinWatermark) forgets what it has seen by the watermark of each batch",
-        "operator 1 (transformWithStateInPySparkExec) goes by the processing time of each batch",
-        "the live query may have dropped 7 of the events as late",
-    )
+    first, second, third = reasons_against_short([forgets, timed], dropped=7)
+    assert first.startswith("operator 0 (dedupeWithinWatermark) forgets")
+    assert second.startswith("operator 1 (transformWithStateInPySparkExec) goes by the processing")
+    assert third == "the live query may have dropped 7 of the events as late"

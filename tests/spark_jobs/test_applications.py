@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import SparkRuntimeException
+from pyspark.sql import functions as F
 
 import savepoints
 from savepoints.app import load
@@ -198,6 +200,34 @@ def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
     assert rows(desk) == written
     desk.run(until="latest", final_savepoint=False)
     assert rows(desk) == truth
+
+
+@pytest.mark.parametrize("name", samples.SAMPLES)
+def test_decoded_events_become_records_that_are_decoded_as_before(
+    name: str, spark: SparkSession
+) -> None:
+    application = load(f"spark_jobs.{name}:app")
+    (source,) = application.inputs.values()
+    assert source.encode is not None
+    sent = in_json(name)()[["key", "value", "at_ms"]].head(20)
+    raw = spark.createDataFrame(
+        [(bytes(key), bytes(value), at) for key, value, at in sent.itertuples(index=False)],
+        "key binary, value binary, at_ms long",
+    ).selectExpr("key", "value", "'t' AS topic", "0 AS partition", "at_ms AS offset")
+
+    decoded = source.decode(raw)
+    records = source.encode(decoded).collect()
+
+    assert {bytes(one["key"]) for one in records} == set(sent["key"])
+    assert [_fields(one["value"]) for one in records] == [_fields(one) for one in sent["value"]]
+    assert {"topic", "partition", "offset", source.event_time} <= set(decoded.columns)
+    halves = decoded.withColumn(source.event_time, F.timestamp_micros(F.lit(1_500)))
+    with pytest.raises(SparkRuntimeException, match="no whole millisecond"):
+        source.encode(halves).collect()
+
+
+def _fields(value: bytes) -> dict[str, Any]:
+    return {name: one for name, one in json.loads(value).items() if one is not None}
 
 
 def test_sort_window_killed_in_mid_window_goes_on(
