@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 FAST := not slow and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ab test test-fast matrix bench lint fix typecheck lock reference jars world clean
+.PHONY: help demo demo-ab demo-late test test-fast matrix bench lint fix typecheck lock reference jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and or
 
 demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and one promoted (3 to 5 minutes)
 	@$(BIN)/savepoints demo ab
+
+demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are merged (3 to 5 minutes)
+	@$(BIN)/savepoints demo late
 
 test: java $(VENV)/.installed ## All tests but the slow ones (about 45 minutes)
 	$(PYTEST) -m "$(FAST)" -n 2

@@ -19,7 +19,7 @@ from savepoints.io import Location
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations import goal
 from savepoints.outputs.readable import unreadable_files
-from savepoints.sources import affected, archive, arrivals, hybrid, sample, slices
+from savepoints.sources import affected, archive, arrivals, hybrid, late, sample, slices
 from savepoints.sources.affected import Base
 from savepoints.sources.arrivals import Arrivals
 from savepoints.sources.events import Decoding
@@ -223,13 +223,9 @@ class Scope:
     def late(self) -> DataFrame:
         """The events of the batch that are not known already: columns of `archive.SCHEMA`."""
         known = archive.corrected(self.history[self.name], self.merge_ids)
-        is_removal = "coalesce(op = 'remove', false)"
-        added = self.given.where(f"not {is_removal}")
-        removed = self.given.where(is_removal)
-        # What is replaced is removed first, so its id is known and its new content is not.
-        replaced = removed.select("event_id")
-        staying = known.select("event_id").join(replaced, "event_id", "left_anti")
-        fresh = added.join(staying, "event_id", "left_anti")
+        news = late.unknown(self.given, known)
+        fresh = news.where("op = 'insert'")
+        removed = news.where("op = 'remove'")
         # When it happened counts, and not when the one that replaces it did.
         times = known.groupBy("event_id").agg({"event_time": "min"})
         gone = (
