@@ -43,7 +43,7 @@ def test_a_running_query_stands_still_for_the_last_steps_and_is_taken_back(
     local_shop: Shop,
 ) -> None:
     """Orders arrive while the batch is merged, also of its customers."""
-    shop, held = local_shop, late_orders(1, 5)
+    shop, held = local_shop, late_orders(1, 4)
     for begin, end in ((0, 2), (2, 4)):
         shop.sell(day(begin), day(end), without=ids(held))
         shop.run()
