@@ -29,6 +29,7 @@ hypothesis.settings.load_profile("tests")
 # pytest-xdist busy when the other has nothing left to do.
 LONGEST = (
     "fidelity/test_matrix.py",
+    "fidelity/test_merge_oracle.py",
     "e2e/test_demo.py",
     "e2e/test_bounded_run.py",
     "fidelity/test_restored_goes_on_exactly.py",

@@ -15,19 +15,21 @@ Killed before step 4 it is begun anew by the same command; in step 4 it goes on 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints import faults
-from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.layout import committed_batches, read_cut
 from savepoints.config import Settings
-from savepoints.errors import CheckFailedError
+from savepoints.errors import CheckFailedError, IncompatibleError
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint, utc_now
+from savepoints.model import Generation, Savepoint, lowest_offsets, utc_now
 from savepoints.operations import (
     create,
     export,
     merge_controls,
+    merge_lineage,
     merge_plan,
     merging,
     pause,
@@ -38,8 +40,10 @@ from savepoints.operations.merge_replay import MergeReplay
 from savepoints.operations.merging import VERB, Facts, MergingPlan
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
+from savepoints.operations.replay_ways import reasons_against_short
 from savepoints.operations.transition import Moved
-from savepoints.store import journal, lease
+from savepoints.sources.dropped import Read, count
+from savepoints.store import batch_log, journal, lease
 from savepoints.store.root import Store
 
 # The replay runs after the query until so few batches are left that the pause will be short.
@@ -183,8 +187,6 @@ def undo(begun: MergingPlan, store: Store, *, progress: Progress = silent) -> No
     """
     with lease.hold_merging(store.root, begun.query):
         merging.undo(begun, store, progress=progress)
-    if begun.paused:
-        pause.resume(store, begun.query, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -206,17 +208,27 @@ class _Merge:
         return merging.place_of(self.store, self.plan.operation_id)
 
     def run(self, started: float) -> Merged:
+        with ExitStack() as needed:
+            for one in self.prepared.scope.used.values():
+                if one.savepoint is not None:
+                    needed.enter_context(self.store.using(one.savepoint.id, VERB))
+            return self._run(started, needed)
+
+    def _run(self, started: float, needed: ExitStack) -> Merged:
         scope = self.prepared.scope
-        replay = self._replayed()
+        merging.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
+        self._require_short()
+        replay = self._replayed(needed)
         faults.reach("merge.replayed")
         self._compare(replay)
         faults.reach("merge.compared")
         self._catch_up(replay)
         merging.keep(scope, self.place)
+        self._set_aside()
         still = standstill.kept(
             self.store,
             self.plan.query,
-            reason=f"merge {self.plan.batch}",
+            reason=f"{merge_plan.PAUSED_FOR}{self.plan.batch}",
             wait=self.wait,
             progress=self.progress,
         )
@@ -228,6 +240,7 @@ class _Merge:
                 merge_plan.require_no_batch_begun(self.plan.query, self._checkpoint)
                 replay.follow(self._checkpoint, self._newest)
                 faults.reach("merge.followed")
+                scope.require_none_arrived(lowest_offsets(read_cut(self._checkpoint).cut.offsets))
                 held.check()
                 moving = self._moving(replay, since)
                 moved = merging.carry_out(
@@ -271,9 +284,58 @@ class _Merge:
         )
         return create.execute(saving, self.store, settings=self.given)
 
-    def _replayed(self) -> MergeReplay:
+    def _require_short(self) -> None:
+        """Refuse what a replay in few slices cannot give, before it is tried.
+
+        Raises:
+            IncompatibleError: Says why.
+        """
+        scope, query = self.prepared.scope, self.plan.query
+        batch_log.copy(self.store.root, query, self.plan.generation, self._checkpoint)
+        batches = merge_lineage.batches(self.store, query, scope.reach)
+        newest = read_cut(self._checkpoint)
+        reads = [
+            Read(
+                lowest_offsets(batches[one - 1].offsets),
+                lowest_offsets(batches[one].offsets),
+                batches[one - 1].watermark_ms,
+            )
+            for one in sorted(batches)
+            if one - 1 in batches
+        ]
+        dropped = sum(count(frame, reads) for frame in scope.events(scope.history).values())
+        reasons = [*reasons_against_short(newest.operators, dropped=dropped)]
+        first = min(
+            (one.savepoint.cut.batch_id + 1 if one.savepoint else 0) for one in scope.used.values()
+        )
+        lost = [one for one in range(first, newest.cut.batch_id) if one not in batches]
+        if lost and newest.cut.watermark_ms > 0:
+            reasons.append(
+                f"which events it dropped as late is not known: the batch log lacks {len(lost)} "
+                f"batches since batch {first}, such as {lost[0]}"
+            )
+        if reasons:
+            raise IncompatibleError(
+                f"{query} cannot be replayed exactly in few slices: {'; '.join(reasons)}",
+                hint="nothing was changed; replay all of it from the topic instead: "
+                f"savepoints reset {query} --to-earliest",
+                query=query,
+                reasons=reasons,
+            )
+
+    def _set_aside(self) -> None:
+        """Put rows of the batch that are no events where somebody wants to look at them."""
+        if self.plan.quarantine is not None and self.plan.set_aside:
+            target = Location.of(self.plan.quarantine) / self.plan.operation_id
+            rows = self.prepared.scope.spark.read.parquet(
+                (self.place / merge_plan.SET_ASIDE).uri.hadoop
+            )
+            rows.write.mode("overwrite").parquet(target.uri.hadoop)
+
+    def _replayed(self, needed: ExitStack) -> MergeReplay:
         """Replay beside the query, up to where it stands."""
         proof = self._proof()
+        needed.enter_context(self.store.using(proof.id, VERB))
         cut = self.place / "cut"
         export.mount(self.store.manifest(proof.id), self.store, cut)
         replay = MergeReplay(self.prepared.scope, self.place, cut, proof, self.progress)
@@ -281,9 +343,10 @@ class _Merge:
         return replay
 
     def _compare(self, replay: MergeReplay) -> None:
-        """Refuse to merge when a control entity comes out otherwise than the query has it."""
-        if not self.plan.controls:
-            return
+        """Refuse to merge when a control entity comes out otherwise than the query has it.
+
+        Without controls it still shows whether the rows of the outputs are those of the entities.
+        """
         self.progress(f"comparing {self.plan.controls} control entities with {self.plan.query}")
         settings = self.prepared.settings
         found = merge_controls.compare(
@@ -292,9 +355,8 @@ class _Merge:
         if not found.holds:
             raise CheckFailedError(
                 f"{self.plan.query} cannot be replayed exactly: {found.text}",
-                hint="its program may depend on the time of day, on the order in which events "
-                "arrive, or on what is in one batch; see docs/merging.md. To give that up: "
-                "--policy append",
+                hint="nothing was changed; its program may depend on the time of day, on the order "
+                "in which events arrive, or on what is in one batch: see docs/merging.md",
                 query=self.plan.query,
                 checks=[found.text],
             )

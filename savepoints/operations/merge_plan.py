@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from savepoints import app as apps
 from savepoints.checkpoint import standing
-from savepoints.checkpoint.layout import read_cut
+from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.config import QuerySettings, Settings
-from savepoints.errors import NotAlignedError, UnfinishedOperationError, UsageError
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    UnfinishedOperationError,
+    UsageError,
+)
 from savepoints.io import Location
-from savepoints.model import lowest_offsets, new_id, utc_now
-from savepoints.operations import merging
-from savepoints.operations.merge_scope import Scope, Sources
+from savepoints.model import kafka_offsets, lowest_offsets, new_id, utc_now
+from savepoints.operations import merge_outputs, merging, pause
+from savepoints.operations.merge_scope import Scope
+from savepoints.operations.merge_sources import Sources
 from savepoints.operations.merging import VERB, MergingPlan
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.sources import late
@@ -24,7 +32,15 @@ from savepoints.store.ledger import Policy
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from savepoints.app import App
+
+# How the reason of a pause begins that a merge has asked for.
+PAUSED_FOR = "merge "
+# Below the scratch directory: rows of the batch that are no events.
+SET_ASIDE = "set-aside"
+_WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,8 @@ class MergePlan(Plan):
         content_hash: Of its events, whatever their order.
         rows: Events that are merged.
         known: Events of the batch that the query has seen already.
-        set_aside: Rows of the batch that are no events, and go into quarantine.
+        set_aside: Rows of the batch that are no events.
+        quarantine: Where they go; None when there are none, or they refuse the batch.
         entities: Entities that the events touch.
         controls: Entities that are replayed besides, to prove that the query can be replayed.
         bases: The savepoints that the entities are replayed from.
@@ -73,6 +90,7 @@ class MergePlan(Plan):
     rows: int = 0
     known: int = 0
     set_aside: int = 0
+    quarantine: str | None = None
     entities: int = 0
     controls: int = 0
     bases: tuple[BaseUse, ...] = ()
@@ -142,11 +160,11 @@ def prepare(
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
-    command = _command(query, batch, input_name, quarantine)
-    with lease.hold_merging(store.root, query):
-        pass  # Another one is refused before Spark is started.
-    if (begun := merging.unfinished(store, query)) is not None:
-        return _resumed(begun, command)
+    command = _command(query, batch, input_name, controls, quarantine)
+    with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
+        if (begun := merging.unfinished(store, query)) is not None:
+            return _resumed(begun, command)
+        _let_go_on(store, query, progress)
     settings = bindings.complete(store, given)
     live = store.generations.current(query)
     bound = _bound(settings, query)
@@ -156,6 +174,7 @@ def prepare(
     sources.archive(name)
     checkpoint = Location.of(live.checkpoint)
     cut = read_cut(checkpoint)
+    _require_one_position(query, cut)
     until = lowest_offsets(cut.cut.offsets)
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark import session
@@ -163,54 +182,63 @@ def prepare(
     spark = session(settings, f"savepoints merge {query}")
     operation_id = new_id("op", utc_now())
     place = merging.place_of(store, operation_id)
-    found = late.read(
-        spark,
-        batch,
-        LateInput(name, sources.topic(name), sources.decoding(name), app.inputs[name].encode),
-        place / "read",
-        at=utc_now(),
-        clock=sources.clock(spark, name, until),
-        quarantine=None if quarantine is None else Location.of(quarantine),
-    )
-    scope = Scope(
-        spark,
-        store,
-        sources,
-        query,
-        live.generation,
-        checkpoint,
-        until,
-        name,
-        found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
-        operation_id,
-        settings.merge.controls if controls is None else controls,
-    )
-    same = ledger.find(scope.merges, name, found.content_hash)
-    plan = MergePlan(
-        verb=VERB,
-        query=query,
-        steps=(),
-        warnings=(),
-        command=command,
-        operation_id=operation_id,
-        input=name,
-        batch=batch,
-        content_hash=found.content_hash,
-        set_aside=sum(one.rows for one in found.rejected),
-        known=found.rows,
-        generation=live.generation,
-        operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
-        outputs=tuple(bound.outputs[one] for one in app.outputs),
-        merged_by=None if same is None else same.id,
-    )
-    if same is None:
-        progress("finding out what it concerns")
-        plan = _with_scope(plan, scope)
+    scope = None
+    try:
+        found = late.read(
+            spark,
+            batch,
+            LateInput(name, sources.topic(name), sources.decoding(name), app.inputs[name].encode),
+            place / "read",
+            at=utc_now(),
+            clock=sources.clock(spark, name, until),
+            quarantine=None if quarantine is None else place / SET_ASIDE,
+        )
+        scope = Scope(
+            spark,
+            store,
+            sources,
+            query,
+            live.generation,
+            checkpoint,
+            until,
+            name,
+            found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
+            operation_id,
+            settings.merge.controls if controls is None else controls,
+        )
+        scope.require_archived()
+        same = ledger.find(scope.merges[-1:], name, found.content_hash)
+        plan = MergePlan(
+            verb=VERB,
+            query=query,
+            steps=(),
+            warnings=(),
+            command=command,
+            operation_id=operation_id,
+            input=name,
+            batch=batch,
+            content_hash=found.content_hash,
+            set_aside=sum(one.rows for one in found.rejected),
+            quarantine=quarantine,
+            known=found.rows,
+            generation=live.generation,
+            operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
+            outputs=tuple(bound.outputs[one] for one in app.outputs),
+            merged_by=None if same is None else same.id,
+        )
+        if same is None:
+            progress("finding out what it concerns")
+            plan = _with_scope(plan, scope, cut)
+    except BaseException:
+        if scope is not None:
+            scope.release()
+        merging.discard(store, operation_id)
+        raise
     return Prepared(plan, found, scope, app, settings)
 
 
-def _with_scope(plan: MergePlan, scope: Scope) -> MergePlan:
-    """Count what is merged and replayed."""
+def _with_scope(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    """Count what is merged and replayed, and refuse what could not be corrected."""
     scope.require_removable()
     rows = scope.late.count()
     known = max(0, plan.known - rows)
@@ -218,8 +246,11 @@ def _with_scope(plan: MergePlan, scope: Scope) -> MergePlan:
         return replace(plan, known=known)
     used = scope.used
     entities = sum(one.entities for one in used.values())
-    controls = scope.control_entities.count()
-    events = sum(frame.count() for frame in scope.events(scope.history).values())
+    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id)
+    controls = scope.replayed.where("control").count()
+    replayed = scope.events(scope.history)
+    events = sum(frame.count() for frame in replayed.values())
+    active = _with_events(scope, replayed)
     begins = ", ".join(
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
         for one in used.values()
@@ -249,12 +280,26 @@ def _with_scope(plan: MergePlan, scope: Scope) -> MergePlan:
             *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
             Step("settled", "archive the events, note them in the ledger, and let it go on"),
         ),
-        warnings=_warnings(plan, controls),
+        warnings=_warnings(plan, controls, active),
     )
 
 
-def _warnings(plan: MergePlan, controls: int) -> tuple[str, ...]:
+def _with_events(scope: Scope, replayed: Mapping[str, DataFrame]) -> int:
+    """Count the controls that have an event to be replayed."""
+    controls = scope.replayed.where("control").select("entity")
+    found = controls.limit(0)
+    for frame in replayed.values():
+        found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
+    return found.distinct().count()
+
+
+def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
     notes = []
+    if controls and not active:
+        notes.append(
+            "no control entity has events since its base, so that it comes out as it was shows "
+            "little: ask for more of them with --controls"
+        )
     if not controls:
         notes.append(
             "no control entities are replayed, so nothing shows that the query can be replayed "
@@ -299,11 +344,54 @@ def _resumed(begun: MergingPlan, command: str) -> MergePlan:
     )
 
 
-def _command(query: str, batch: str, input_name: str | None, quarantine: str | None) -> str:
-    words = ["savepoints merge", query, "--batch", batch]
+def _command(
+    query: str,
+    batch: str,
+    input_name: str | None,
+    controls: int | None,
+    quarantine: str | None,
+) -> str:
+    words = ["savepoints", "merge", query, "--batch", batch]
     words += ["--input", input_name] if input_name else []
+    words += ["--controls", str(controls)] if controls is not None else []
     words += ["--quarantine", quarantine] if quarantine else []
-    return " ".join([*words, "--yes"])
+    return shlex.join([*words, "--yes"])
+
+
+def _let_go_on(store: Store, query: str, progress: Progress) -> None:
+    """Let a query go on that a merge has paused which was killed then."""
+    now = pause.state(store, query)
+    if now.wanted == "paused" and now.reason.startswith(PAUSED_FOR):
+        progress(f"{query} was paused for a merge that was killed: it goes on")
+        pause.resume(store, query, progress=progress)
+
+
+def _require_one_position(query: str, cut: CutFiles) -> None:
+    """Refuse a query whose inputs can be at different places, or ahead of each other.
+
+    Raises:
+        IncompatibleError: If two of its sources read one topic and stand at different offsets, or
+            its watermark is that of the input that is ahead.
+    """
+    stands: dict[tuple[str, int], int] = {}
+    for position in cut.cut.offsets:
+        for topic, parts in (kafka_offsets(position) or {}).items():
+            for part, offset in parts.items():
+                if stands.setdefault((topic, part), offset) != offset:
+                    raise IncompatibleError(
+                        f"two sources of {query} read {topic} and stand at different offsets of "
+                        f"partition {part}, {stands[topic, part]} and {offset}",
+                        hint=f"run it to the end of the topic first: savepoints run {query} "
+                        "--until latest",
+                        query=query,
+                    )
+    if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
+        raise IncompatibleError(
+            f"the watermark of {query} is that of the input that is ahead "
+            f"({_WATERMARK_POLICY}), so late events of the other one could be dropped",
+            hint="only queries with the policy min can be merged into",
+            query=query,
+        )
 
 
 def _bound(settings: Settings, query: str) -> QuerySettings:

@@ -11,18 +11,23 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from savepoints.app import App
-from savepoints.checkpoint import state_layout
-from savepoints.config import QuerySettings, Settings
-from savepoints.errors import LateBatchError, NotAlignedError, UsageError
+from savepoints.checkpoint import standing, state_layout
+from savepoints.errors import (
+    IncompatibleError,
+    LateBatchError,
+    NotAlignedError,
+    NotFoundError,
+    OutputVersionGoneError,
+)
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
-from savepoints.operations import goal
-from savepoints.outputs.readable import unreadable_files
-from savepoints.sources import affected, archive, arrivals, hybrid, late, sample, slices
+from savepoints.operations import goal, merge_lineage
+from savepoints.operations.merge_lineage import Reach
+from savepoints.operations.merge_sources import Sources
+from savepoints.outputs import correct
+from savepoints.sources import affected, archive, archive_table, late, sample
 from savepoints.sources.affected import Base
 from savepoints.sources.arrivals import Arrivals
-from savepoints.sources.events import Decoding
 from savepoints.store import ledger, manifest
 from savepoints.store.ledger import Merge
 from savepoints.store.root import Store
@@ -31,99 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHOWN = 20
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The inputs of a query, and where their events are.
-
-    Attributes:
-        app: The application.
-        bound: What it is bound to.
-        settings: Where Kafka is.
-    """
-
-    app: App
-    bound: QuerySettings
-    settings: Settings
-
-    def topic(self, name: str) -> str:
-        """Return the topic of an input."""
-        return self.bound.topics.get(name, self.app.inputs[name].topic)
-
-    def archive(self, name: str) -> str:
-        """Return the archive of an input.
-
-        Raises:
-            UsageError: If the settings name none.
-        """
-        found = self.bound.archives.get(name)
-        if found is None:
-            raise UsageError(
-                f"the input {name} of {self.app.name} has no archive, where what is merged is kept "
-                "for later replays",
-                hint=f'name a table for it: [queries.{self.app.name}.archives] {name} = "s3://…"; '
-                "as long as Kafka has all events, it may be empty",
-                query=self.app.name,
-                input=name,
-            )
-        return found
-
-    def decoding(self, name: str) -> Decoding:
-        """Return how an input reads records."""
-        one = self.app.inputs[name]
-        return Decoding(one.decode, one.entity_key, one.event_time, one.event_id)
-
-    def rows(
-        self,
-        spark: SparkSession,
-        name: str,
-        *,
-        since: KafkaOffsets | None,
-        until: KafkaOffsets,
-        entities: DataFrame | None,
-        merges: Sequence[str],
-    ) -> DataFrame:
-        """Read events of an input; see `hybrid.rows`."""
-        return hybrid.rows(
-            spark,
-            self.decoding(name),
-            topic=self.topic(name),
-            archive=self.archive(name),
-            kafka=self.settings.kafka,
-            since=since,
-            until=until,
-            entities=entities,
-            merges=merges,
-        )
-
-    def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
-        """Return the time of the newest event of an input before some offsets; it is exact."""
-        known = arrivals.load(self.archive(name))
-        mine = {self.topic(name): until.get(self.topic(name), {})}
-        whole = known.whole(mine)
-        rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
-        found = [known.clock(whole), slices.newest([rest])]
-        return max((one for one in found if one is not None), default=None)
-
-    def input(self, name: str | None) -> str:
-        """Return the input that is meant; an application that has one alone means that.
-
-        Raises:
-            UsageError: If it is open, or there is none of that name.
-        """
-        known = list(self.app.inputs)
-        if name is None and len(known) == 1:
-            return known[0]
-        if name in known:
-            return str(name)
-        raise UsageError(
-            f"{self.app.name} has no input {name}"
-            if name
-            else f"{self.app.name} has {len(known)} inputs, and which one the batch is of is open",
-            hint=f"say one of: --input {', --input '.join(known)}",
-            query=self.app.name,
-        )
 
 
 @dataclass(frozen=True)
@@ -193,22 +105,45 @@ class Scope:
         """Their ids."""
         return [one.id for one in self.merges]
 
+    @property
+    def reached(self) -> dict[str, KafkaOffsets]:
+        """By merge, the offsets up to which records had been read then."""
+        return {one.id: one.offsets for one in self.merges}
+
+    def require_archived(self) -> None:
+        """Check that the archives have the events of all these merges.
+
+        Raises:
+            NotFoundError: If one has not: a replay would silently take that merge back.
+        """
+        for one in self.merges:
+            uri = self.sources.bound.archives.get(one.input, "")
+            table = archive_table.find(Location.of(uri)) if uri else None
+            if table is None or not archive_table.has(table, one.id, 0):
+                raise NotFoundError(
+                    f"the events of the merge {one.id}, which {self.query} has in its state, are "
+                    f"not in the archive of {one.input}, {uri or 'which has none'}",
+                    hint=f"name the archive that has them: [queries.{self.query}.archives] "
+                    f"{one.input}",
+                    merge=one.id,
+                )
+
+    @cached_property
+    def beginning(self) -> KafkaOffsets:
+        """Where the query began to read."""
+        return lowest_offsets(standing.read(self.checkpoint).initial.values())
+
     @cached_property
     def control_entities(self) -> DataFrame:
         """Entities that the batch does not touch, chosen by chance: `entity` string."""
         touched = self.given.select("entity").distinct()
         uri = self.sources.archive(self.name)
-        found = sample.entities(
-            self.spark, uri, count=self.controls, without=touched, seed=self.merge_id
-        )
-        if len(found) < self.controls:
-            rest = hybrid.seam(archive.end(uri), self._mine, None).kafka_from
-            more = self._rows(self.name, None, since=rest and archive.end(uri))
-            found += [
-                one
-                for one in sample.among(more, self.controls, touched, self.merge_id)
-                if one not in found
-            ][: self.controls - len(found)]
+        wanted = self.controls
+        found = sample.entities(self.spark, uri, count=wanted, without=touched, seed=self.merge_id)
+        if len(found) < wanted:
+            more = self._rows(self.name, None, since=archive.end(uri) or self.beginning)
+            others = sample.among(more, wanted, touched, self.merge_id)
+            found += [one for one in others if one not in found][: wanted - len(found)]
         return self.spark.createDataFrame([(one,) for one in found], "entity string")
 
     @cached_property
@@ -217,20 +152,27 @@ class Scope:
         wanted = self._keep(
             self.given.select("entity").unionByName(self.control_entities).distinct()
         )
-        return {name: self._keep(self._rows(name, wanted)) for name in self.sources.app.inputs}
+        return {
+            name: self._keep(self._rows(name, wanted, since=self.beginning))
+            for name in self.sources.app.inputs
+        }
+
+    @cached_property
+    def known(self) -> DataFrame:
+        """The events of these entities that the query has seen, of the batch's input."""
+        return archive.corrected(self.history[self.name], self.merge_ids, self.reached)
 
     @cached_property
     def late(self) -> DataFrame:
         """The events of the batch that are not known already: columns of `archive.SCHEMA`."""
-        known = archive.corrected(self.history[self.name], self.merge_ids)
-        news = late.unknown(self.given, known)
+        news = late.unknown(self.given, self.known)
         fresh = news.where("op = 'insert'")
         removed = news.where("op = 'remove'")
         # When it happened counts, and not when the one that replaces it did.
-        times = known.groupBy("event_id").agg({"event_time": "min"})
+        times = self.known.groupBy("event_id", "entity").agg({"event_time": "min"})
         gone = (
             removed.drop("event_time")
-            .join(times.withColumnRenamed("min(event_time)", "event_time"), "event_id")
+            .join(times.withColumnRenamed("min(event_time)", "event_time"), ["event_id", "entity"])
             .select(*self.given.columns)
         )
         return self._keep(fresh.select(*self.given.columns).unionByName(gone))
@@ -241,8 +183,8 @@ class Scope:
         Raises:
             LateBatchError: Names the first of these events.
         """
-        known = archive.corrected(self.history[self.name], self.merge_ids).select("event_id")
-        strange = self.given.where("op = 'remove'").join(known, "event_id", "left_anti")
+        removed = self.given.where("op = 'remove'")
+        strange = removed.join(self.known, ["event_id", "entity"], "left_anti")
         found = [str(row["event_id"]) for row in strange.select("event_id").collect()]
         if found:
             raise LateBatchError(
@@ -254,67 +196,112 @@ class Scope:
                 events=found[:_SHOWN],
             )
 
+    def require_none_arrived(self, until: KafkaOffsets) -> None:
+        """Refuse late events that have come by themselves since they were looked at.
+
+        Args:
+            until: Next-to-read offsets of the cut at which the merge ends.
+
+        Raises:
+            NotAlignedError: If one has: it would count twice.
+        """
+        topic = self.sources.topic(self.name)
+        rows = self.sources.rows(
+            self.spark,
+            self.name,
+            since={topic: self.until.get(topic, {})},
+            until={topic: until.get(topic, {})},
+            entities=self.touched.select("entity"),
+            merges=(),
+        )
+        same = rows.join(self.late, "event_id", "left_semi").select("event_id").limit(1).collect()
+        if same:
+            raise NotAlignedError(
+                f"the event {same[0]['event_id']} of the batch has arrived in {topic} while the "
+                "merge was under way, and would count twice",
+                hint="nothing was changed; run the merge again, which leaves it out",
+                query=self.query,
+            )
+
     @cached_property
-    def bases(self) -> list[Base]:
+    def reach(self) -> Reach:
+        """How far back the query's state can be told from its events."""
+        return merge_lineage.reach(self.store, self.query)
+
+    @cached_property
+    def candidates(self) -> list[Base]:
         """Where entities can begin, the newest first."""
-        known = {
-            name: arrivals.load(self.sources.archive(name)) for name in self.sources.app.inputs
-        }
+        known = tuple(self.sources.arrivals(name) for name in self.sources.app.inputs)
         layout = state_layout.read(self.checkpoint)
         found = []
         for one in goal.history(self.store, self.query):
             offsets = lowest_offsets(one.cut.offsets)
-            clock = _clock(tuple(known.values()), offsets)
-            if clock is None or not self._is_usable(one, layout):
+            clock = _clock(known, offsets)
+            if clock is None or not self.reach.has(one) or not self._is_usable(one, layout):
                 continue
             has = ledger.Ledger(self.store.root).in_effect(self._ancestry(one.generation))
             found.append(Base(one.id, clock, offsets, frozenset(each.id for each in has)))
-        return affected.thinned(found)
+        return affected.thinned(found, Base(offsets=self.beginning))
 
     @cached_property
+    def assigned(self) -> tuple[DataFrame, list[Base]]:
+        """The entities with the numbers of their bases, and these.
+
+        Raises:
+            IncompatibleError: If one would have to begin before something that no event tells of.
+        """
+        bases = self.candidates
+        found = self._keep(affected.assigned(self.late, self._merged, bases))
+        counts = _counts(found)
+        if len(counts) > affected.MOST_BASES:
+            bases = affected.kept(counts, bases)
+            found = self._keep(affected.assigned(self.late, self._merged, bases))
+            counts = _counts(found)
+        from_nothing = counts.get(len(bases) - 1, 0)
+        if from_nothing and self.reach.ends_with:
+            raise IncompatibleError(
+                f"{from_nothing} of the entities would have to be replayed from before what no "
+                f"event tells of: {self.reach.ends_with}",
+                hint="merge what is newer than that alone, or correct their state by hand: "
+                f"savepoints edit latest --query {self.query}",
+                query=self.query,
+                entities=from_nothing,
+            )
+        return found, bases
+
+    @property
     def touched(self) -> DataFrame:
-        """The entities of the late events: `entity` string, `base` int of `bases`."""
-        merged = self.history[self.name].where("merge_id is not null")
-        found = self._keep(affected.assigned(self.late, merged, self.bases))
-        counts = {
-            int(row["base"]): int(row["count"]) for row in found.groupBy("base").count().collect()
-        }
-        instead = affected.reduced(counts)
-        changed = [
-            f"when base = {one} then {other}" for one, other in instead.items() if one != other
-        ]
-        if not changed:
-            return found
-        return self._keep(
-            found.selectExpr("entity", f"case {' '.join(changed)} else base end as base")
-        )
+        """The entities of the late events: `entity` string, `base` int."""
+        return self.assigned[0]
 
     @cached_property
     def used(self) -> dict[int, Used]:
-        """The bases that are used, by their index."""
-        counted = self.touched.groupBy("base").count().collect()
-        counts = {int(row["base"]): int(row["count"]) for row in counted}
+        """The bases that are used, by their number."""
+        entities, bases = self.assigned
+        names = {one: bases[one].savepoint_id for one in _counts(entities)}
         return {
-            one: Used(
-                self.bases[one],
-                None
-                if (name := self.bases[one].savepoint_id) is None
-                else self.store.catalog.find(name),
-                count,
-            )
-            for one, count in sorted(counts.items())
+            one: Used(bases[one], None if name is None else self.store.catalog.find(name), count)
+            for one, count in sorted(_counts(entities).items())
+            for name in (names[one],)
         }
 
     @cached_property
     def replayed(self) -> DataFrame:
         """All entities that are replayed: `entity` string, `base` int, `control` boolean.
 
-        Controls begin where most of the others do.
+        The controls are spread over the bases, since each may be wrong in its own way. Those with
+        events of earlier merges are left out: not every base is possible for them.
         """
-        most = max(self.used, key=lambda one: self.used[one].entities)
+        numbers = ", ".join(map(str, self.used))
+        base = f"element_at(array({numbers}), int(pmod(hash(entity), {len(self.used)})) + 1)"
+        controls = self.control_entities
+        for frame in self.history.values():
+            controls = controls.join(
+                frame.where("merge_id is not null").select("entity"), "entity", "left_anti"
+            )
         return self._keep(
             self.touched.selectExpr("entity", "base", "false as control").unionByName(
-                self.control_entities.selectExpr("entity", f"{most} as base", "true as control")
+                controls.selectExpr("entity", f"{base} as base", "true as control")
             )
         )
 
@@ -327,9 +314,9 @@ class Scope:
         found = {}
         for name, frame in rows.items():
             both = frame.unionByName(self.late) if name == self.name else frame
-            kept = archive.applied(both, [*self.merge_ids, self.merge_id])
+            kept = archive.applied(both, [*self.merge_ids, self.merge_id], self.reached)
             entities = self.replayed.select("entity", "base")
-            found[name] = affected.after(kept, entities, self.bases)
+            found[name] = affected.after(kept, entities, self.assigned[1])
         return found
 
     def versioned(self, entities: DataFrame, output: str) -> DataFrame:
@@ -366,9 +353,16 @@ class Scope:
             one.unpersist()
 
     @property
-    def _mine(self) -> KafkaOffsets:
-        topic = self.sources.topic(self.name)
-        return {topic: self.until.get(topic, {})}
+    def _merged(self) -> DataFrame:
+        """Events of earlier merges of these entities, of all inputs."""
+        frames = [
+            one.where("merge_id is not null").select("entity", "event_time", "merge_id")
+            for one in self.history.values()
+        ]
+        found = frames[0]
+        for more in frames[1:]:
+            found = found.unionByName(more)
+        return found
 
     def _rows(
         self, name: str, entities: DataFrame | None, *, since: KafkaOffsets | None = None
@@ -402,10 +396,20 @@ class Scope:
         small = self.store.root / manifest.directory(savepoint.id) / "checkpoint"
         if state_layout.read(small) != layout:
             return False
+        outputs = {one.name: one for one in savepoint.outputs}
         try:
-            return not any(unreadable_files(one) for one in savepoint.outputs)
-        except NotAlignedError:
+            for name in self.sources.app.outputs:
+                correct.require_base(outputs[name], self.sources.bound.outputs[name])
+        except (KeyError, OutputVersionGoneError, IncompatibleError):
             return False
+        return True
+
+
+def _counts(entities: DataFrame) -> dict[int, int]:
+    """Count entities by base."""
+    return {
+        int(row["base"]): int(row["count"]) for row in entities.groupBy("base").count().collect()
+    }
 
 
 def _clock(known: Sequence[Arrivals], offsets: KafkaOffsets) -> datetime | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from savepoints import faults, scratch
 from savepoints.app import App
 from savepoints.checkpoint.layout import read_cut
-from savepoints.config import QuerySettings, Settings
+from savepoints.config import Settings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import (
@@ -32,7 +32,7 @@ from savepoints.operations import (
     create,
     export,
     goal,
-    next_outputs,
+    merge_outputs,
     pause,
     restore,
     safety,
@@ -46,7 +46,6 @@ from savepoints.operations.replay import Live
 from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
 from savepoints.outputs import align, correct
 from savepoints.outputs.correct import Correction
-from savepoints.outputs.write import app_id, owner_prefix
 from savepoints.sources import archive
 from savepoints.store import bindings, journal, ledger
 from savepoints.store.lease import Lease
@@ -208,10 +207,7 @@ def plan(
     checkpoint = transition.next_checkpoint(settings, live.query, number)
     from_batch, safety_id = safety.plan(live, bound.outputs, settings)
     operation_id = scope.merge_id
-    corrections = tuple(
-        _correction(store, name, app, bound, scope, number, cut.cut.batch_id)
-        for name in app.outputs
-    )
+    corrected = merge_outputs.corrections(scope, number, cut.cut.batch_id)
     known = bindings.find(store.root, live.query, live.generation)
     first_id = new_id("sp", utc_now())
     return MergingPlan(
@@ -220,7 +216,7 @@ def plan(
         steps=(
             *safety.step(safety_id, live.checkpoint, from_batch),
             Step("checkpoint_written", f"write {checkpoint} with {facts.entities} states replaced"),
-            *(Step("outputs_corrected", correct.what(one)) for one in corrections),
+            *(Step("outputs_corrected", correct.what(one)) for one in corrected),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
             Step("settled", f"archive the events, note them in the ledger, save {first_id}"),
         ),
@@ -240,7 +236,7 @@ def plan(
         batch_id=cut.cut.batch_id,
         place=str(place_of(store, operation_id)),
         replayed_batch=replayed_batch,
-        corrections=corrections,
+        corrections=corrected,
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
         base_versions={
             name: {str(base): version for base, version in scope.base_versions(name).items()}
@@ -350,6 +346,9 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
         for one in plan.corrections:
             progress(f"bringing {one.live.output.uri} back to version {one.live.newest}")
             correct.undo(one, plan.operation_id)
+        if plan.paused:
+            # It waits until the operation is taken back to its end.
+            pause.resume(store, plan.query)
 
     transition.undo(plan, store, also=give_back, progress=progress)
     discard(store, plan.operation_id)
@@ -425,34 +424,6 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
 
 def _touched(spark: SparkSession, place: Location) -> DataFrame:
     return spark.read.parquet((place / _ENTITIES).uri.hadoop)
-
-
-def _correction(
-    store: Store,
-    name: str,
-    app: App,
-    bound: QuerySettings,
-    scope: Scope,
-    number: int,
-    batch_id: int,
-) -> Correction:
-    output = app.outputs[name]
-    own_id = bound.app_ids.get(name)
-    own_ids = (*next_outputs.own_ids(store, app.name), *((own_id,) if own_id else ()))
-    return correct.plan(
-        name,
-        bound.outputs[name],
-        [one.pinned(name) for one in scope.used.values()],
-        mode=output.mode,
-        key=output.key,
-        entity=scope.entity_of(name),
-        owner=owner_prefix(app.name),
-        own_ids=own_ids,
-        app_id=app_id(app.name, name, number),
-        batch_id=batch_id,
-        merge_id=scope.merge_id,
-        own_rows=bound.own_rows.get(name),
-    )
 
 
 def _row(plan: MergingPlan, store: Store) -> Merge:

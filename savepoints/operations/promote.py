@@ -156,8 +156,6 @@ def undo(begun: PromotionPlan, store: Store, *, progress: Progress = silent) -> 
     """
     with lease.hold(store.root, begun.fork, VERB):
         promotion.undo(begun, store, progress=progress)
-    if begun.paused:
-        pause.resume(store, begun.query, progress=progress)
 
 
 @dataclass(frozen=True)

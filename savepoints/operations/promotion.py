@@ -269,6 +269,9 @@ def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
         for one in plan.taken:
             progress(f"bringing {one.live.output.uri} back to version {one.live.newest}")
             takeover.undo(one, plan.operation_id)
+        if plan.paused:
+            # It waits until the operation is taken back to its end.
+            pause.resume(store, plan.query)
 
     transition.undo(plan, store, also=give_back, progress=progress)
 

@@ -129,7 +129,7 @@ class Replay:
             if why := native_only(one, self.live.files.conf):
                 raise IncompatibleError(
                     f"operator {one.operator_id} ({one.name}) cannot be merged: {why}",
-                    hint="replay everything: --policy replay-all",
+                    hint="read everything anew: savepoints reset --to-earliest",
                     operator_id=one.operator_id,
                 )
         self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions)

@@ -289,7 +289,7 @@ def require_base(base: OutputVersion, uri: str) -> None:
         raise IncompatibleError(
             f"the column {changed[0]} of {uri} is another one than at version {base.version}, from "
             "which rows are to be taken",
-            hint="rebuild the output: savepoints merge --policy replay-all",
+            hint="rebuild the output: savepoints reset --to-earliest",
             uri=uri,
             version=base.version,
             columns=changed,
@@ -299,7 +299,7 @@ def require_base(base: OutputVersion, uri: str) -> None:
 def _gone(base: OutputVersion, why: str) -> OutputVersionGoneError:
     return OutputVersionGoneError(
         f"version {base.version} of {base.uri} cannot be read: {why}",
-        hint="begin the replay with nothing: savepoints merge --policy replay-all",
+        hint="rebuild the output: savepoints reset --to-earliest",
         uri=base.uri,
         version=base.version,
     )

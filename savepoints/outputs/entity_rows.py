@@ -105,7 +105,7 @@ class EntityRows:
             raise IncompatibleError(
                 f"{nobody} of the rows that the replay wrote to {uri} have no {self.entity}, so "
                 "they cannot be told from those of other entities",
-                hint="rebuild the output: savepoints merge --policy replay-all",
+                hint="rebuild the output: savepoints reset --to-earliest",
                 uri=uri,
                 column=self.entity,
             )
@@ -149,7 +149,7 @@ class EntityRows:
                 f"{self.live.output.uri} has a row of another {self.entity} under the key "
                 f"{taken.asDict()}, which the replay wrote as well",
                 hint=f"make {self.entity} part of the output's key, or rebuild the output: "
-                "savepoints merge --policy replay-all",
+                "savepoints reset --to-earliest",
                 uri=self.live.output.uri,
                 key=list(self.key),
             )

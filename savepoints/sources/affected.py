@@ -44,10 +44,14 @@ class Base:
 NOTHING = Base()
 
 
-def thinned(bases: Sequence[Base]) -> list[Base]:
+def thinned(bases: Sequence[Base], nothing: Base = NOTHING) -> list[Base]:
     """Return candidates, the newest first and the empty state last, few enough to be compared.
 
     Leaving some out is exact: an older base than the newest possible one only means more to replay.
+
+    Args:
+        bases: Savepoints.
+        nothing: The empty state, at the offsets where the query began.
     """
     found = sorted(
         (one for one in bases if one.clock is not None),
@@ -55,7 +59,7 @@ def thinned(bases: Sequence[Base]) -> list[Base]:
         reverse=True,
     )
     step = -(-len(found) // _MOST_CANDIDATES) or 1
-    return [*found[::step], NOTHING]
+    return [*found[::step], nothing]
 
 
 def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[Base]) -> DataFrame:
@@ -90,18 +94,18 @@ def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[Base]) -
     return firsts.select("entity", base.alias("base"))
 
 
-def reduced(counts: Mapping[int, int]) -> dict[int, int]:
-    """Return for each base that is used the one that is taken instead, so that few are read.
+def kept(counts: Mapping[int, int], bases: Sequence[Base]) -> list[Base]:
+    """Return the bases that most entities use, so that few are read, and the empty state.
+
+    Entities of the others have to be assigned anew: with merges in between, an older base is not
+    always possible where a newer one is.
 
     Args:
-        counts: Entities by index of their newest possible base, as from `thinned`.
+        counts: Entities by index of their base.
+        bases: From `thinned`.
     """
-    if len(counts) <= MOST_BASES:
-        return {one: one for one in counts}
-    used = sorted(counts)
-    # The oldest one is possible for all.
-    kept = {used[-1], *sorted(counts, key=lambda one: -counts[one])[: MOST_BASES - 1]}
-    return {one: min(other for other in kept if other >= one) for one in used}
+    most = sorted(counts, key=lambda one: -counts[one])[: MOST_BASES - 1]
+    return [bases[one] for one in sorted({*most, len(bases) - 1})]
 
 
 def after(events: DataFrame, entities: DataFrame, bases: Sequence[Base]) -> DataFrame:

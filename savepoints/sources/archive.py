@@ -22,7 +22,7 @@ from savepoints import faults
 from savepoints.errors import IncompatibleError, NotAlignedError, VerificationError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_position
-from savepoints.sources import archive_files, archive_table, arrivals
+from savepoints.sources import archive_files, archive_table, arrivals, slices
 from savepoints.sources import entities as entity
 from savepoints.sources.archive_files import SCHEMA
 from savepoints.sources.archive_table import File
@@ -226,22 +226,28 @@ def choose(
     return [one for one in files if fits(one)]
 
 
-def corrected(rows: DataFrame, merges: Sequence[str]) -> DataFrame:
+def corrected(
+    rows: DataFrame, merges: Sequence[str], reached: Mapping[str, KafkaOffsets] | None = None
+) -> DataFrame:
     """Leave out what removals of later merges take away, and the removals; see `applied`.
 
     Returns:
         Columns `EVENT_SCHEMA`.
     """
-    return applied(rows, merges).select(*EVENT)
+    return applied(rows, merges, reached).select(*EVENT)
 
 
-def applied(rows: DataFrame, merges: Sequence[str]) -> DataFrame:
+def applied(
+    rows: DataFrame, merges: Sequence[str], reached: Mapping[str, KafkaOffsets] | None = None
+) -> DataFrame:
     """Leave out what removals of later merges take away, and the removals.
 
     Args:
         rows: Columns of `SCHEMA`; of the entities concerned all that there is.
         merges: Ids of the merges in effect, in the order in which they were made. A removal takes
-            away what has its `event_id` and came with an earlier merge or with none.
+            away what has its `event_id` and `entity` and came with an earlier merge or with none.
+        reached: By merge, the offsets up to which records had been read then: what came after them
+            is not taken away. All that is there, for a merge that is not named.
 
     Returns:
         The columns of `rows`.
@@ -253,13 +259,23 @@ def applied(rows: DataFrame, merges: Sequence[str]) -> DataFrame:
     ranks = F.create_map(*(F.lit(one) for at, name in enumerate(merges) for one in (name, at + 1)))
     rank = F.coalesce(ranks[F.col("merge_id")], F.lit(0))
     is_removal = F.coalesce(F.col("op") == "remove", F.lit(False))  # noqa: FBT003  (Spark's)
-    removed = (
-        rows.where(is_removal)
-        .groupBy(F.col("event_id").alias("removed_id"))
-        .agg(F.max(rank).alias("removed_by"))
+    removed = rows.where(is_removal).select(
+        F.col("event_id").alias("removed_id"),
+        F.col("entity").alias("removed_entity"),
+        rank.alias("removed_by"),
     )
-    gone = (F.col("event_id") == F.col("removed_id")) & (rank < F.col("removed_by"))
-    return rows.where(~is_removal).join(removed, gone, "left_anti")
+    was_there = F.lit(True)  # noqa: FBT003  (Spark's)
+    for at, name in enumerate(merges):
+        if reached is not None and name in reached:
+            later = (F.col("removed_by") == at + 1) & ~slices.before(reached[name])
+            was_there &= ~later
+    gone = (
+        (F.col("event_id") == F.col("removed_id"))
+        & (F.col("entity") == F.col("removed_entity"))
+        & (rank < F.col("removed_by"))
+        & ((rank > 0) | was_there)
+    )
+    return rows.where(~is_removal).join(removed.distinct(), gone, "left_anti")
 
 
 def end(uri: str) -> KafkaOffsets:

@@ -17,9 +17,12 @@ from spark_jobs.orders.codec import encode_order, order_key
 
 YEAR = 1997
 
-_COLUMNS = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("us", tz="UTC"))]
-)
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+]
+_COLUMNS = pa.schema(_FIELDS)
 
 
 def held_back(orders: Iterable[Order], customers: int) -> tuple[tuple[Order, ...], list[Order]]:

@@ -46,12 +46,12 @@ def test_few_candidates_are_left_and_the_empty_state_is_the_last() -> None:
     assert affected.thinned([]) == [NOTHING]
 
 
-def test_one_base_stands_in_only_for_newer_ones() -> None:
-    instead = affected.reduced({0: 50, 2: 1, 5: 40, 7: 2, 9: 1})
+def test_few_bases_are_kept_and_always_the_empty_state() -> None:
+    bases = affected.thinned([base(f"sp-{n}", n, n) for n in range(10)])
 
-    assert set(instead.values()) == {0, 5, 9}
-    assert all(taken >= one for one, taken in instead.items())
-    assert affected.reduced({3: 1, 4: 1}) == {3: 3, 4: 4}
+    kept = affected.kept({0: 50, 2: 1, 5: 40, 7: 2, 9: 1}, bases)
+
+    assert kept == [bases[0], bases[5], NOTHING]
 
 
 @pytest.mark.spark

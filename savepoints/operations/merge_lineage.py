@@ -1,0 +1,90 @@
+"""How far back the present of a query can be told from its events alone, and by which batches.
+
+A replay puts nothing but events together again. What somebody did to the state besides, by editing
+it, by going to other offsets, or by letting another program or query go first, is not in them: so
+no entity can be replayed from before such a thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from savepoints.errors import SavepointNotFoundError
+from savepoints.model import Generation, Savepoint
+from savepoints.store import batch_log
+from savepoints.store.batch_log import Batch
+from savepoints.store.root import Store
+
+# Generations that begin with nothing but events, or with a savepoint as it was taken.
+_PLAIN = frozenset({"run", "rollback", "merge", "restore"})
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The generations whose batches made the present of a query.
+
+    Attributes:
+        newest: By generation, the newest of its batches that counts; None for all.
+        first: By generation, the first of its batches that counts.
+        ends_with: What cannot be told from events, in words; empty if all batches can.
+    """
+
+    newest: Mapping[int, int | None]
+    first: Mapping[int, int]
+    ends_with: str
+
+    def has(self, savepoint: Savepoint) -> bool:
+        """Say whether a savepoint lies within."""
+        if savepoint.generation not in self.newest or savepoint.edit is not None:
+            return False
+        newest = self.newest[savepoint.generation]
+        return newest is None or savepoint.cut.batch_id <= newest
+
+
+def reach(store: Store, query: str) -> Reach:
+    """Find out how far back it goes."""
+    lives = {one.generation: one for one in store.generations.all(query)}
+    newest: dict[int, int | None] = {}
+    first: dict[int, int] = {}
+    at: Generation = store.generations.current(query)
+    until: int | None = None
+    while True:
+        newest[at.generation], first[at.generation] = until, 0
+        where = f"generation {at.generation}"
+        if at.begun_by not in _PLAIN:
+            return Reach(newest, first, f"{where} was begun by {at.begun_by}")
+        if at.begun_from is None:
+            return Reach(newest, first, "")
+        try:
+            origin = store.catalog.find(at.begun_from)
+        except SavepointNotFoundError:
+            return Reach(newest, first, f"{at.begun_from}, from which {where} began, is gone")
+        first[at.generation] = origin.cut.batch_id + 1
+        if origin.edit is not None:
+            return Reach(newest, first, f"the state of {origin.id} was edited")
+        if origin.query != query or origin.generation not in lives:
+            return Reach(newest, first, f"{where} began from {origin.id} of {origin.query}")
+        at, until = lives[origin.generation], origin.cut.batch_id
+
+
+def batches(store: Store, query: str, known: Reach) -> dict[int, Batch]:
+    """Return the batches that made the present, by number, as far as the batch log has them.
+
+    Args:
+        store: Where it is.
+        query: Name of the query.
+        known: From `reach`.
+
+    Raises:
+        VerificationError: If the batch log is damaged.
+    """
+    found: dict[int, Batch] = {}
+    for generation, until in known.newest.items():
+        logged = batch_log.read(store.root, query, generation)
+        found |= {
+            number: one
+            for number, one in logged.items()
+            if number >= known.first[generation] and (until is None or number <= until)
+        }
+    return found

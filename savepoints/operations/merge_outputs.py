@@ -1,0 +1,43 @@
+"""What a merge corrects in the outputs of a query."""
+
+from __future__ import annotations
+
+from savepoints.operations import next_outputs
+from savepoints.operations.merge_scope import Scope
+from savepoints.outputs import correct
+from savepoints.outputs.correct import Correction
+from savepoints.outputs.write import app_id, owner_prefix
+
+
+def corrections(scope: Scope, number: int, batch_id: int) -> tuple[Correction, ...]:
+    """Find out whether the outputs can be corrected without loss; nothing is written.
+
+    Args:
+        scope: What the batch concerns.
+        number: Of the generation that begins.
+        batch_id: The last batch of the one that ends.
+
+    Raises:
+        NotAlignedError: If others have written to an output.
+        FileSinkError: If one is a file sink.
+        IncompatibleError: If a table does not say which entity a row is about.
+    """
+    app, bound = scope.sources.app, scope.sources.bound
+    known = next_outputs.own_ids(scope.store, app.name)
+    return tuple(
+        correct.plan(
+            name,
+            bound.outputs[name],
+            [one.pinned(name) for one in scope.used.values()],
+            mode=output.mode,
+            key=output.key,
+            entity=scope.entity_of(name),
+            owner=owner_prefix(app.name),
+            own_ids=(*known, *([bound.app_ids[name]] if name in bound.app_ids else [])),
+            app_id=app_id(app.name, name, number),
+            batch_id=batch_id,
+            merge_id=scope.merge_id,
+            own_rows=bound.own_rows.get(name),
+        )
+        for name, output in app.outputs.items()
+    )

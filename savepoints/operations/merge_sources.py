@@ -1,0 +1,117 @@
+"""The inputs of a query whose late events are merged, and where their events are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from savepoints.app import App
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import UsageError
+from savepoints.model import KafkaOffsets
+from savepoints.sources import arrivals, hybrid, slices
+from savepoints.sources.arrivals import Arrivals
+from savepoints.sources.events import Decoding
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The inputs of a query, and where their events are.
+
+    Attributes:
+        app: The application.
+        bound: What it is bound to.
+        settings: Where Kafka is.
+    """
+
+    app: App
+    bound: QuerySettings
+    settings: Settings
+
+    def topic(self, name: str) -> str:
+        """Return the topic of an input."""
+        return self.bound.topics.get(name, self.app.inputs[name].topic)
+
+    def archive(self, name: str) -> str:
+        """Return the archive of an input.
+
+        Raises:
+            UsageError: If the settings name none.
+        """
+        found = self.bound.archives.get(name)
+        if found is None:
+            raise UsageError(
+                f"the input {name} of {self.app.name} has no archive, where what is merged is kept "
+                "for later replays",
+                hint=f'name a table for it: [queries.{self.app.name}.archives] {name} = "s3://…"; '
+                "as long as Kafka has all events, it may be empty",
+                query=self.app.name,
+                input=name,
+            )
+        return found
+
+    def decoding(self, name: str) -> Decoding:
+        """Return how an input reads records."""
+        one = self.app.inputs[name]
+        return Decoding(one.decode, one.entity_key, one.event_time, one.event_id)
+
+    def rows(
+        self,
+        spark: SparkSession,
+        name: str,
+        *,
+        since: KafkaOffsets | None,
+        until: KafkaOffsets,
+        entities: DataFrame | None,
+        merges: Sequence[str],
+    ) -> DataFrame:
+        """Read events of an input; see `hybrid.rows`."""
+        return hybrid.rows(
+            spark,
+            self.decoding(name),
+            topic=self.topic(name),
+            archive=self.bound.archives.get(name),
+            kafka=self.settings.kafka,
+            since=since,
+            until=until,
+            entities=entities,
+            merges=merges,
+        )
+
+    def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
+        """Return the time of the newest event of an input before some offsets; it is exact."""
+        known = self.arrivals(name)
+        mine = {self.topic(name): until.get(self.topic(name), {})}
+        whole = known.whole(mine)
+        rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
+        found = [known.clock(whole), slices.newest([rest])]
+        return max((one for one in found if one is not None), default=None)
+
+    def arrivals(self, name: str) -> Arrivals:
+        """Return what has arrived in the archive of an input; nothing where it has none."""
+        uri = self.bound.archives.get(name)
+        return Arrivals("", ()) if uri is None else arrivals.load(uri)
+
+    def input(self, name: str | None) -> str:
+        """Return the input that is meant; an application that has one alone means that.
+
+        Raises:
+            UsageError: If it is open, or there is none of that name.
+        """
+        known = list(self.app.inputs)
+        if name is None and len(known) == 1:
+            return known[0]
+        if name in known:
+            return str(name)
+        raise UsageError(
+            f"{self.app.name} has no input {name}"
+            if name
+            else f"{self.app.name} has {len(known)} inputs, and which one the batch is of is open",
+            hint=f"say one of: --input {', --input '.join(known)}",
+            query=self.app.name,
+        )
