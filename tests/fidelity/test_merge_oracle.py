@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+# What they have, others of the suite have too.
+COVERED = ("totals", "dedupe", "join_inner")
 SLOW_SEEDS = range(3, 33)
 STORES = {
     "hdfs": harness.STORES["hdfs"].conf,
@@ -48,7 +50,10 @@ def require_exact(merge: Merge, way: Way) -> None:
     assert outcome.exact, outcome
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.slow] if one in COVERED else []) for one in SHORT],
+)
 def test_a_short_replay_gives_the_truth(cheap: SparkSession, tmp_path: Path, name: str) -> None:
     """Late events before, between, at the times of and after known ones, and of a new entity."""
     require_exact(Merge(cheap, SHORT[name], tmp_path, seed=1), "short")
