@@ -41,7 +41,9 @@ _NOT_ALIGNED = 13
 def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     """Archive, compact and check as asked, and return the exit code."""
     given = _parser().parse_args(arguments)
-    logging.basicConfig(level="INFO", stream=sys.stderr)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    for name in ("savepoints", "spark_jobs"):
+        logging.getLogger(name).setLevel(logging.INFO)
     try:
         settings = config.load(file=given.config)
         what = _what(settings, given)
