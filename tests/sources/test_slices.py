@@ -1,0 +1,96 @@
+"""Which slice an event belongs to, and what removals take away: against plain Python."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from savepoints.sources import archive, slices
+from savepoints.sources.archive_files import SCHEMA
+from savepoints.sources.slices import End
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+class Event(NamedTuple):
+    event_id: str
+    event_time: datetime
+    topic: str
+    partition: int
+    offset: int
+    merge_id: str | None
+
+
+COLUMNS = (
+    "event_id string, event_time timestamp, topic string, partition int, offset long, "
+    "merge_id string"
+)
+
+
+def at(hour: int) -> datetime:
+    return BEGINNING + timedelta(hours=hour)
+
+
+def test_what_arrived_goes_by_offsets_and_what_is_late_by_the_clock(spark: SparkSession) -> None:
+    chance = random.Random(5)
+    ends = [End({"orders": {0: 10, 1: 5}}, at(10)), End({"orders": {0: 20, 1: 25}}, None)]
+    arrived = [
+        Event(f"a{part}-{n}", at(chance.randrange(20)), "orders", part, n, None)
+        for part in range(2)
+        for n in range(30)
+    ]
+    late = [Event(f"l{n}", at(n), "orders", -1, n, "m1") for n in range(20)]
+
+    found = slices.numbered(spark.createDataFrame([*arrived, *late], COLUMNS), ends, first=4)
+
+    def slice_of(one: Event) -> int | None:
+        if one.merge_id is not None:
+            return 4 if one.event_time <= at(10) else 5
+        if one.offset < (10, 5)[one.partition]:
+            return 4
+        return 5 if one.offset < (20, 25)[one.partition] else None
+
+    numbered = {row["event_id"]: row[slices.NUMBER] for row in found.collect()}
+    expected = {one.event_id: slice_of(one) for one in (*arrived, *late)}
+    assert numbered == {name: number for name, number in expected.items() if number is not None}
+    assert slices.newest([found]) == max(
+        one.event_time for one in (*arrived, *late) if expected[one.event_id]
+    )
+
+
+def test_a_removal_takes_away_what_was_there_of_its_entity_and_nothing_that_came_later(
+    spark: SparkSession,
+) -> None:
+    def row(
+        name: str, entity: str, offset: int, merge: str | None, op: str | None
+    ) -> tuple[object, ...]:
+        part = 0 if merge is None else -1
+        return (None, b"", "orders", part, offset, at(0), 0, None, entity, at(0), name, merge, op)
+
+    rows = [
+        row("wrong", "anna", 3, None, None),  # Taken away by m1.
+        row("wrong", "anna", 30, None, None),  # Sent again afterwards.
+        row("wrong", "bob", 4, None, None),  # Somebody else's.
+        row("wrong", "anna", 0, "m1", "remove"),
+        row("late", "anna", 1, "m1", "insert"),  # Taken away by m2.
+        row("late", "anna", 0, "m2", "remove"),
+        row("late", "anna", 1, "m2", "insert"),  # Put there instead.
+    ]
+    reached = {"m1": {"orders": {0: 10}}}
+
+    kept = archive.applied(spark.createDataFrame(rows, SCHEMA), ["m1", "m2"], reached).collect()
+
+    assert sorted((one["event_id"], one["entity"], one["offset"], one["merge_id"] or "")
+                  for one in kept) == [
+        ("late", "anna", 1, "m2"),
+        ("wrong", "anna", 30, ""),
+        ("wrong", "bob", 4, ""),
+    ]  # fmt: skip
