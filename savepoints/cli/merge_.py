@@ -109,7 +109,9 @@ def command(
     if plan.begun:
         call.output.progress(f"going on with the interrupted merge {plan.operation_id}")
     try:
-        if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        # Nothing is asked about what changes nothing.
+        agreed = yes or plan.has_nothing_to_do
+        if not call.confirm(plan, yes=agreed, dry_run=dry_run, no_input=no_input):
             return
         done = merge.execute(
             prepared, call.store, given=call.settings, wait=wait, progress=call.output.progress
