@@ -44,6 +44,7 @@ from savepoints.operations.replay_ways import reasons_against_short
 from savepoints.operations.transition import Moved
 from savepoints.sources.dropped import Read, count
 from savepoints.store import batch_log, journal, lease
+from savepoints.store.ledger import Ledger
 from savepoints.store.root import Store
 
 # The replay runs after the query until so few batches are left that the pause will be short.
@@ -119,7 +120,7 @@ def execute(
     if isinstance(prepared, MergePlan):
         assert prepared.begun is not None
         moved = finish(prepared.begun, store, given=given, wait=wait, progress=progress)
-        return _finished(prepared.begun, moved, seconds=time.monotonic() - started)
+        return _finished(store, prepared.begun, moved, seconds=time.monotonic() - started)
     plan = prepared.plan
     if plan.has_nothing_to_do:
         drop(prepared, store)
@@ -256,7 +257,7 @@ class _Merge:
             self.plan.known,
             self.plan.entities,
             self.plan.controls,
-            {one.live.output.name: one.live.newest + 1 for one in moving.corrections},
+            _versions(self.store, moved.operation_id),
             None if since is None else (utc_now() - since).total_seconds(),
             time.monotonic() - started,
         )
@@ -414,7 +415,7 @@ def _nothing_done(plan: MergePlan, started: float) -> Merged:
     )
 
 
-def _finished(begun: MergingPlan, moved: Moved, *, seconds: float) -> Merged:
+def _finished(store: Store, begun: MergingPlan, moved: Moved, *, seconds: float) -> Merged:
     return Merged(
         begun.operation_id,
         begun.query,
@@ -425,7 +426,13 @@ def _finished(begun: MergingPlan, moved: Moved, *, seconds: float) -> Merged:
         begun.known,
         begun.entities,
         begun.controls,
-        {one.live.output.name: one.live.newest + 1 for one in begun.corrections},
+        _versions(store, begun.operation_id),
         None,
         seconds,
     )
+
+
+def _versions(store: Store, operation_id: str) -> dict[str, int]:
+    """Return the versions that a merge has made, as the ledger has them."""
+    noted = next(one for one in Ledger(store.root).all() if one.id == operation_id)
+    return {one.name: one.version for one in noted.outputs}
