@@ -24,7 +24,7 @@ demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and o
 demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are merged (3 to 5 minutes)
 	@$(BIN)/savepoints demo late
 
-test: java $(VENV)/.installed ## All tests but the slow ones (about 45 minutes)
+test: java $(VENV)/.installed ## All tests but the slow ones (about 50 minutes)
 	$(PYTEST) -m "$(FAST)" -n 2
 	$(PYTEST) -m "not slow and (spark or kafka or e2e or browser)" -n 2 --dist loadfile \
 	  --no-loadscope-reorder --durations=25
