@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from savepoints.model import KafkaOffsets
+from savepoints.sources import slices
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -128,22 +129,10 @@ def after(events: DataFrame, entities: DataFrame, bases: Sequence[Base]) -> Data
     return events.join(F.broadcast(entities), "entity").where(unseen).drop("base")
 
 
-def milliseconds(moment: datetime) -> int:
-    """Return a time as watermarks are: milliseconds since 1970."""
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
 def _comes_after(base: Base) -> Column:
     from pyspark.sql import functions as F
 
-    arrived = F.expr("true")
-    for topic, parts in base.offsets.items():
-        for part, offset in parts.items():
-            is_seen = (
-                (F.col("topic") == topic) & (F.col("partition") == part)
-                & (F.col("offset") < offset)
-            )  # fmt: skip
-            arrived = arrived & ~is_seen
+    arrived = ~slices.before(base.offsets)
     return F.when(F.col("merge_id").isNull(), arrived).otherwise(_is_unseen(base.has))
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints import faults
@@ -26,11 +25,10 @@ from savepoints.sources import archive_files, archive_table, arrivals, slices
 from savepoints.sources import entities as entity
 from savepoints.sources.archive_files import SCHEMA
 from savepoints.sources.archive_table import File
-from savepoints.sources.entities import any_of
 from savepoints.sources.events import EVENT
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _COLUMNS = (*EVENT, "merge_id", "op")
 # Below the table: one directory a batch, a late batch, or a compaction.
@@ -185,7 +183,7 @@ def read(
     files = archive_table.files(table)
     few = chosen.few if chosen else None
     rows = archive_files.read(spark, location, choose(files, few, since or {}, until, merges))
-    wanted = F.col("merge_id").isNull() & between(since or {}, until)
+    wanted = F.col("merge_id").isNull() & slices.between(since or {}, until)
     if merges:
         wanted |= F.col("merge_id").isin(list(merges))
     found = rows.where(wanted)
@@ -283,39 +281,8 @@ def end(uri: str) -> KafkaOffsets:
     return arrivals.load(uri).end
 
 
-def clock(uri: str, offsets: KafkaOffsets) -> datetime | None:
-    """Return a time that no event before some offsets is later than; no JVM is needed.
-
-    See `Arrivals.clock`; load the arrivals once to ask for several savepoints.
-    """
-    return arrivals.load(uri).clock(offsets)
-
-
-def size(uri: str) -> int:
-    """Return the bytes of all data files of an archive; no JVM is needed."""
-    import pyarrow as pa
-
-    table = archive_table.require(Location.of(uri))
-    return sum(row["size_bytes"] for row in pa.table(table.get_add_actions()).to_pylist())
-
-
 def _sum(offsets: KafkaOffsets) -> int:
     return sum(offset for parts in offsets.values() for offset in parts.values())
-
-
-def between(since: KafkaOffsets, until: KafkaOffsets) -> Column:
-    """Return whether a record lies between two positions; a partition not in `since` is from 0."""
-    from pyspark.sql import functions as F
-
-    parts = [
-        (F.col("topic") == topic)
-        & (F.col("partition") == part)
-        & (F.col("offset") >= since.get(topic, {}).get(part, 0))
-        & (F.col("offset") < offset)
-        for topic, known in sorted(until.items())
-        for part, offset in sorted(known.items())
-    ]
-    return any_of(parts)
 
 
 def _with_merge(events: DataFrame, merge_id: str | None) -> DataFrame:

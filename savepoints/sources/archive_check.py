@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from savepoints.config import KafkaSettings
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
-from savepoints.sources import archive, archive_table, arrivals, kafka_records, topics
+from savepoints.sources import archive_table, arrivals, kafka_records, slices, topics
 from savepoints.sources.arrivals import Arrivals
 from savepoints.sources.entities import any_of
 from savepoints.sources.events import POSITION
@@ -156,7 +156,7 @@ def _compared(
     """Put both side by side: `POSITION`, `archived long`, `sent long`, null where it is not."""
     from pyspark.sql import functions as F
 
-    both = found.where(archive.between(begin, end)).distinct()
+    both = found.where(slices.between(begin, end)).distinct()
     sent = records.select(*POSITION, F.xxhash64("key", "value", "timestamp").alias("sent"))
     return both.join(sent, list(POSITION), "full_outer").withColumns(
         {

@@ -75,54 +75,6 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: Arrivals | None
     return found
 
 
-def events(
-    spark: SparkSession,
-    decoding: Decoding,
-    *,
-    topic: str,
-    archive: str | None,
-    kafka: KafkaSettings,
-    since: KafkaOffsets | None,
-    until: KafkaOffsets,
-    entities: DataFrame | Sequence[str] | None,
-    merges: Sequence[str],
-) -> DataFrame:
-    """Read the events of a topic between two positions, each once.
-
-    Args:
-        spark: A session.
-        decoding: How the input reads records.
-        topic: The topic.
-        archive: Its archive; None to read Kafka alone.
-        kafka: Where Kafka is.
-        since: From these offsets on; None for the very first.
-        until: Up to these.
-        entities: Only of these; a DataFrame has them in its first column. None for all.
-        merges: Ids of the merges in effect, in the order in which they were made: their events are
-            read too, whatever the positions, and what they remove is left out.
-
-    Returns:
-        Columns `EVENT_SCHEMA`.
-
-    Raises:
-        SourceDataGoneError: If Kafka does not have what the archive lacks, or the archive begins
-            after `since`.
-        EnvironmentUnfitError: If Kafka is needed and does not answer.
-    """
-    found = rows(
-        spark,
-        decoding,
-        topic=topic,
-        archive=archive,
-        kafka=kafka,
-        since=since,
-        until=until,
-        entities=entities,
-        merges=merges,
-    )
-    return archives.corrected(found, merges)
-
-
 def rows(
     spark: SparkSession,
     decoding: Decoding,
@@ -135,14 +87,28 @@ def rows(
     entities: DataFrame | Sequence[str] | None,
     merges: Sequence[str],
 ) -> DataFrame:
-    """Read what `events` does, with what merges brought and took away told apart.
+    """Read the events of a topic between two positions, each once, and those of merges.
+
+    What merges take away is still there; see `archive.applied`.
+
+    Args:
+        spark: A session.
+        decoding: How the input reads records.
+        topic: The topic.
+        archive: Its archive; None to read Kafka alone.
+        kafka: Where Kafka is.
+        since: From these offsets on; None for the very first.
+        until: Up to these.
+        entities: Only of these; a DataFrame has them in its first column. None for all.
+        merges: Ids of the merges in effect: their events are read too, whatever the positions.
 
     Returns:
         Columns of `archive.SCHEMA`.
 
     Raises:
-        SourceDataGoneError: See `events`.
-        EnvironmentUnfitError: See `events`.
+        SourceDataGoneError: If Kafka does not have what the archive lacks, or the archive begins
+            after `since`.
+        EnvironmentUnfitError: If Kafka is needed and does not answer.
     """
     mine = {topic: until.get(topic, {})}
     known = arrivals.load(archive) if archive else None

@@ -59,15 +59,22 @@ def numbered(events: DataFrame, ends: Sequence[End], *, first: int = 1) -> DataF
 
 def before(offsets: KafkaOffsets) -> Column:
     """Return whether a record lies before some offsets; of partitions not in them none does."""
+    return between({}, offsets)
+
+
+def between(since: KafkaOffsets, until: KafkaOffsets) -> Column:
+    """Return whether a record lies between two positions; a partition not in `since` is from 0."""
     from pyspark.sql import functions as F
 
-    return any_of(
-        [
-            (F.col("topic") == topic) & (F.col("partition") == part) & (F.col("offset") < offset)
-            for topic, parts in sorted(offsets.items())
-            for part, offset in sorted(parts.items())
-        ]
-    )
+    parts = [
+        (F.col("topic") == topic)
+        & (F.col("partition") == part)
+        & (F.col("offset") >= since.get(topic, {}).get(part, 0))
+        & (F.col("offset") < offset)
+        for topic, known in sorted(until.items())
+        for part, offset in sorted(known.items())
+    ]
+    return any_of(parts)
 
 
 def newest(events: Iterable[DataFrame]) -> datetime | None:

@@ -167,7 +167,7 @@ def test_the_seam_loses_and_doubles_nothing(
         broker.forget(topic, part, offset)
 
     def read(since: KafkaOffsets | None, until: KafkaOffsets, who: list[str] | None) -> DataFrame:
-        return hybrid.events(
+        return hybrid.rows(
             spark,
             DECODING,
             topic=topic,
