@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.command import Invocation, common, mutating
-from savepoints.cli.rollback_ import rolled_back
+from savepoints.cli.rollback_ import undone
 from savepoints.cli.run_ import duration
 from savepoints.duration import duration_text
 from savepoints.errors import UsageError
@@ -86,7 +86,7 @@ def command(
                 "--undo goes with no other option of merge",
                 hint=f"savepoints merge {query} --undo",
             )
-        _undo(call, query, yes=yes, dry_run=dry_run, no_input=no_input)
+        undone(call, query, "merge", yes=yes, dry_run=dry_run, no_input=no_input)
         return
     if batch is None:
         raise UsageError(
@@ -122,21 +122,6 @@ def command(
         call.output.document(merged=done)
     else:
         call.output.pairs(_pairs(done))
-
-
-def _undo(call: Invocation, query: str, *, yes: bool, dry_run: bool, no_input: bool) -> None:
-    from savepoints.operations import last, merging, rollback
-    from savepoints.operations.goal import BeforeLast
-
-    last.require(call.store, query, merging.VERB)
-    plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
-    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
-        rolled_back(
-            call,
-            rollback.execute(
-                plan, call.store, settings=call.settings, progress=call.output.progress
-            ),
-        )
 
 
 def _pairs(done: Merged) -> list[tuple[str, object]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.command import Invocation, common, mutating
-from savepoints.cli.rollback_ import rolled_back
+from savepoints.cli.rollback_ import undone
 from savepoints.cli.run_ import duration
 from savepoints.duration import duration_text
 from savepoints.errors import UsageError
@@ -81,7 +81,7 @@ def command(
                 "--undo goes with no other option of promote",
                 hint=f"savepoints promote {fork} --undo",
             )
-        _undo(call, fork, yes=yes, dry_run=dry_run, no_input=no_input)
+        undone(call, fork, "promote", yes=yes, dry_run=dry_run, no_input=no_input)
         return
     plan = promote.plan(
         call.store,
@@ -102,21 +102,6 @@ def command(
         call.output.document(promoted=done)
     else:
         call.output.pairs(_pairs(done))
-
-
-def _undo(call: Invocation, query: str, *, yes: bool, dry_run: bool, no_input: bool) -> None:
-    from savepoints.operations import last, promotion, rollback
-    from savepoints.operations.goal import BeforeLast
-
-    last.require(call.store, query, promotion.VERB)
-    plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
-    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
-        rolled_back(
-            call,
-            rollback.execute(
-                plan, call.store, settings=call.settings, progress=call.output.progress
-            ),
-        )
 
 
 def _stopped(done: Promoted) -> str:

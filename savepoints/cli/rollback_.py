@@ -117,6 +117,24 @@ def command(
     )
 
 
+def undone(
+    call: Invocation, query: str, verb: str, *, yes: bool, dry_run: bool, no_input: bool
+) -> None:
+    """Take back what a verb did last to a query, from its safety savepoint, and tell it."""
+    from savepoints.operations import last, rollback
+    from savepoints.operations.goal import BeforeLast
+
+    last.require(call.store, query, verb)
+    plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
+    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        rolled_back(
+            call,
+            rollback.execute(
+                plan, call.store, settings=call.settings, progress=call.output.progress
+            ),
+        )
+
+
 def rolled_back(call: Invocation, done: RolledBack) -> None:
     """Show what a rollback did."""
     if call.output.format == "json":

@@ -247,6 +247,38 @@ def execute(
     return savepoint
 
 
+def save(
+    store: Store,
+    query: str,
+    *,
+    settings: Settings | None,
+    description: str,
+    checkpoint: str | None = None,
+    batch_id: int | None = None,
+    outputs: dict[str, str] | None = None,
+    savepoint_id: str | None = None,
+) -> Savepoint:
+    """Take a savepoint in the native form, as a step of another verb; it takes a moment and no JVM.
+
+    Args: See `plan`.
+
+    Raises:
+        SavepointsError: See `plan` and `execute`.
+    """
+    saving = plan(
+        store,
+        query=query,
+        checkpoint=checkpoint,
+        settings=settings,
+        batch_id=batch_id,
+        forms=("native",),
+        outputs=outputs,
+        description=description,
+        savepoint_id=savepoint_id,
+    )
+    return execute(saving, store, settings=settings)
+
+
 def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
     generation = _generation(plan, store, checkpoint)

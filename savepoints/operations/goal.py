@@ -182,18 +182,16 @@ def save_batch(
     settings: Settings,
 ) -> None:
     """Save the retained batch that a goal is; done before, nothing happens."""
-    saving = create.plan(
+    create.save(
         store,
-        query=query,
+        query,
         checkpoint=checkpoint,
         settings=settings,
         batch_id=batch_id,
-        forms=("native",),
         outputs=output_uris(store, query, settings),
         description="a retained batch that was gone to",
         savepoint_id=savepoint_id,
     )
-    create.execute(saving, store, settings=settings)
 
 
 def refuse_unsaved(found: Goal, form: Form | None) -> None:

@@ -24,7 +24,7 @@ from savepoints.checkpoint.layout import committed_batches, read_cut
 from savepoints.config import Settings
 from savepoints.errors import CheckFailedError, IncompatibleError
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint, lowest_offsets, utc_now
+from savepoints.model import Generation, lowest_offsets, utc_now
 from savepoints.operations import (
     create,
     export,
@@ -274,17 +274,6 @@ class _Merge:
     def _newest(self) -> int:
         return committed_batches(self._checkpoint.list())[-1]
 
-    def _proof(self) -> Savepoint:
-        """Save the query where the replay is compared with it; it goes on meanwhile."""
-        saving = create.plan(
-            self.store,
-            query=self.plan.query,
-            settings=self.given,
-            forms=("native",),
-            description=f"what {self.plan.operation_id} was compared with",
-        )
-        return create.execute(saving, self.store, settings=self.given)
-
     def _require_short(self) -> None:
         """Refuse what a replay in few slices cannot give, before it is tried.
 
@@ -334,8 +323,13 @@ class _Merge:
             rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
     def _replayed(self, needed: ExitStack) -> MergeReplay:
-        """Replay beside the query, up to where it stands."""
-        proof = self._proof()
+        """Save the query where it stands, and replay up to there; it goes on meanwhile."""
+        proof = create.save(
+            self.store,
+            self.plan.query,
+            settings=self.given,
+            description=f"what {self.plan.operation_id} was compared with",
+        )
         needed.enter_context(self.store.using(proof.id, VERB))
         cut = self.place / "cut"
         export.mount(self.store.manifest(proof.id), self.store, cut)

@@ -311,15 +311,13 @@ def carry_out(
         faults.reach("merge.in_ledger")
         check()
         # Without one the query could not go back to where this generation began, nor be recovered.
-        saving = create.plan(
+        create.save(
             store,
-            query=plan.query,
+            plan.query,
             settings=given,
-            forms=("native",),
             description=f"with {plan.rows} late events of {plan.batch}",
             savepoint_id=plan.first_id,
         )
-        create.execute(saving, store, settings=given)
         if plan.paused:
             # It waits for the lease, which is held until the operation is finished.
             pause.resume(store, plan.query)

@@ -204,16 +204,14 @@ def carry_out(
     def save_fork(_check: Callable[[], None]) -> None:
         assert plan.savepoint_id is not None
         progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
-        saving = create.plan(
+        create.save(
             store,
-            query=plan.fork,
+            plan.fork,
             settings=settings,
             batch_id=plan.fork_batch,
-            forms=("native",),
             description=f"promoted to {plan.query}",
             savepoint_id=plan.savepoint_id,
         )
-        create.execute(saving, store, settings=settings)
 
     def write() -> Written:
         return transition.restored(
@@ -235,15 +233,13 @@ def carry_out(
             store.generations.end(plan.fork, why=f"promoted to {plan.query}")
         check()
         # Without one the query could not go back to where this generation began, nor be recovered.
-        saving = create.plan(
+        create.save(
             store,
-            query=plan.query,
+            plan.query,
             settings=given,
-            forms=("native",),
             description=f"as {plan.fork} was when it took over",
             savepoint_id=plan.first_id,
         )
-        create.execute(saving, store, settings=given)
         if plan.paused:
             # It waits for the lease, which is held until the operation is finished.
             pause.resume(store, plan.query)

@@ -128,16 +128,11 @@ def _of_comparison(
 ) -> Check:
     """Say what `compare` finds about outputs and metrics; their savepoints stay."""
     saved = [
-        create.execute(
-            create.plan(
-                store,
-                query=one.query,
-                settings=settings,
-                forms=("native",),
-                description=f"compared before {fork.query} takes over from {live.query}",
-            ),
+        create.save(
             store,
+            one.query,
             settings=settings,
+            description=f"compared before {fork.query} takes over from {live.query}",
         ).id
         for one in (live, fork)
     ]

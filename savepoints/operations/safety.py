@@ -92,15 +92,13 @@ def take(
     Raises:
         SavepointsError: If it cannot be taken.
     """
-    saving = create.plan(
+    return create.save(
         store,
-        query=query,
+        query,
         checkpoint=checkpoint,
         settings=settings,
         batch_id=batch_id,
-        forms=("native",),
         outputs=dict(outputs),
         description=f"before: {command}",
         savepoint_id=safety_id,
     )
-    return create.execute(saving, store, settings=settings)
