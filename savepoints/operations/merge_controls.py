@@ -10,6 +10,7 @@ from savepoints.config import QuerySettings
 from savepoints.operations.merge_replay import MergeReplay
 from savepoints.outputs import output_controls
 from savepoints.outputs.output_controls import OutputControls
+from savepoints.sources import affected
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def compare(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proo
         output_controls.compare(
             scope.spark,
             one,
-            scope.versioned(mine, one.name),
+            affected.versioned(mine, scope.base_versions(one.name)),
             rows,
             mode=app.outputs[one.name].mode,
             key=app.outputs[one.name].key,

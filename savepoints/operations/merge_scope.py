@@ -319,27 +319,9 @@ class Scope:
             found[name] = affected.after(kept, entities, self.assigned[1])
         return found
 
-    def versioned(self, entities: DataFrame, output: str) -> DataFrame:
-        """Return entities with the version of a table at their base.
-
-        Args:
-            entities: `entity` string and `base` int.
-            output: The output.
-
-        Returns:
-            `entity` string and `version` bigint, null for those that begin with nothing.
-        """
-        cases = " ".join(
-            f"when base = {base} then {version}"
-            for base, version in self.base_versions(output).items()
-            if version is not None
-        )
-        version = f"case {cases} end" if cases else "null"
-        return entities.selectExpr("entity", f"cast({version} as bigint) as version")
-
-    def base_versions(self, output: str) -> dict[int, int | None]:
+    def base_versions(self, output: str) -> dict[str, int | None]:
         """Return the version of a table at each base; None where entities begin with nothing."""
-        pinned = {number: one.pinned(output) for number, one in self.used.items()}
+        pinned = {str(number): one.pinned(output) for number, one in self.used.items()}
         return {number: None if one is None else one.version for number, one in pinned.items()}
 
     def entity_of(self, output: str) -> str:

@@ -46,7 +46,7 @@ from savepoints.operations.replay import Live
 from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
 from savepoints.outputs import align, correct
 from savepoints.outputs.correct import Correction
-from savepoints.sources import archive
+from savepoints.sources import affected, archive
 from savepoints.store import bindings, journal, ledger
 from savepoints.store.lease import Lease
 from savepoints.store.ledger import Merge, Policy, Way
@@ -63,74 +63,11 @@ _EVENTS, _ENTITIES, _LIVE = "merged-events", "merged-entities", "live"
 
 
 @dataclass(frozen=True)
-class MergingPlan(TransitionPlan):
-    """How a query goes on with late events worked in.
-
-    Attributes:
-        app: `package.module:attribute` of the program.
-        batch_id: The last batch of the generation that ends.
-        place: Where what the replay made lies.
-        replayed_batch: Number of the last batch of the replay's own checkpoint.
-        entity_fields: By operator, the field of its keys that is the entity.
-        corrections: What is corrected in each table.
-        base_versions: By output: version at each base, by the base's number; None for entities
-            that begin with nothing.
-        descent: The generations from which the one that ends descends, as the ledger has them.
-        archive: The archive that the events go to.
-        input: Name of the input.
-        batch: URI of the batch.
-        content_hash: Of its events.
-        rows: Events that are merged.
-        known: Events of the batch that were known already.
-        entities: Entities that they touch.
-        first_event_time: RFC 3339, of the earliest of them.
-        last_event_time: RFC 3339, of the latest.
-        policy: What the merge guarantees.
-        way: How it was replayed.
-        controls: Control entities that were replayed.
-        still_since: RFC 3339; since when the query stands still for this; None if it did not run.
-        paused: Its run was paused for this, and is to go on afterwards.
-        first_id: The savepoint of where the new generation begins.
-    """
-
-    app: str = ""
-    batch_id: int = -1
-    place: str = ""
-    replayed_batch: int = -1
-    entity_fields: Mapping[str, str] = field(default_factory=dict)
-    corrections: tuple[Correction, ...] = ()
-    base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-    descent: tuple[str, ...] = ()
-    archive: str = ""
-    input: str = ""
-    batch: str = ""
-    content_hash: str = ""
-    rows: int = 0
-    known: int = 0
-    entities: int = 0
-    first_event_time: str | None = None
-    last_event_time: str | None = None
-    policy: Policy = "exact"
-    way: Way | None = None
-    controls: int = 0
-    still_since: str | None = None
-    paused: bool = False
-    first_id: str = ""
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> MergingPlan:
-        """Read a plan from the journal, to go on with it."""
-        corrections = tuple(Correction.from_json(one) for one in data["corrections"])
-        return transition.from_json(
-            cls, data, corrections=corrections, descent=tuple(data["descent"])
-        )
-
-
-@dataclass(frozen=True)
 class Facts:
-    """What the ledger will say of the batch.
+    """What the ledger says of a batch.
 
     Attributes:
+        input: Name of the input.
         batch: URI of the batch.
         content_hash: Of its events.
         rows: Events that are merged.
@@ -143,6 +80,7 @@ class Facts:
         controls: Control entities that were replayed.
     """
 
+    input: str
     batch: str
     content_hash: str
     rows: int
@@ -153,6 +91,60 @@ class Facts:
     policy: Policy
     way: Way | None
     controls: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Facts:
+        """Read what `model.to_json` wrote."""
+        times = {name: _moment(data[name]) for name in ("first", "last")}
+        return cls(**{**data, **times})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergingPlan(TransitionPlan):
+    """How a query goes on with late events worked in.
+
+    Attributes:
+        facts: What the ledger will say of the batch.
+        batch_id: The last batch of the generation that ends.
+        place: Where what the replay made lies.
+        replayed_batch: Number of the last batch of the replay's own checkpoint.
+        entity_fields: By operator, the field of its keys that is the entity.
+        corrections: What is corrected in each table.
+        base_versions: By output: version at each base, by the base's number; None for entities
+            that begin with nothing.
+        descent: The generations from which the one that ends descends, as the ledger has them.
+        archive: The archive that the events go to.
+        still_since: Since when the query's run is paused for this, RFC 3339; None without one.
+        first_id: The savepoint of where the new generation begins.
+    """
+
+    facts: Facts
+    batch_id: int = -1
+    place: str = ""
+    replayed_batch: int = -1
+    entity_fields: Mapping[str, str] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+    base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    descent: tuple[str, ...] = ()
+    archive: str = ""
+    still_since: str | None = None
+    first_id: str = ""
+
+    @property
+    def paused(self) -> bool:
+        """Whether a run of the query was paused for this, and is to go on afterwards."""
+        return self.still_since is not None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> MergingPlan:
+        """Read a plan from the journal, to go on with it."""
+        return transition.from_json(
+            cls,
+            data,
+            facts=Facts.from_json(data["facts"]),
+            corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
+            descent=tuple(data["descent"]),
+        )
 
 
 def place_of(store: Store, operation_id: str) -> Location:
@@ -232,31 +224,16 @@ def plan(
         outputs=(),
         output_uris=goal.output_uris(store, live.query, settings),
         binding=known,
-        app=bound.app,
+        facts=facts,
         batch_id=cut.cut.batch_id,
         place=str(place_of(store, operation_id)),
         replayed_batch=replayed_batch,
         corrections=corrected,
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
-        base_versions={
-            name: {str(base): version for base, version in scope.base_versions(name).items()}
-            for name in app.outputs
-        },
+        base_versions={name: scope.base_versions(name) for name in app.outputs},
         descent=scope.descent,
         archive=scope.sources.archive(scope.name),
-        input=scope.name,
-        batch=facts.batch,
-        content_hash=facts.content_hash,
-        rows=facts.rows,
-        known=facts.known,
-        entities=facts.entities,
-        first_event_time=_text(facts.first),
-        last_event_time=_text(facts.last),
-        policy=facts.policy,
-        way=facts.way,
-        controls=facts.controls,
-        still_since=_text(still_since),
-        paused=still_since is not None,
+        still_since=None if still_since is None else rfc3339(still_since),
         first_id=first_id,
     )
 
@@ -284,7 +261,7 @@ def carry_out(
     place = Location.of(plan.place)
 
     def write() -> Written:
-        progress(f"writing {plan.checkpoint} with {plan.entities} states replaced")
+        progress(f"writing {plan.checkpoint} with {plan.facts.entities} states replaced")
         return _write(spark, plan, store, place)
 
     def correct_outputs(check: Callable[[], None]) -> None:
@@ -293,12 +270,7 @@ def carry_out(
         for one in plan.corrections:
             check()
             progress(correct.what(one))
-            versions = plan.base_versions[one.live.output.name]
-            cases = " ".join(
-                f"when base = {base} then {'null' if version is None else version}"
-                for base, version in versions.items()
-            )
-            entities = touched.selectExpr("entity", f"cast(case {cases} end as bigint) as version")
+            entities = affected.versioned(touched, plan.base_versions[one.live.output.name])
             correct.execute(spark, one, entities, spark.read.parquet(results))
             faults.reach(f"merge.corrected_{one.live.output.name}")
 
@@ -315,7 +287,7 @@ def carry_out(
             store,
             plan.query,
             settings=given,
-            description=f"with {plan.rows} late events of {plan.batch}",
+            description=f"with {plan.facts.rows} late events of {plan.facts.batch}",
             savepoint_id=plan.first_id,
         )
         if plan.paused:
@@ -426,7 +398,7 @@ def _touched(spark: SparkSession, place: Location) -> DataFrame:
 
 def _row(plan: MergingPlan, store: Store) -> Merge:
     """Return what the ledger says of the merge."""
-    now = utc_now()
+    now, facts = utc_now(), plan.facts
     savepoint = store.manifest(plan.savepoint_id or "").savepoint
     since = _moment(plan.still_since)
     outputs = (align.present(one.live.output.name, one.live.output.uri, one.app_id)
@@ -436,17 +408,17 @@ def _row(plan: MergingPlan, store: Store) -> Merge:
         query=plan.query,
         generation=plan.generation,
         descent=(*plan.descent, f"{plan.query}/{plan.generation}"),
-        input=plan.input,
-        batch=plan.batch,
-        content_hash=plan.content_hash,
-        rows=plan.rows,
-        known=plan.known,
-        entities=plan.entities,
-        first_event_time=_moment(plan.first_event_time),
-        last_event_time=_moment(plan.last_event_time),
-        policy=plan.policy,
-        way=plan.way,
-        controls=plan.controls,
+        input=facts.input,
+        batch=facts.batch,
+        content_hash=facts.content_hash,
+        rows=facts.rows,
+        known=facts.known,
+        entities=facts.entities,
+        first_event_time=facts.first,
+        last_event_time=facts.last,
+        policy=facts.policy,
+        way=facts.way,
+        controls=facts.controls,
         controls_differing=0,
         batch_id=plan.batch_id,
         offsets=lowest_offsets(savepoint.cut.offsets),
@@ -459,7 +431,3 @@ def _row(plan: MergingPlan, store: Store) -> Merge:
 
 def _moment(text: str | None) -> datetime | None:
     return None if text is None else parse_rfc3339(text)
-
-
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else rfc3339(moment)

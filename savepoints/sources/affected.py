@@ -129,6 +129,25 @@ def after(events: DataFrame, entities: DataFrame, bases: Sequence[Base]) -> Data
     return events.join(F.broadcast(entities), "entity").where(unseen).drop("base")
 
 
+def versioned(entities: DataFrame, versions: Mapping[str, int | None]) -> DataFrame:
+    """Return entities with the version of a table at their base.
+
+    Args:
+        entities: `entity` string and `base` int.
+        versions: The table's version by number of the base, None where entities begin with nothing.
+
+    Returns:
+        `entity` string and `version` bigint, null for those that begin with nothing.
+    """
+    cases = "".join(
+        f" when base = {base} then {version}"
+        for base, version in versions.items()
+        if version is not None
+    )
+    version = f"case{cases} end" if cases else "null"
+    return entities.selectExpr("entity", f"cast({version} as bigint) as version")
+
+
 def _comes_after(base: Base) -> Column:
     from pyspark.sql import functions as F
 
