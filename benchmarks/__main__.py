@@ -18,6 +18,7 @@ from benchmarks import (
     export,
     incremental,
     list_,
+    merge,
     migrate,
     pin,
     restore_canonical,
@@ -38,6 +39,7 @@ MEASURES: dict[str, Measure] = {
     "restore-native": restore_native.measure,
     "incremental": incremental.measure,
     "list": list_.measure,
+    "merge": merge.measure,
     "bounded-run": bounded_run.measure,
 }
 _TERMINATED = 143

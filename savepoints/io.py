@@ -192,6 +192,15 @@ class Location:
         with _translated(self.uri / path):
             return bytes(_open(self.uri).get(self._key(path)).bytes())
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Return some bytes of a file; of one that has so many.
+
+        Raises:
+            FileNotFoundError: If there is none.
+        """
+        with _translated(self.uri / path):
+            return bytes(_open(self.uri).get_range(self._key(path), start=start, length=length))
+
     def get_version(self, path: str) -> tuple[bytes, str]:
         """Return the bytes of a file and the entity tag of just these bytes.
 

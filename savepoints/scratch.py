@@ -41,6 +41,7 @@ _CONF = {
     "spark.sql.files.maxPartitionBytes": _WHOLE_FILES,
     "spark.sql.files.openCostInBytes": _WHOLE_FILES,
     "spark.sql.streaming.pollingDelay": "0",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # Cheaper; that it renames less safely is nothing to a directory that is thrown away.
     "spark.sql.streaming.checkpointFileManagerClass": raw.FILE_MANAGER,
     # All batches are kept: what they were is compared.

@@ -26,6 +26,14 @@ _DELTA = {
     # Small tables: Delta's 50 tasks for reading its own log cost seconds per commit.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+# With so many rows or more, compiling a query and adapting its plan pays.
+_MANY_ROWS = 50_000
+_FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -70,6 +78,32 @@ def session(settings: Settings, name: str) -> SparkSession:
             f"Spark did not start: {error}",
             hint="Spark needs Java 17: set JAVA_HOME, or apt-get install openjdk-17-jre-headless",
         ) from None
+
+
+def session_like(spark: SparkSession) -> SparkSession:
+    """Return a session of one's own with the time zone and the plans of another one."""
+    own = spark.newSession()
+    for key in ("spark.sql.session.timeZone", *_FOR_FEW_ROWS):
+        own.conf.set(key, str(spark.conf.get(key)))
+    return own
+
+
+def session_for(spark: SparkSession, rows: int) -> SparkSession:
+    """Return a session of one's own, which spends no more on a query than so many rows are worth.
+
+    For few of them most of the time goes into compiling generated code and into the extra jobs by
+    which Spark adapts its plans.
+
+    Args:
+        spark: Any session; its time zone is kept.
+        rows: How many rows the queries are about, roughly.
+    """
+    own = session_like(spark)
+    # A mark of success is an empty file, which nobody looks for.
+    own.conf.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    for key, value in _FOR_FEW_ROWS.items() if rows < _MANY_ROWS else ():
+        own.conf.set(key, value)
+    return own
 
 
 def s3a_conf() -> dict[str, str]:

@@ -241,7 +241,6 @@ class _Merge:
                 merge_plan.require_no_batch_begun(self.plan.query, self._checkpoint)
                 replay.follow(self._checkpoint, self._newest)
                 faults.reach("merge.followed")
-                scope.require_none_arrived(lowest_offsets(read_cut(self._checkpoint).cut.offsets))
                 held.check()
                 moving = self._moving(replay, since)
                 moved = merging.carry_out(
@@ -293,7 +292,7 @@ class _Merge:
             for one in sorted(batches)
             if one - 1 in batches
         ]
-        dropped = sum(count(frame, reads) for frame in scope.events(scope.history).values())
+        dropped = sum(count(frame, reads) for frame in scope.pending.values())
         reasons = [*reasons_against_short(newest.operators, dropped=dropped)]
         first = min(
             (one.savepoint.cut.batch_id + 1 if one.savepoint else 0) for one in scope.used.values()

@@ -1,4 +1,4 @@
-"""How far back the present of a query can be told from its events alone, and by which batches.
+"""From what the present of a query comes: merges, and batches that tell it from events alone.
 
 A replay puts nothing but events together again. What somebody did to the state besides, by editing
 it, by going to other offsets, or by letting another program or query go first, is not in them: so
@@ -7,17 +7,51 @@ no entity can be replayed from before such a thing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.errors import SavepointNotFoundError
 from savepoints.model import Generation, Savepoint
-from savepoints.store import batch_log
+from savepoints.store import batch_log, ledger
 from savepoints.store.batch_log import Batch
+from savepoints.store.ledger import Ancestry, Ledger, Merge
 from savepoints.store.root import Store
 
 # Generations that begin with nothing but events, or with a savepoint as it was taken.
 _PLAIN = frozenset({"run", "rollback", "merge", "restore"})
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a store knows of its generations, read once.
+
+    Attributes:
+        generations: All of them.
+        savepoints: All of them.
+        merges: All of them.
+    """
+
+    generations: Sequence[Generation]
+    savepoints: Sequence[Savepoint]
+    merges: Sequence[Merge]
+
+    @classmethod
+    def of(cls, store: Store) -> Lineage:
+        """Read it."""
+        return cls(store.generations.all(), store.catalog.all(), Ledger(store.root).all())
+
+    def ancestry(self, query: str, generation: int) -> Ancestry:
+        """Return the generations from which one descends."""
+        return ledger.ancestry(query, generation, self.generations, self.savepoints, self.merges)
+
+    def in_effect(self, query: str, generation: int) -> list[Merge]:
+        """Return the merges that a generation has in its state, the oldest first.
+
+        Raises:
+            NotAlignedError: If that cannot be said, because a savepoint is gone from which one of
+                its generations began.
+        """
+        return ledger.in_effect(self.merges, self.ancestry(query, generation))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,6 @@ from savepoints.store.ledger import Policy
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from savepoints.app import App
 
 # How the reason of a pause begins that a merge has asked for.
@@ -177,24 +174,24 @@ def prepare(
     _require_one_position(query, cut)
     until = lowest_offsets(cut.cut.offsets)
     progress("reading the batch (starts Spark if it does not run yet)")
-    from savepoints.spark import session
+    from savepoints.spark import session, session_for
 
-    spark = session(settings, f"savepoints merge {query}")
+    few = session_for(session(settings, f"savepoints merge {query}"), 0)
     operation_id = new_id("op", utc_now())
     place = merging.place_of(store, operation_id)
     scope = None
     try:
         found = late.read(
-            spark,
+            few,
             batch,
             LateInput(name, sources.topic(name), sources.decoding(name), app.inputs[name].encode),
             place / "read",
             at=utc_now(),
-            clock=sources.clock(spark, name, until),
+            clock=sources.clock(few, name, until),
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         scope = Scope(
-            spark,
+            session_for(few, found.rows),
             store,
             sources,
             query,
@@ -248,9 +245,8 @@ def _with_scope(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     entities = sum(one.entities for one in used.values())
     merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id)
     controls = scope.replayed.where("control").count()
-    replayed = scope.events(scope.history)
-    events = sum(frame.count() for frame in replayed.values())
-    active = _with_events(scope, replayed)
+    events = sum(frame.count() for frame in scope.pending.values())
+    active = _with_events(scope)
     begins = ", ".join(
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
         for one in used.values()
@@ -284,11 +280,11 @@ def _with_scope(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     )
 
 
-def _with_events(scope: Scope, replayed: Mapping[str, DataFrame]) -> int:
+def _with_events(scope: Scope) -> int:
     """Count the controls that have an event to be replayed."""
     controls = scope.replayed.where("control").select("entity")
     found = controls.limit(0)
-    for frame in replayed.values():
+    for frame in scope.pending.values():
         found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
     return found.distinct().count()
 

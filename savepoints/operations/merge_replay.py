@@ -7,7 +7,7 @@ query had then. From there on each batch of the live query is a slice of its own
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -71,7 +71,7 @@ class MergeReplay:
         if before is not None:
             offsets = lowest_offsets(before.sources)
             ends.insert(0, End(offsets, self._clock(offsets)))
-        self._write(self._known(lowest_offsets(last.sources)), ends)
+        self._write(lowest_offsets(last.sources), ends)
         if before is not None:
             self.progress(f"replaying up to batch {batch - 1}")
             self.replay.run(Slice(low, low, before.timestamp_ms))
@@ -95,17 +95,7 @@ class MergeReplay:
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
         logged = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
         positions = [lowest_offsets(one.sources) for one in logged]
-        rows = {
-            name: self.scope.sources.rows(
-                self.scope.spark,
-                name,
-                since=self._of(name, positions[0]),
-                until=self._of(name, positions[-1]),
-                entities=self.scope.replayed.select("entity"),
-                merges=(),
-            )
-            for name in self.scope.sources.app.inputs
-        }
+        rows = self.scope.arrived(positions[0], positions[-1])
         first = self.replay.slices + 1
         self.replay.write(
             {
@@ -145,28 +135,14 @@ class MergeReplay:
         scope = self.scope
         return scope.sources.clock(scope.spark, scope.name, until)
 
-    def _known(self, until: KafkaOffsets) -> dict[str, DataFrame]:
-        """Return the events that the scope has looked at, and those that arrived since."""
+    def _write(self, until: KafkaOffsets, ends: Sequence[End]) -> None:
+        """Write what the scope has looked at, and what arrived since, for the first slices."""
         scope = self.scope
-        if until == scope.until:
-            return scope.history
-        return {
-            name: frame.unionByName(
-                scope.sources.rows(
-                    scope.spark,
-                    name,
-                    since=self._of(name, scope.until),
-                    until=self._of(name, until),
-                    entities=scope.replayed.select("entity"),
-                    merges=(),
-                )
-            )
-            for name, frame in scope.history.items()
-        }
-
-    def _write(self, rows: Mapping[str, DataFrame], ends: Sequence[End]) -> None:
-        events = self.scope.events(rows)
-        self.replay.write({name: slices.numbered(one, ends) for name, one in events.items()})
+        rows = scope.pending
+        if until != scope.until:
+            more = scope.arrived(scope.until, until)
+            rows = {name: frame.unionByName(more[name]) for name, frame in rows.items()}
+        self.replay.write({name: slices.numbered(one, ends) for name, one in rows.items()})
 
     def _seed(self, last: OffsetLogEntry) -> int:
         """Give the entities the state of their bases; return the lowest watermark of these."""
@@ -219,10 +195,6 @@ class MergeReplay:
         found = in_parallel(lambda file: root.get(file.stored_at), schemas)
         paths = [file.path for file in schemas]
         return state_layout.of_files(dict(zip(paths, found, strict=True)))
-
-    def _of(self, name: str, offsets: KafkaOffsets) -> KafkaOffsets:
-        topic = self.scope.sources.topic(name)
-        return {topic: offsets.get(topic, {})}
 
     def _logged(self, checkpoint: Location, batch: int) -> OffsetLogEntry:
         path = f"offsets/{batch}"

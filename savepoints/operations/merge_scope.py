@@ -5,7 +5,7 @@ Nothing here changes anything; all of it can be found out while the query runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -22,13 +22,13 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations import goal, merge_lineage
-from savepoints.operations.merge_lineage import Reach
+from savepoints.operations.merge_lineage import Lineage, Reach
 from savepoints.operations.merge_sources import Sources
 from savepoints.outputs import correct
 from savepoints.sources import affected, archive, archive_table, late, sample
 from savepoints.sources.affected import Base
 from savepoints.sources.arrivals import Arrivals
-from savepoints.store import ledger, manifest
+from savepoints.store import manifest
 from savepoints.store.ledger import Merge
 from savepoints.store.root import Store
 
@@ -56,6 +56,21 @@ class Used:
         """Return the version of an output there; None where entities begin with nothing."""
         outputs = self.savepoint.outputs if self.savepoint else ()
         return next((one for one in outputs if one.name == output), None)
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The entities that are touched, and where each begins.
+
+    Attributes:
+        entities: `entity` string, each once, and `base` int, an index of `bases`.
+        bases: Where entities can begin, from `affected.thinned`.
+        counts: Entities by base, those of which there are some.
+    """
+
+    entities: DataFrame
+    bases: list[Base]
+    counts: dict[int, int]
 
 
 @dataclass
@@ -92,13 +107,12 @@ class Scope:
     @cached_property
     def merges(self) -> list[Merge]:
         """The merges that the query's state has, the oldest first."""
-        known = ledger.Ledger(self.store.root)
-        return known.in_effect(self._ancestry(self.generation))
+        return self._lineage.in_effect(self.query, self.generation)
 
     @property
     def descent(self) -> tuple[str, ...]:
         """The generations from which the current one descends, as the ledger has them."""
-        return tuple(self._ancestry(self.generation).names)
+        return self._lineage.ancestry(self.query, self.generation).names
 
     @property
     def merge_ids(self) -> list[str]:
@@ -196,32 +210,43 @@ class Scope:
                 events=found[:_SHOWN],
             )
 
-    def require_none_arrived(self, until: KafkaOffsets) -> None:
-        """Refuse late events that have come by themselves since they were looked at.
+    def arrived(self, since: KafkaOffsets, until: KafkaOffsets) -> dict[str, DataFrame]:
+        """Read what has arrived of the replayed entities since the batch was looked at.
 
         Args:
-            until: Next-to-read offsets of the cut at which the merge ends.
+            since: Next-to-read offsets from which on.
+            until: Up to these.
+
+        Returns:
+            By input: columns of `archive.SCHEMA`.
 
         Raises:
-            NotAlignedError: If one has: it would count twice.
+            NotAlignedError: If one of the late events has come by itself: it would count twice.
         """
-        topic = self.sources.topic(self.name)
-        rows = self.sources.rows(
-            self.spark,
-            self.name,
-            since={topic: self.until.get(topic, {})},
-            until={topic: until.get(topic, {})},
-            entities=self.touched.select("entity"),
-            merges=(),
-        )
-        same = rows.join(self.late, "event_id", "left_semi").select("event_id").limit(1).collect()
-        if same:
+        found = {
+            name: self._keep(
+                self.sources.rows(
+                    self.spark,
+                    name,
+                    since={topic: since.get(topic, {})},
+                    until={topic: until.get(topic, {})},
+                    entities=self.replayed.select("entity"),
+                    merges=(),
+                )
+            )
+            for name in self.sources.app.inputs
+            for topic in (self.sources.topic(name),)
+        }
+        same = found[self.name].join(self.late, "event_id", "left_semi").select("event_id").first()
+        if same is not None:
             raise NotAlignedError(
-                f"the event {same[0]['event_id']} of the batch has arrived in {topic} while the "
-                "merge was under way, and would count twice",
+                f"the event {same['event_id']} of the batch has arrived in "
+                f"{self.sources.topic(self.name)} while the merge was under way, and would count "
+                "twice",
                 hint="nothing was changed; run the merge again, which leaves it out",
                 query=self.query,
             )
+        return found
 
     @cached_property
     def reach(self) -> Reach:
@@ -239,25 +264,22 @@ class Scope:
             clock = _clock(known, offsets)
             if clock is None or not self.reach.has(one) or not self._is_usable(one, layout):
                 continue
-            has = ledger.Ledger(self.store.root).in_effect(self._ancestry(one.generation))
+            has = self._lineage.in_effect(self.query, one.generation)
             found.append(Base(one.id, clock, offsets, frozenset(each.id for each in has)))
         return affected.thinned(found, Base(offsets=self.beginning))
 
     @cached_property
-    def assigned(self) -> tuple[DataFrame, list[Base]]:
-        """The entities with the numbers of their bases, and these.
+    def assigned(self) -> Assigned:
+        """The entities with the numbers of their bases.
 
         Raises:
             IncompatibleError: If one would have to begin before something that no event tells of.
         """
         bases = self.candidates
-        found = self._keep(affected.assigned(self.late, self._merged, bases))
-        counts = _counts(found)
-        if len(counts) > affected.MOST_BASES:
-            bases = affected.kept(counts, bases)
-            found = self._keep(affected.assigned(self.late, self._merged, bases))
-            counts = _counts(found)
-        from_nothing = counts.get(len(bases) - 1, 0)
+        found = self._assigned(bases)
+        if len(found.counts) > affected.MOST_BASES:
+            found = self._assigned(affected.kept(found.counts, bases))
+        from_nothing = found.counts.get(len(found.bases) - 1, 0)
         if from_nothing and self.reach.ends_with:
             raise IncompatibleError(
                 f"{from_nothing} of the entities would have to be replayed from before what no "
@@ -267,23 +289,30 @@ class Scope:
                 query=self.query,
                 entities=from_nothing,
             )
-        return found, bases
+        return found
+
+    def _assigned(self, bases: list[Base]) -> Assigned:
+        entities = self._keep(affected.assigned(self.late, self._merged, bases))
+        rows = entities.groupBy("base").count().collect()
+        counts = {int(row["base"]): int(row["count"]) for row in rows}
+        return Assigned(entities, bases, dict(sorted(counts.items())))
 
     @property
     def touched(self) -> DataFrame:
         """The entities of the late events: `entity` string, `base` int."""
-        return self.assigned[0]
+        return self.assigned.entities
 
     @cached_property
     def used(self) -> dict[int, Used]:
         """The bases that are used, by their number."""
-        entities, bases = self.assigned
-        names = {one: bases[one].savepoint_id for one in _counts(entities)}
-        return {
-            one: Used(bases[one], None if name is None else self.store.catalog.find(name), count)
-            for one, count in sorted(_counts(entities).items())
-            for name in (names[one],)
-        }
+        found = {}
+        for number, count in self.assigned.counts.items():
+            base = self.assigned.bases[number]
+            name = base.savepoint_id
+            found[number] = Used(
+                base, None if name is None else self.store.catalog.find(name), count
+            )
+        return found
 
     @cached_property
     def replayed(self) -> DataFrame:
@@ -305,18 +334,20 @@ class Scope:
             )
         )
 
-    def events(self, rows: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return what the bases have not seen of events, with the late ones, corrected.
+    @cached_property
+    def pending(self) -> dict[str, DataFrame]:
+        """What the bases have not seen of the events looked at and of the late ones, by input.
 
-        Args:
-            rows: By input: columns of `archive.SCHEMA`.
+        Columns of `archive.SCHEMA`, without what the late ones take away.
         """
+        merges = [*self.merge_ids, self.merge_id]
+        entities = self.replayed.select("entity", "base")
+        bases = {number: one.base for number, one in self.used.items()}
         found = {}
-        for name, frame in rows.items():
+        for name, frame in self.history.items():
             both = frame.unionByName(self.late) if name == self.name else frame
-            kept = archive.applied(both, [*self.merge_ids, self.merge_id], self.reached)
-            entities = self.replayed.select("entity", "base")
-            found[name] = affected.after(kept, entities, self.assigned[1])
+            kept = archive.applied(both, merges, self.reached)
+            found[name] = self._keep(affected.after(kept, entities, bases))
         return found
 
     def base_versions(self, output: str) -> dict[str, int | None]:
@@ -364,14 +395,9 @@ class Scope:
         self._kept.append(kept)
         return kept
 
-    def _ancestry(self, generation: int) -> ledger.Ancestry:
-        return ledger.ancestry(
-            self.query,
-            generation,
-            self.store.generations.all(),
-            self.store.catalog.all(),
-            ledger.Ledger(self.store.root).all(),
-        )
+    @cached_property
+    def _lineage(self) -> Lineage:
+        return Lineage.of(self.store)
 
     def _is_usable(self, savepoint: Savepoint, layout: state_layout.Layout) -> bool:
         """Say whether a savepoint has the program's state layout, and its outputs are there."""
@@ -385,13 +411,6 @@ class Scope:
         except (KeyError, OutputVersionGoneError, IncompatibleError):
             return False
         return True
-
-
-def _counts(entities: DataFrame) -> dict[int, int]:
-    """Count entities by base."""
-    return {
-        int(row["base"]): int(row["count"]) for row in entities.groupBy("base").count().collect()
-    }
 
 
 def _clock(known: Sequence[Arrivals], offsets: KafkaOffsets) -> datetime | None:

@@ -88,8 +88,10 @@ class Sources:
         known = self.arrivals(name)
         mine = {self.topic(name): until.get(self.topic(name), {})}
         whole = known.whole(mine)
-        rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
-        found = [known.clock(whole), slices.newest([rest])]
+        found = [known.clock(whole)]
+        if whole != mine:
+            rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
+            found.append(slices.newest([rest]))
         return max((one for one in found if one is not None), default=None)
 
     def arrivals(self, name: str) -> Arrivals:

@@ -254,10 +254,10 @@ def carry_out(
         UnfinishedOperationError: If another operation was begun since the plan.
         NotAlignedError: If others have written to an output since.
     """
-    from savepoints.spark import session
+    from savepoints.spark import session, session_for
 
     settings = bindings.complete(store, given)
-    spark = session(settings, f"savepoints merge {plan.query}")
+    spark = session_for(session(settings, f"savepoints merge {plan.query}"), plan.facts.rows)
     place = Location.of(plan.place)
 
     def write() -> Written:

@@ -12,6 +12,7 @@ from savepoints.outputs.desired import SLICE, quoted
 from savepoints.outputs.differing import Differing, differing
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import Mode
+from savepoints.spark import session_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,15 +47,13 @@ class EntityRows:
         """Open a table.
 
         Args:
-            spark: Any session; it is not changed, but its time zone counts.
+            spark: Any session; it is not changed, but its time zone and plans count.
             live: The table.
             entity: Column with the entity.
             mode: How the query writes it.
             key: Columns that identify a row, for `upsert`.
         """
-        own = spark.newSession()
-        zone = spark.conf.get("spark.sql.session.timeZone")
-        own.conf.set("spark.sql.session.timeZone", str(zone))
+        own = session_like(spark)
         table = _read(own, live, live.newest)
         named = next(name for name in table.columns if name.casefold() == entity.casefold())
         return cls(own, live, named, mode, key, table)

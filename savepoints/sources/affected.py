@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.model import KafkaOffsets
 from savepoints.sources import slices
+from savepoints.sources.entities import any_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -109,23 +110,22 @@ def kept(counts: Mapping[int, int], bases: Sequence[Base]) -> list[Base]:
     return [bases[one] for one in sorted({*most, len(bases) - 1})]
 
 
-def after(events: DataFrame, entities: DataFrame, bases: Sequence[Base]) -> DataFrame:
+def after(events: DataFrame, entities: DataFrame, bases: Mapping[int, Base]) -> DataFrame:
     """Return what entities' bases have not seen yet.
 
     Args:
         events: Columns of events, and `merge_id`.
         entities: `entity` and `base`.
-        bases: From `thinned`.
+        bases: By the numbers in `base`.
 
     Returns:
         The columns of `events`.
     """
     from pyspark.sql import functions as F
 
-    used = [int(row["base"]) for row in entities.select("base").distinct().collect()]
-    unseen = F.expr("false")
-    for number in used:
-        unseen = unseen | ((F.col("base") == number) & _comes_after(bases[number]))
+    unseen = any_of(
+        [(F.col("base") == number) & _comes_after(one) for number, one in bases.items()]
+    )
     return events.join(F.broadcast(entities), "entity").where(unseen).drop("base")
 
 

@@ -94,18 +94,19 @@ def compare(
         layout: Schemas of their rows; what has none is shown as bytes, and not tolerated.
         tolerance: Most by which floating-point numbers may differ, as a share of the larger one.
     """
-    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    counted = Observation("controls")
     mine = _of_all(live, operators, fields, entities, 1)
-    mine = mine.observe(counted, F.count(F.lit(1)).alias("rows"))
     both = mine.unionAll(_of_all(replayed, operators, fields, entities, -1))
-    surplus = both.groupBy(*_IDENTITY, "value_bytes").agg(F.sum("side").alias("surplus"))
-    found = surplus.where("surplus != 0").collect()
-    seen = int(counted.get["rows"])
+    surplus = both.groupBy(*_IDENTITY, "value_bytes").agg(
+        F.sum("side").alias("surplus"), F.count_if(F.col("side") > 0).alias("rows")
+    )
+    differs = F.when(F.col("surplus") != 0, F.struct(*_IDENTITY, "value_bytes", "surplus"))
+    found = surplus.agg(
+        F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"), F.collect_list(differs).alias("differ")
+    ).collect()[0]
     by_identity: dict[tuple[Any, ...], list[Row]] = {}
-    for row in found:
+    for row in found["differ"]:
         by_identity.setdefault(tuple(row[name] for name in _IDENTITY), []).append(row)
     tolerated, different = 0, 0
     sample: list[StateDifference] = []
@@ -122,7 +123,7 @@ def compare(
             sample.append(
                 StateDifference(operator_id, store, family, entity, sides.first(1), sides.first(-1))
             )
-    return StateControls(seen, different, tolerated, tuple(sample))
+    return StateControls(int(found["rows"]), different, tolerated, tuple(sample))
 
 
 @dataclass(frozen=True)

@@ -125,15 +125,6 @@ class Ledger:
 
         self._table.change(("id",), decide)
 
-    def in_effect(self, ancestry: Ancestry) -> list[Merge]:
-        """Return the merges that a generation has in its state, the oldest first.
-
-        Raises:
-            NotAlignedError: If that cannot be said, because a savepoint is gone from which one of
-                its generations began.
-        """
-        return in_effect(self.all(), ancestry)
-
     @property
     def _table(self) -> StoreTable:
         return StoreTable(self.root / "ledger", _schema())
@@ -182,7 +173,8 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
         ancestry: From which generations it descends.
 
     Raises:
-        NotAlignedError: If that cannot be said; see `Ledger.in_effect`.
+        NotAlignedError: If that cannot be said, because a savepoint is gone from which one of these
+            began.
     """
     if ancestry.lost is not None:
         life, gone = ancestry.lost

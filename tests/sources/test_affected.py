@@ -73,7 +73,9 @@ def test_bases_and_events_are_those_of_the_definition(spark: SparkSession, seed:
     frame = spark.createDataFrame(late, COLUMNS)
     found = affected.assigned(frame, spark.createDataFrame(merged, COLUMNS), bases)
     chosen = {row["entity"]: row["base"] for row in found.collect()}
-    replayed = affected.after(spark.createDataFrame([*arrived, *merged], COLUMNS), found, bases)
+    replayed = affected.after(
+        spark.createDataFrame([*arrived, *merged], COLUMNS), found, dict(enumerate(bases))
+    )
 
     def is_possible(one: Base, entity: str) -> bool:
         missing = [e for e in (*late, *merged) if e.entity == entity and e.merge_id not in one.has]
