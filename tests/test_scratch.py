@@ -16,8 +16,8 @@ from savepoints import scratch
 from savepoints.app import App, Input, Output
 from savepoints.io import Location
 from savepoints.scratch import SLICE, ScratchQuery
+from tests.fidelity.merge_cases import decode
 from tests.fidelity.merge_events import EVENT, Event
-from tests.fidelity.merge_query import decode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

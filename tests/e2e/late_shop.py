@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from savepoints.checkpoint.layout import committed_batches
+from savepoints.io import Location
 from savepoints.outputs.align import open_table
+from savepoints.sources import archive_table
+from savepoints.store.ledger import Ledger
+from spark_jobs import event_archive
 from spark_jobs.orders import late
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from tests.e2e.shop import QUERY, Shop
@@ -22,10 +29,10 @@ def day(number: int) -> date:
     return BEGIN + timedelta(days=number)
 
 
-def late_orders(first: int, last: int) -> list[Order]:
+def late_orders(first: int, last: int, *, of: int = 0) -> list[Order]:
     """Return the orders of some days of every seventh customer."""
     known = orders_between(read_orders(), from_date=day(first), until_date=day(last))
-    return [one for one in known if one.customer_id % 7 == 0]
+    return [one for one in known if one.customer_id % 7 == of]
 
 
 def ids(orders: Iterable[Order]) -> set[str]:
@@ -36,6 +43,41 @@ def written(shop: Shop, orders: Iterable[Order], name: str = "late.parquet") -> 
     file = shop.directory / name
     late.write(orders, file)
     return file
+
+
+def archive(shop: Shop) -> None:
+    """Archive what has arrived, as the job does that runs beside the query."""
+    config = str(shop.directory / "savepoints.toml")
+    words = [QUERY, "orders", "--until", "latest", "--config", config]
+    assert event_archive.main(words, io.StringIO()) == 0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Everything that a merge changes, to be seen that one that was refused changed nothing."""
+
+    generation: int
+    generations: int
+    merged: tuple[str, ...]
+    table: int
+    archive: int | None
+    batches: tuple[int, ...]
+    scratch: tuple[str, ...]
+
+    @classmethod
+    def of(cls, shop: Shop) -> Standing:
+        store = shop.store
+        now = store.generations.current(QUERY)
+        archived = archive_table.find(Location.of(f"{shop.root}/archive"))
+        return cls(
+            now.generation,
+            len(store.generations.all(QUERY)),
+            tuple(one.id for one in Ledger(store.root).all()),
+            open_table(shop.table).version(),
+            None if archived is None else archived.version(),
+            tuple(committed_batches(Location.of(now.checkpoint).list())),
+            tuple(one.path for one in store.root.list("scratch")),
+        )
 
 
 def merge(shop: Shop, file: Path, *more: str) -> Any:

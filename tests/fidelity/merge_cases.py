@@ -8,7 +8,8 @@ interfaces fix the names of methods and arguments, and have no types for rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,6 +17,8 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from savepoints.app import App, Input, Output
+from spark_jobs import order_sessions
 from tests.fidelity.merge_query import Case
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 Inputs = Sequence["DataFrame"]
 GIVEN = "k string, what string, at timestamp, n long"
+# So long that what is late can lie on both sides of the watermark, also after a batch more.
+LATENESS = "30 seconds"
 # How long after an event its timer fires.
 WAIT_MS = 15_000
 # How long a count goes on by the clock.
@@ -31,7 +36,7 @@ _MODULUS = 1_000_003
 
 
 def _timed(frame: DataFrame) -> DataFrame:
-    return frame.withWatermark("t", "10 seconds")
+    return frame.withWatermark("t", LATENESS)
 
 
 def _totals(inputs: Inputs) -> DataFrame:
@@ -62,7 +67,7 @@ def _join(how: str) -> Callable[[Inputs], DataFrame]:
     def build(inputs: Inputs) -> DataFrame:
         left = _timed(inputs[0].select("k", "v", "t"))
         right = inputs[1].selectExpr("k AS k2", "v AS v2", "t AS t2")
-        right = right.withWatermark("t2", "10 seconds")
+        right = right.withWatermark("t2", LATENESS)
         near = F.expr("k = k2 AND v = v2 AND t2 BETWEEN t AND t + INTERVAL 15 SECONDS")
         return left.join(right, near, how)
 
@@ -142,6 +147,26 @@ def _transform(inputs: Inputs) -> DataFrame:
     return _timed(inputs[0]).groupBy("k").transformWithState(Recent(), GIVEN, "append", "EventTime")
 
 
+class Rearming(Recent):
+    """Its timer goes off again and again, and each time it counts."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        found = list(rows)
+        if not self.value.exists():
+            self.handle.registerTimer(min(self.fires_at(row.t) for row in found))
+        count = self.value.get()[0] if self.value.exists() else 0
+        self.value.update((count + len(found),))
+        yield from ()
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        fired = expiredTimerInfo.getExpiryTimeInMs()
+        self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + WAIT_MS)
+        at = pd.Timestamp(fired, unit="ms").to_pydatetime()
+        yield Row(k=key[0], what="rung", at=at, n=self.value.get()[0])
+
+
 def _tick(key: Any, pdfs: Iterator[Any], state: Any) -> Iterator[Any]:
     """Count what came until the clock has gone on for a while."""
     count, until = state.get if state.exists else (0, state.getCurrentProcessingTimeMs() + TICK_MS)
@@ -154,6 +179,12 @@ def _tick(key: Any, pdfs: Iterator[Any], state: Any) -> Iterator[Any]:
     state.setTimeoutDuration(max(1, until - state.getCurrentProcessingTimeMs()))
 
 
+def _rearming(inputs: Inputs) -> DataFrame:
+    return (
+        _timed(inputs[0]).groupBy("k").transformWithState(Rearming(), GIVEN, "append", "EventTime")
+    )
+
+
 def _ticking(inputs: Inputs) -> DataFrame:
     return (
         inputs[0]
@@ -164,16 +195,45 @@ def _ticking(inputs: Inputs) -> DataFrame:
     )
 
 
+def decode(records: DataFrame) -> DataFrame:
+    """Read the events that `merge_events` writes."""
+    value = F.from_json(F.col("value").cast("string"), "id string, k string, v long, t timestamp")
+    parsed = records.select(value.alias("e"), "topic", "partition", "offset")
+    return parsed.select("e.*", "topic", "partition", "offset")
+
+
+def _app(
+    name: str,
+    build: Callable[[Inputs], DataFrame],
+    output: Output | None = None,
+    sources: int = 1,
+) -> App:
+    def by_name(inputs: Mapping[str, DataFrame]) -> DataFrame:
+        return build([inputs[f"in{number}"] for number in range(sources)])
+
+    one = Input(topic="in", decode=decode, entity_key="k", event_time="t", event_id=("id",))
+    return App(
+        name=name,
+        inputs={f"in{number}": replace(one, topic=f"in{number}") for number in range(sources)},
+        build=by_name,
+        outputs={"out": output or Output(mode="append", entity_key="k")},
+    )
+
+
+# A second is five minutes: then gaps are what they are for the others, and batches too.
+_SCALE = 300
 _ALL = (
-    Case("totals", _totals, "upsert", ("k",)),
-    Case("window", _window),
-    Case("session", _session),
-    Case("pandas", _pandas),
-    Case("transform", _transform),
-    Case("dedupe", _dedupe),
-    Case("chain", _chain),
-    Case("join_inner", _join("inner"), sources=2),
-    Case("join_left", _join("leftouter"), sources=2),
+    Case("totals", _app("totals", _totals, Output(mode="upsert", key=("k",)))),
+    Case("window", _app("window", _window)),
+    Case("session", _app("session", _session)),
+    Case("pandas", _app("pandas", _pandas)),
+    Case("transform", _app("transform", _transform)),
+    Case("order_sessions", order_sessions.app, _SCALE),
+    Case("order_sessions_transform", order_sessions.app_transform, _SCALE),
+    Case("dedupe", _app("dedupe", _dedupe)),
+    Case("chain", _app("chain", _chain)),
+    Case("join_inner", _app("join_inner", _join("inner"), sources=2)),
+    Case("join_left", _app("join_left", _join("leftouter"), sources=2)),
 )
 # The short way is exact for them.
 SHORT = {one.name: one for one in _ALL}
@@ -181,7 +241,10 @@ SHORT = {one.name: one for one in _ALL}
 FAITHFUL = {
     one.name: one
     for one in (
-        Case("window_disorder", _window, disorder=0.4),
-        Case("ticking", _ticking, clocked=True),
+        Case("window_disorder", _app("window_disorder", _window), disorder=True),
+        Case("ticking", _app("ticking", _ticking), clocked=True),
+        Case("rearming", _app("rearming", _rearming)),
     )
 }
+# For the settings of a query.
+join = SHORT["join_inner"].app

@@ -1,11 +1,9 @@
-"""Events of queries that late events are merged into, and which of them come too late."""
+"""Events of queries that late events are merged into: what a test writes, and what it replays."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +11,6 @@ import pyarrow as pa
 
 from savepoints.scratch import SLICE
 
-# Batches before the merge, and after it.
-BEFORE, AFTER = 5, 2
-SECONDS_A_BATCH = 20
-ROWS_A_BATCH = 20
-# So far apart that only a late event between them makes one session of two.
-SESSIONS = (25, 35)
-BETWEEN = 30
 BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.timezone.utc)
 
 _RAW: list[pa.Field[Any]] = [
@@ -32,17 +23,17 @@ _RAW: list[pa.Field[Any]] = [
     pa.field("timestampType", pa.int32()),
     pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
 ]
+_EVENT: list[pa.Field[Any]] = [
+    *_RAW,
+    pa.field("entity", pa.string()),
+    pa.field("event_time", pa.timestamp("us", tz="UTC")),
+    pa.field("event_id", pa.string()),
+]
 # Kafka's columns; the same with whose event it is, when it happened, which it is, and its slice.
 RAW = pa.schema(_RAW)
-EVENT = pa.schema(
-    [
-        *_RAW,
-        pa.field("entity", pa.string()),
-        pa.field("event_time", pa.timestamp("us", tz="UTC")),
-        pa.field("event_id", pa.string()),
-        pa.field(SLICE, pa.int32()),
-    ]
-)
+EVENT = pa.schema([*_EVENT, pa.field(SLICE, pa.int32())])
+# As they stand in the archive, or in a late batch.
+ARCHIVED = pa.schema([*_EVENT, pa.field("merge_id", pa.string()), pa.field("op", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,8 @@ class Event:
         k: Its entity.
         v: Some number.
         t: When it happened, in seconds.
-        late: It arrives after the live query has run.
+        merge: Number of the late batch that brings it; 0 for what comes in time.
+        of: Which event it is, where that is not its place.
     """
 
     source: int
@@ -65,19 +57,37 @@ class Event:
     k: str
     v: int
     t: float
-    late: bool = False
+    merge: int = 0
+    of: str = ""
 
     @property
     def time(self) -> dt.datetime:
         return BEGINNING + dt.timedelta(seconds=self.t)
 
+    @property
+    def id(self) -> str:
+        return self.of or f"{self.source}-{self.offset}"
+
     def record(self) -> dict[str, Any]:
-        value = {"id": f"{self.source}-{self.offset}", "k": self.k, "v": self.v}
+        """Return it as Kafka would have it, as `order_sessions` and the other programs read it."""
+        order = self.v % 2
+        value = {
+            "id": self.id,
+            "k": self.k,
+            "v": self.v,
+            "t": self.time.isoformat(),
+            "event_id": self.id,
+            "client_id": self.k,
+            "kind": "order" if order else "view",
+            "page": None if order else f"p{self.v}",
+            "amount_cents": self.v * 100,
+            "at_ms": int(self.time.timestamp() * 1000),
+        }
         return {
             "key": self.k.encode(),
-            "value": json.dumps({**value, "t": self.time.isoformat()}).encode(),
+            "value": json.dumps(value).encode(),
             "topic": f"in{self.source}",
-            "partition": -1 if self.late else 0,
+            "partition": -1 if self.merge else 0,
             "offset": abs(self.offset),
             "timestamp": self.time,
             "timestampType": 0,
@@ -85,58 +95,16 @@ class Event:
         }
 
     def event(self, number: int) -> dict[str, Any]:
-        identity = {"entity": self.k, "event_time": self.time}
-        event_id = f"{self.source}-{self.offset}"
-        return {**self.record(), **identity, "event_id": event_id, SLICE: number}
+        """Return it as a replay reads it, in a slice."""
+        return {**self._decoded(), SLICE: number}
 
+    def archived(self, op: str | None = None) -> dict[str, Any]:
+        """Return it as it stands in the archive, or in a late batch."""
+        return {
+            **self._decoded(),
+            "merge_id": f"m{self.merge}" if self.merge else None,
+            "op": op,
+        }
 
-def events(sources: int, disorder: float, seed: int) -> list[Event]:
-    """Make the events of all batches; those that are late are of a few entities only.
-
-    Some come before the first event of their entity, some are of an entity that nobody has seen,
-    some happen at the very time of another one, and some after the watermark.
-    """
-    chance = random.Random(seed)
-    entities = [f"k{number}" for number in range(6)]
-    found = []
-    for source in range(sources):
-        rows = []
-        for batch in range(BEFORE + AFTER):
-            # The first two entities begin later than the others.
-            known = entities if batch > 1 else entities[2:]
-            for _ in range(ROWS_A_BATCH):
-                back = chance.randrange(100) if chance.random() < disorder else 0
-                t = max(0, batch * SECONDS_A_BATCH + chance.randrange(SECONDS_A_BATCH) - back)
-                rows.append((batch, chance.choice(known), chance.randrange(6), t))
-        rows += [(1, "pair", chance.randrange(6), t) for t in SESSIONS]
-        found += [Event(source, row[0], at, *row[1:]) for at, row in enumerate(rows)]
-    return found + _late(sources, found, chance)
-
-
-def _late(sources: int, live: Sequence[Event], chance: random.Random) -> list[Event]:
-    late = []
-    for source in range(sources):
-        clocks = _clocks([one for one in live if one.source == source])
-        mine = [one for one in live if one.source == source and one.batch < BEFORE]
-        equal = chance.choice([one for one in mine if one.k == "k1"])
-        last, newest = clocks[BEFORE - 2], clocks[BEFORE - 1]
-        wanted = [
-            ("k0", chance.randrange(2 * SECONDS_A_BATCH)),  # Before its first event.
-            ("k0", chance.randrange(2 * SECONDS_A_BATCH, last)),
-            ("k1", equal.t),
-            *(("k2", chance.randrange(last, newest)) for _ in range(2)),
-            *(("new", chance.randrange(newest)) for _ in range(2)),
-            ("pair", BETWEEN),
-        ]
-        for number, (k, t) in enumerate(wanted):
-            batch = next(one for one, clock in enumerate(clocks) if clock >= t)
-            v = equal.v if k == "k1" else chance.randrange(6)
-            late.append(Event(source, batch, -1 - number, k, v, t, late=True))
-    return late
-
-
-def _clocks(live: Sequence[Event]) -> list[int]:
-    """Return, for each batch, the newest time of everything up to its end."""
-    return [
-        int(max(one.t for one in live if one.batch <= batch)) for batch in range(BEFORE + AFTER)
-    ]
+    def _decoded(self) -> dict[str, Any]:
+        return {**self.record(), "entity": self.k, "event_time": self.time, "event_id": self.id}

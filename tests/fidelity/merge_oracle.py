@@ -1,246 +1,191 @@
 """Merges without Kafka and without a store, and the full replay that they have to equal.
 
-A live query runs over batches from which some events are missing. They are replayed and spliced in,
-and the query goes on with more batches. The truth is the same program from scratch over the same
-batches, each with the late events in the first batch whose clock reaches them.
+A live query runs over batches from which some events are missing. They are replayed beside it while
+it goes on, spliced in, and it goes on with more batches. The truth is the same program from scratch
+over the same batches, each with the late events that would have come in it: those up to the time of
+its newest event.
 """
 
 from __future__ import annotations
 
-import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from savepoints.io import Location, Uri
-from savepoints.operations import splicing
-from savepoints.operations.replay import Base, Replay, Slice
-from savepoints.scratch import SLICE
-from savepoints.state import contents, controls, splice
-from savepoints.state.saved_rows import CheckpointRows, SavedRows, TableRows
-from tests.fidelity.merge_events import AFTER, BEFORE, EVENT, events
-from tests.fidelity.merge_query import Case, Moved, Query, as_json
+from tests.fidelity import merge_families
+from tests.fidelity.merge_events import Event
+from tests.fidelity.merge_families import FILES, ONCE, Cut, Family
+from tests.fidelity.merge_query import Case, Moved, Query
+from tests.fidelity.merge_steps import LateBatch, Way
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-# The live query is stopped and started again after the first of them.
-PHASES = (range(2), range(2, BEFORE), range(BEFORE, BEFORE + AFTER))
-# Where the base savepoints are taken, by number of the file.
-BASES = (0, 2)
+    from savepoints.state.controls import StateControls
 
-Way = Literal["short", "faithful"]
+Rows = Mapping[Any, Counter[str]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What differs from the truth, as counts; all zero for an exact merge."""
+    """The rows that differ from the truth; none for an exact merge.
 
-    state: int
-    outputs: int
-    later: int
-    state_in_the_end: int
+    Attributes:
+        state: Of the state when the late events have been merged.
+        outputs: Of the outputs then.
+        later: Of what each later batch gave.
+        state_in_the_end: Of the state after these.
+        outputs_in_the_end: Of the outputs after these.
+    """
+
+    state: Counter[str]
+    outputs: Counter[str]
+    later: Counter[str]
+    state_in_the_end: Counter[str]
+    outputs_in_the_end: Counter[str]
+
+    @property
+    def parts(self) -> tuple[Counter[str], ...]:
+        in_the_end = self.state_in_the_end, self.outputs_in_the_end
+        return self.state, self.outputs, self.later, *in_the_end
 
     @property
     def exact(self) -> bool:
-        return not (self.state or self.outputs or self.later or self.state_in_the_end)
+        return not any(self.parts)
+
+    @property
+    def families(self) -> set[int]:
+        """The families that came out wrong."""
+        return {one for rows in self.parts for one in merge_families.families_in(rows)}
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{len(rows)} rows of {one.name} such as {sorted(rows)[:3]}"
+            for one, rows in zip(fields(self), self.parts, strict=True)
+            if rows
+        )
 
 
-def different(one: Mapping[Any, Counter[str]], other: Mapping[Any, Counter[str]]) -> int:
-    return sum(
-        (
-            (one.get(part, Counter()) - other.get(part, Counter()))
-            + (other.get(part, Counter()) - one.get(part, Counter()))
-        ).total()
-        for part in {*one, *other}
-    )
-
-
-def entities_of(spark: SparkSession, entities: Sequence[str]) -> DataFrame:
-    return spark.createDataFrame([(one,) for one in entities], "entity string")
+def different(one: Rows, other: Rows) -> Counter[str]:
+    """Return the rows that only one side has, whatever the part."""
+    found = Counter[str]()
+    for part in {*one, *other}:
+        found += one.get(part, Counter()) - other.get(part, Counter())
+        found += other.get(part, Counter()) - one.get(part, Counter())
+    return found
 
 
 @dataclass
 class Merge:
-    """One case with one seed: the live query, the truth, and merges of the one into the other."""
+    """One case with some families: the live query, the truth, and merges of the one into the other.
+
+    Attributes:
+        spark: What all share.
+        case: The program.
+        place: A directory of its own.
+        families: The events.
+        cuts: When late batches are merged.
+        conf: Settings besides.
+        saved: After which files there are savepoints.
+        bases: How many entities began from which file at the last merge; -1 is nothing.
+        controls: What became of the untouched entities at the last merge.
+    """
 
     spark: SparkSession
     case: Case
     place: Path
-    seed: int
+    families: Sequence[Family]
+    cuts: Sequence[Cut] = ONCE
     conf: Mapping[str, str] = field(default_factory=dict)
+    saved: Sequence[int] = (0, 2)
+    bases: Counter[int] = field(default_factory=Counter)
+    controls: StateControls = field(init=False)
 
     def __post_init__(self) -> None:
-        # With batches without input the last batch before the merge is one of them.
-        empty = str(bool(self.seed % 2)).lower()
-        conf = {"spark.sql.streaming.noDataMicroBatches.enabled": empty, **self.conf}
-        self.events = events(self.case.sources, self.case.disorder, self.seed)
-        self.late = [one for one in self.events if one.late]
-        in_time = [one for one in self.events if not one.late]
-        self.in_time = in_time
-        self.live = Query(self.spark, self.case, self.place / "live", conf)
-        self.truth = Query(self.spark, self.case, self.place / "truth", conf)
-        for batches in PHASES[:-1]:
-            self.live.advance(in_time, batches)
-        for batches in PHASES:
-            self.truth.advance(self.events, batches)
-        self.batch = max(self.live.watermarks())
-        self.touched = sorted({one.k for one in self.late})
-        self.untouched = ["k3", "k4"]
+        events = merge_families.placed(self.families, self.case.sources, self.case.scale)
+        self.events = events
+        self.in_time = [one for one in events if not one.merge]
+        known = {one.id for one in self.in_time}
+        self.late = [one for one in events if one.merge and one.id not in known]
+        self.given = [one for one in events if one.merge]
+        self.live = Query(self.spark, self.case, self.place / "live", self.conf)
+        self.truth = Query(self.spark, self.case, self.place / "truth", self.conf)
+        for files in self._phases:
+            self.truth.advance([*self.in_time, *self.late], files)
+        for files in self._phases[:2]:
+            self.live.advance(self.in_time, files)
+        self.batch = self.live.batch_of(self.cuts[0].spliced, last=True)
 
-    def merged(self, way: Way) -> Query:
-        """Merge; return the query that goes on from there."""
-        place = self.place / way
-        bases = self._bases()
-        first = min(map(self.live.batch_of, bases.values()))
-        slices = self._slices(way, first)
-        scratch = Location.of(str(place / "scratch"))
-        replay = Replay(self.spark, self.case.app, scratch, self.live.live)
-        watermarks = self.live.watermarks()
-        lowest = 0 if first < 0 else watermarks[first][0]
-        if seeds := self._seeds(bases):
-            moment = watermarks[max(first, 0)][1]
-            replay.seed(seeds, watermark_ms=lowest, timestamp_ms=moment)
-        replay.write(self._inputs(place, bases, slices))
-        for number, batches in enumerate(slices, 1):
-            last = batches[-1]
-            before = watermarks[last - 1][0] if last else 0
-            whole = way == "short" and number == 1
-            low = Slice(lowest, lowest, watermarks[last][1])
-            replay.run(low if whole else Slice(before, *watermarks[last]))
-        self._splice(replay, place, sorted(bases))
-        rows = self._corrected(replay, bases)
-        return Moved(self.spark, self.case, self.live.place, self.live.conf, rows, place)
+    @property
+    def _phases(self) -> list[range]:
+        """The files that a query reads between two stops: at each plan, and at each splice."""
+        ends = [0, *(one + 1 for cut in self.cuts for one in (cut.planned, cut.spliced)), FILES]
+        return [range(*one) for one in pairwise(ends)]
 
-    def _seeds(self, bases: Mapping[str, int]) -> list[Base]:
-        return [
-            Base(
-                entities_of(self.spark, [one for one, its in bases.items() if its == file]),
-                self._saved(file),
-                self.live.at(self.live.batch_of(file)).layout,
-            )
-            for file in sorted({*bases.values()} - {-1})
-        ]
+    def situations(self, query: Query) -> Counter[str]:
+        """Count the late events in each situation.
 
-    def _inputs(
-        self, place: Path, bases: Mapping[str, int], slices: Sequence[Sequence[int]]
-    ) -> dict[str, DataFrame]:
-        """Return the events that are replayed: those after their bases, and the late ones."""
-        numbers = {batch: number for number, batches in enumerate(slices, 1) for batch in batches}
-        chosen = [
-            one
-            for one in self.events
-            if one.k in bases and one.batch < BEFORE and (one.late or one.batch > bases[one.k])
-        ]
-        rows = {
-            f"in{source}": [
-                one.event(numbers[self.live.batch_of(one.batch)])
-                for one in chosen
-                if one.source == source
-            ]
-            for source in range(self.case.sources)
-        }
-        return {name: self._frame(place, name, found) for name, found in rows.items()}
+        Args:
+            query: Which all of them were merged into.
+        """
+        watermarks = {**self.live.watermarks(), **query.watermarks()}
+        at = [watermarks[self._batch_of(query, cut.planned)][0] for cut in self.cuts]
+        return merge_families.situations(self.events, self.cuts, at, self.case.scale)
 
-    def _splice(self, replay: Replay, place: Path, replayed: Sequence[str]) -> None:
-        state = replay.state()
-        known = entities_of(self.spark, replayed)
-        fields = splice.entity_fields(replay.keys(state), state, replay.operators, known)
-        live = self.live.live
-        self.controls = controls.compare(
-            CheckpointRows.of(self.spark, live.checkpoint, live.files),
-            state,
-            replay.operators,
-            fields,
-            entities_of(self.spark, self.untouched),
-            layout=live.layout,
-        )
-        target = Location.of(str(place / "checkpoint"))
-        touched = entities_of(self.spark, self.touched)
-        splicing.write(self.spark, target, live, state, fields, touched)
-        target.copy_from(live.checkpoint, "metadata", "metadata")
+    def _batch_of(self, query: Query, file: int) -> int:
+        mine = self.live if file <= self.cuts[0].spliced else query
+        return mine.batch_of(file, last=True)
 
-    def without_it(self) -> tuple[int, int]:
-        """Return how many state rows and output rows differ from the truth without a merge."""
-        return (
-            different(self.live.state(self.batch), self.truth.state(self.batch)),
-            different({0: self.live.rows(self.batch)}, {0: self.truth.rows(self.batch)}),
-        )
+    def merged(self, way: Way = "short") -> Query:
+        """Merge all late batches; return the query that goes on from there."""
+        query = self.live
+        for number in range(1, len(self.cuts) + 1):
+            if number > 1:
+                for files in self._phases[2 * number - 2 : 2 * number]:
+                    query.advance(self.in_time, files)
+            query = LateBatch(self, query, number, way).run()
+        return query
 
-    def outcome(self, merged: Query) -> Outcome:
-        """Compare a merged query with the truth, at the merge and after more batches."""
-        state = different(merged.state(self.batch), self.truth.state(self.batch))
-        outputs = different({"": merged.rows(self.batch)}, {"": self.truth.rows(self.batch)})
+    def unspliced(self, merged: Query) -> Query:
+        """Return the query as it goes on with corrected outputs, but with the state it had."""
+        return self._copy("unspliced", merged)
+
+    def appended(self) -> Outcome:
+        """Compare a query that reads the late events when they arrive, after all others."""
+        query = self._copy("appended", self.live)
+        first = self.cuts[-1].spliced + 1
+        now = [replace(one, batch=first) for one in self.late]
+        return self.outcome(query, [*self.in_time, *now])
+
+    def _copy(self, name: str, gave: Query) -> Query:
+        """Return the live query as it stands at the splice, which has given what another has."""
+        place = self.place / name
+        shutil.copytree(self.live.checkpoint, place / "checkpoint")
+        rows = {batch: [*found] for batch, found in gave.batches.items() if batch <= self.batch}
+        return Moved(self.spark, self.case, self.live.place, self.conf, rows, place)
+
+    def outcome(self, merged: Query, coming: Sequence[Event] | None = None) -> Outcome:
+        """Compare a query with the truth, at the last merge and after more batches.
+
+        Args:
+            merged: It stands at the last cut.
+            coming: What it reads from there on; by default what arrives in time.
+        """
+        cut = self.cuts[-1].spliced
+        batch = self.truth.batch_of(cut, last=True)
         known = set(merged.batches)
-        merged.advance(self.in_time, PHASES[-1])
+        state = different(merged.state(batch), self.truth.state(batch))
+        outputs = different({"": merged.rows(batch)}, {"": self.truth.rows(batch)})
+        merged.advance(self.in_time if coming is None else coming, range(cut + 1, FILES))
         later = different(
-            {batch: Counter(rows) for batch, rows in merged.batches.items() if batch not in known},
-            {
-                batch: Counter(rows)
-                for batch, rows in self.truth.batches.items()
-                if batch > self.batch
-            },
+            {one: Counter(rows) for one, rows in merged.batches.items() if one not in known},
+            {one: Counter(rows) for one, rows in self.truth.batches.items() if one > batch},
         )
         last = max(self.truth.watermarks())
         in_the_end = different(merged.state(last), self.truth.state(last))
-        return Outcome(state, outputs, later, in_the_end)
-
-    def _bases(self) -> dict[str, int]:
-        """Return after which file the base of each entity was taken; -1 where it has none."""
-        clocks = [
-            max(one.t for one in self.in_time if one.batch <= batch) for batch in range(BEFORE)
-        ]
-        found = {}
-        for entity in self.touched:
-            earliest = min(one.t for one in self.late if one.k == entity)
-            before = [file for file in BASES if clocks[file] < earliest]
-            found[entity] = max(before, default=-1)
-        # The controls begin from what the others begin from, too: nothing, and the newest.
-        files = sorted(found.values())
-        return {**found, **dict(zip(self.untouched, (files[0], files[-1]), strict=True))}
-
-    def _saved(self, file: int) -> SavedRows:
-        """Return the state at a base: raw, or with even seeds from its canonical table."""
-        live = self.live.at(self.live.batch_of(file))
-        if self.seed % 2:
-            return CheckpointRows.of(self.spark, live.checkpoint, live.files)
-        table = Uri.parse(str(self.place / f"base-{file}"))
-        if not Path(str(table)).exists():
-            contents.export(self.spark, live.checkpoint, live.files, table)
-        return TableRows(self.spark, table)
-
-    def _slices(self, way: Way, first: int) -> list[list[int]]:
-        """Return the live batches of each slice."""
-        batches = list(range(first + 1, self.batch + 1))
-        if way == "faithful":
-            return [[one] for one in batches]
-        return [batches[:-1] or [first], [self.batch]]
-
-    def _frame(self, place: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-        path = place / f"{name}.parquet"
-        place.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(list(rows), EVENT), path)
-        return self.spark.read.parquet(str(path))
-
-    def _corrected(self, replay: Replay, bases: Mapping[str, int]) -> dict[int, list[str]]:
-        """Return the rows of each batch, those of touched entities after their base replayed."""
-        kept = {}
-        for batch, rows in self.live.batches.items():
-            kept[batch] = [
-                row
-                for row in rows
-                if (k := json.loads(row)["k"]) not in self.touched
-                or batch <= self.live.batch_of(bases[k])
-            ]
-        replayed = replay.outputs().orderBy(SLICE).collect()
-        for row in replayed:
-            found = row.asDict(recursive=True)
-            found.pop(SLICE)
-            if found["k"] in self.touched:
-                kept[self.batch].append(as_json(found))
-        return kept
+        contents = different({"": merged.rows(last)}, {"": self.truth.rows(last)})
+        return Outcome(state, outputs, later, in_the_end, contents)

@@ -5,33 +5,38 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from savepoints.app import App, Input, Output
+from savepoints.app import App
 from savepoints.checkpoint import offset_log
 from savepoints.checkpoint.layout import read_cut
 from savepoints.io import Location
 from savepoints.operations.replay import Live
 from savepoints.sources.events import RAW_SCHEMA
 from tests.fidelity import local_files, typed_state
-from tests.fidelity.merge_events import BEGINNING, RAW, SECONDS_A_BATCH, Event
+from tests.fidelity.merge_events import BEGINNING, RAW, Event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTITIONS = 3
+    from savepoints.app import Output
+
+PARTITIONS = 2
+# Of the clock, between the batches of a query that goes by it.
+_SECONDS_A_BATCH = 20
 
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _CONF = {
     "spark.sql.streaming.pollingDelay": "0",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     **local_files.CONF,
     f"{_STATE_STORE}.providerClass": (
@@ -46,50 +51,31 @@ class Case:
 
     Attributes:
         name: Unique.
-        build: Makes the result of the decoded inputs.
-        mode: Of its output.
-        key: Of its output, for `upsert`.
-        sources: How many inputs it reads.
-        disorder: Share of the events that are out of order, so that some are dropped as late.
+        app: The program; it has one output.
+        scale: How many seconds a second of the events is for it.
+        disorder: Some events are out of order, so that some are dropped as late.
         clocked: It goes by the processing time of its batches, which are given theirs.
     """
 
     name: str
-    build: Callable[[Sequence[DataFrame]], DataFrame]
-    mode: Literal["append", "upsert"] = "append"
-    key: tuple[str, ...] = ()
-    sources: int = 1
-    disorder: float = 0.0
+    app: App
+    scale: int = 1
+    disorder: bool = False
     clocked: bool = False
 
     @property
-    def app(self) -> App:
-        def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
-            return self.build([inputs[f"in{number}"] for number in range(self.sources)])
+    def sources(self) -> int:
+        return len(self.app.inputs)
 
-        return App(
-            name=self.name,
-            inputs={
-                f"in{number}": Input(
-                    topic=f"in{number}",
-                    decode=decode,
-                    entity_key="k",
-                    event_time="t",
-                    event_id=("id",),
-                )
-                for number in range(self.sources)
-            },
-            build=build,
-            outputs={"out": Output(mode=self.mode, key=self.key, entity_key="k")},
-        )
+    @property
+    def output(self) -> Output:
+        (found,) = self.app.outputs.values()
+        return found
 
-
-def decode(records: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    value = F.from_json(F.col("value").cast("string"), "id string, k string, v long, t timestamp")
-    parsed = records.select(value.alias("e"), "topic", "partition", "offset")
-    return parsed.select("e.*", "topic", "partition", "offset")
+    @property
+    def entity(self) -> str:
+        """The column with the entity in what it gives."""
+        return next(iter(self.app.inputs.values())).entity_key
 
 
 class _StopError(Exception):
@@ -158,7 +144,7 @@ class Query:
 
     def _run_at(self, batch: int) -> None:
         """Run one batch at a processing time of its own, by an entry of the offset log."""
-        moment = int((BEGINNING.timestamp() + batch * SECONDS_A_BATCH) * 1000)
+        moment = int((BEGINNING.timestamp() + batch * _SECONDS_A_BATCH) * 1000)
         offsets = self.checkpoint / "offsets"
         if batch == 0:
             self._run(stop=True)
@@ -181,9 +167,9 @@ class Query:
             name: one.decode(
                 self.session.readStream.schema(RAW_SCHEMA)
                 .option("maxFilesPerTrigger", 1)
-                .parquet(str(self.place / name))
+                .parquet(str(self.place / f"in{source}"))
             )
-            for name, one in self.case.app.inputs.items()
+            for source, (name, one) in enumerate(self.case.app.inputs.items())
         }
 
         def collect(batch: DataFrame, batch_id: int) -> None:
@@ -194,7 +180,7 @@ class Query:
 
         query = (
             self.case.app.build(inputs)
-            .writeStream.outputMode("append" if self.case.mode == "append" else "update")
+            .writeStream.outputMode("append" if self.case.output.mode == "append" else "update")
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(**({"once": True} if self.case.clocked else {"availableNow": True}))
             .foreachBatch(collect)
@@ -216,16 +202,16 @@ class Query:
                 found[int(path.name)] = entry.watermark_ms, entry.timestamp_ms
         return found
 
-    def batch_of(self, file: int) -> int:
-        """Return the batch that read a file; -1 where that is none."""
-        if file < 0:
-            return -1
-        for batch in sorted(self.watermarks()):
-            data = (self.checkpoint / "offsets" / str(batch)).read_bytes()
-            position = offset_log.parse(data, str(batch)).sources[0]
-            if position is not None and json.loads(position)["logOffset"] >= file:
-                return batch
-        raise LookupError(file)
+    def batch_of(self, file: int, *, last: bool = False) -> int:
+        """Return the batch that read a file, or the last one before the next file."""
+        found = [one for one in sorted(self.watermarks()) if self.offsets(one)[0] == file + 1]
+        return found[-1 if last else 0]
+
+    def offsets(self, batch: int) -> list[int]:
+        """Return how many files each source has read after a batch."""
+        data = (self.checkpoint / "offsets" / str(batch)).read_bytes()
+        positions = offset_log.parse(data, str(batch)).sources
+        return [json.loads(one)["logOffset"] + 1 if one else 0 for one in positions]
 
     def state(self, batch: int) -> dict[str, Counter[str]]:
         found = typed_state.read(self.session, self.checkpoint, batch, ())
@@ -243,12 +229,12 @@ def as_json(row: Mapping[str, Any]) -> str:
 
 def content(case: Case, rows: Sequence[str]) -> Counter[str]:
     """Return what an output has after rows were written to it, one after the other."""
-    if case.mode == "append":
+    if case.output.mode == "append":
         return Counter(rows)
     latest = {}
     for row in rows:
         decoded = json.loads(row)
-        latest[tuple(str(decoded[name]) for name in case.key)] = row
+        latest[tuple(str(decoded[name]) for name in case.output.key)] = row
     return Counter(latest.values())
 
 

@@ -1,29 +1,53 @@
 """A merge equals the full replay: state, outputs, and the outputs of all later batches.
 
 The truth is the same program from scratch, with the late events where they belong; Spark's own
-typed reader says what its state is. See `merge_oracle`.
+typed reader says what its state is. See `merge_oracle`. A seed is a family of entities, and thirty
+of them go through one run of a program; see `merge_families`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fidelity import harness, local_files
+from tests.fidelity import harness, local_files, merge_families
 from tests.fidelity.merge_cases import FAITHFUL, SHORT
-from tests.fidelity.merge_oracle import Merge, Way
-from tests.fidelity.merge_query import Case
+from tests.fidelity.merge_families import ONCE, TWICE, Cut, Family
+from tests.fidelity.merge_oracle import Merge, Outcome
+from tests.fidelity.merge_query import Case, Query
+from tests.fidelity.merge_steps import Way
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
+SEEDS = 30
+# How many late events there are of each situation, in thirty families, at least.
+SITUATIONS = {
+    "known already": 15,
+    "of a new entity": 10,
+    "before the first event": 10,
+    "at the time of another": 5,
+    "before the watermark": 10,
+    "after the watermark": 10,
+    "more comes during the merge": 10,
+    "more comes after the merge": 10,
+    "new, and comes during the merge": 2,
+    "joins two sessions": 10,
+    "moves a timer": 3,
+}
+# What programs without a watermark have not.
+BY_WATERMARK = {"before the watermark", "after the watermark", "moves a timer"}
 # What they have, others of the suite have too.
-COVERED = ("totals", "dedupe", "join_inner")
-SLOW_SEEDS = range(3, 33)
+COVERED = ("totals", "dedupe", "join_inner", "order_sessions")
+EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 STORES = {
     "hdfs": harness.STORES["hdfs"].conf,
     "format_2": harness.STORES["rocksdb_2_changelog"].conf,
@@ -39,65 +63,169 @@ def cheap(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def require_exact(merge: Merge, way: Way) -> None:
-    """Check that a merge gives the truth, and that without it there is another."""
-    state, outputs = merge.without_it()
-    assert state
-    assert outputs
-    merged = merge.merged(way)
-    assert merge.controls.equal, merge.controls.sample
-    outcome = merge.outcome(merged)
-    assert outcome.exact, outcome
+@dataclass
+class Trial:
+    """A case with thirty families, merged, and what comes of it.
+
+    Attributes:
+        spark: What all share.
+        case: The program.
+        place: A directory of its own.
+        seed: Which families.
+        cuts: When late batches are merged.
+        conf: Settings besides.
+        way: How it is replayed.
+    """
+
+    spark: SparkSession
+    case: Case
+    place: Path
+    seed: int = 1
+    cuts: Sequence[Cut] = ONCE
+    conf: Mapping[str, str] | None = None
+    way: Way = "short"
+
+    @cached_property
+    def families(self) -> list[Family]:
+        sources, disorder = self.case.sources, self.case.disorder
+        return merge_families.drawn(SEEDS, self.cuts, sources, disorder=disorder, seed=self.seed)
+
+    def of(self, families: Sequence[Family], name: str) -> Merge:
+        """Run the case up to its merges."""
+        conf = {EMPTY_BATCHES: "false", **(self.conf or {})}
+        saved = (0, 2) if len(self.cuts) == 1 else (0, 1, 4)
+        return Merge(self.spark, self.case, self.place / name, families, self.cuts, conf, saved)
+
+    @cached_property
+    def merge(self) -> Merge:
+        return self.of(self.families, "all")
+
+    @cached_property
+    def merged(self) -> Query:
+        return self.merge.merged(self.way)
+
+    @cached_property
+    def unspliced(self) -> Outcome:
+        return self.merge.outcome(self.merge.unspliced(self.merged))
+
+    def require_exact(self) -> None:
+        """Check that the merge gives the truth, that all was there, and who began from where.
+
+        If it does not, the smallest family for which it does not is shown.
+        """
+        merged = self.merged
+        self.require_situations()
+        assert self.merge.controls.rows
+        assert self.merge.controls.equal, self.merge.controls.sample
+        outcome = self.merge.outcome(merged)
+        if not outcome.exact:
+            pytest.fail(f"{outcome}; the smallest family is {self.smallest(outcome)}")
+
+    def require_situations(self) -> None:
+        """Check that the families have what a merge must be right in."""
+        found = self.merge.situations(self.merged)
+        print(f"{self.case.name}, seed {self.seed}: {dict(found)}, bases {self.merge.bases}")
+        timed = any(watermark for watermark, _ in self.merge.live.watermarks().values())
+        lacking = {name for name, least in SITUATIONS.items() if found[name] < least}
+        assert not (lacking if timed else lacking - BY_WATERMARK), found
+        # Some entities begin with nothing, and some from each savepoint.
+        assert set(self.merge.bases) == {-1, *self.merge.saved}
+
+    def smallest(self, outcome: Outcome) -> Family:
+        """Return what is left of a family that came out wrong without what does not matter."""
+        runs = Counter[str]()
+
+        def wrong(families: Sequence[Family]) -> set[int]:
+            runs["all"] += 1
+            merge = self.of(families, f"smaller-{runs['all']}")
+            return merge.outcome(merge.merged(self.way)).families
+
+        return merge_families.smallest(self.families[min(outcome.families)], wrong)
+
+
+@pytest.fixture(scope="module")
+def trial(cheap: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trial]:
+    """Give the trial of a program, which is run once for all that is asked of it."""
+    known: dict[str, Trial] = {}
+
+    def of(name: str) -> Trial:
+        if name not in known:
+            known[name] = Trial(cheap, SHORT[name], tmp_path_factory.mktemp(name))
+        return known[name]
+
+    return of
+
+
+PROGRAMS = [pytest.param(one, marks=[pytest.mark.slow] if one in COVERED else []) for one in SHORT]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_merge_gives_what_the_full_replay_gives(trial: Callable[[str], Trial], name: str) -> None:
+    """Some entities begin with nothing, some from files of a savepoint, some from its table."""
+    trial(name).require_exact()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_without_the_splice_state_and_later_batches_are_wrong(
+    trial: Callable[[str], Trial], name: str
+) -> None:
+    """The outputs were corrected, and the query goes on with the state that it had."""
+    outcome = trial(name).unspliced
+    assert not outcome.outputs
+    assert outcome.state
+    assert outcome.later
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_late_events_that_are_appended_give_something_else(
+    trial: Callable[[str], Trial], name: str
+) -> None:
+    """They are dropped, or counted when they arrive; only what adds up is right in the end."""
+    outcome = trial(name).merge.appended()
+    assert outcome.state
+    assert outcome.later if name == "totals" else outcome.outputs_in_the_end
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=[pytest.mark.slow] if one in COVERED else []) for one in SHORT],
+    [pytest.param(one, marks=[] if one == "session" else [pytest.mark.slow]) for one in SHORT],
 )
-def test_a_short_replay_gives_the_truth(cheap: SparkSession, tmp_path: Path, name: str) -> None:
-    """Late events before, between, at the times of and after known ones, and of a new entity."""
-    require_exact(Merge(cheap, SHORT[name], tmp_path, seed=1), "short")
+def test_after_an_earlier_merge(cheap: SparkSession, tmp_path: Path, name: str) -> None:
+    """Savepoints before it lack its events; the batches overlap, and some entities are in both."""
+    trial = Trial(cheap, SHORT[name], tmp_path, seed=2, cuts=TWICE)
+    trial.require_exact()
+    both = [{one.k for one in trial.merge.late if one.merge == number} for number in (1, 2)]
+    assert both[0] & both[1]
 
 
-def test_bases_can_be_canonical_tables(cheap: SparkSession, tmp_path: Path) -> None:
-    """The state that entities begin from is read from the savepoint's rows, not from its files."""
-    require_exact(Merge(cheap, SHORT["session"], tmp_path, seed=2), "short")
-
-
-def test_late_rows_that_live_dropped_want_the_faithful_way(
-    cheap: SparkSession, tmp_path: Path
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.slow] if one == "rearming" else []) for one in FAITHFUL],
+)
+def test_some_programs_want_the_faithful_way(
+    cheap: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    """Read as one batch they are not late, read in the batches of the live query they are."""
-    merge = Merge(cheap, FAITHFUL["window_disorder"], tmp_path, seed=1)
-    short = merge.outcome(merge.merged("short"))
-    assert not short.exact
-    require_exact(merge, "faithful")
+    """A short replay gets them wrong: late rows that live dropped, the clock, timers that re-arm.
 
-
-def test_trap_processing_time_wants_the_time_of_each_batch(
-    cheap: SparkSession, tmp_path: Path
-) -> None:
-    """A short replay gets them wrong, and its controls say so."""
-    merge = Merge(cheap, FAITHFUL["ticking"], tmp_path, seed=1)
-    merge.merged("short")
-    assert not merge.controls.equal
-    require_exact(merge, "faithful")
+    Of the two last ones its controls say so.
+    """
+    trial = Trial(cheap, FAITHFUL[name], tmp_path)
+    short = trial.merge.merged("short")
+    assert not (trial.merge.controls.equal and trial.merge.outcome(short).exact)
+    assert not (trial.merge.controls.equal and name in {"ticking", "rearming"})
+    trial.way = "faithful"
+    trial.require_exact()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SLOW_SEEDS)
-@pytest.mark.parametrize("name", SHORT)
-def test_many_seeds(cheap: SparkSession, tmp_path: Path, name: str, seed: int) -> None:
-    """The same with other events; every third one faithfully."""
-    require_exact(Merge(cheap, SHORT[name], tmp_path, seed), "short" if seed % 3 else "faithful")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SLOW_SEEDS)
-@pytest.mark.parametrize("name", FAITHFUL)
-def test_many_seeds_faithfully(cheap: SparkSession, tmp_path: Path, name: str, seed: int) -> None:
-    """The same, for programs that only the faithful way is exact for."""
-    require_exact(Merge(cheap, FAITHFUL[name], tmp_path, seed), "faithful")
+@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("name", [*SHORT, *FAITHFUL])
+def test_other_seeds(cheap: SparkSession, tmp_path: Path, name: str, seed: int) -> None:
+    """Thirty more each; one time with batches without input, one time faithfully."""
+    case = {**SHORT, **FAITHFUL}[name]
+    empty = {EMPTY_BATCHES: str(seed == 3).lower()}
+    way: Way = "faithful" if seed == 4 or name in FAITHFUL else "short"
+    Trial(cheap, case, tmp_path, seed, conf=empty, way=way).require_exact()
 
 
 @pytest.mark.slow
@@ -115,6 +243,19 @@ def test_many_seeds_faithfully(cheap: SparkSession, tmp_path: Path, name: str, s
 )
 def test_other_state_stores(cheap: SparkSession, tmp_path: Path, name: str, store: str) -> None:
     """Whatever keeps the state: the default provider, ids in the commit log, other formats."""
-    case: Case = SHORT[name]
-    for seed in (1, 2):
-        require_exact(Merge(cheap, case, tmp_path / str(seed), seed, STORES[store]), "short")
+    Trial(cheap, SHORT[name], tmp_path, seed=5, conf=STORES[store]).require_exact()
+
+
+@pytest.mark.slow
+def test_what_comes_out_wrong_is_made_small(cheap: SparkSession, tmp_path: Path) -> None:
+    """Of a family without its splice an event or two are left."""
+    trial = Trial(cheap, SHORT["totals"], tmp_path)
+    trial.families = trial.families[:4]
+
+    def wrong(families: Sequence[Family]) -> set[int]:
+        merge = trial.of(families, f"run-{len(list(tmp_path.iterdir()))}")
+        return merge.outcome(merge.unspliced(merge.merged())).families
+
+    small = merge_families.smallest(trial.families[-1], wrong)
+    assert len(small) == 1
+    assert small[0].merge

@@ -1,0 +1,97 @@
+"""Merges that are refused leave everything as it was; bad rows can be set aside instead."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import savepoints
+from savepoints.errors import NotAlignedError
+from savepoints.operations import merge as merging
+from savepoints.operations.merge_plan import Prepared
+from spark_jobs.orders.cdnow import Order
+from tests.e2e.late_shop import Standing, day, differing, ids, late_orders, merge, written
+from tests.e2e.shop import QUERY, Shop, called
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
+
+
+def row(order: Order, **other: object) -> dict[str, object]:
+    values = {**vars(order), "ordered_at": order.ordered_at.isoformat(), **other}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def refused(shop: Shop, batch: Path, code: int, *more: str) -> str:
+    """Try to merge; return what was said, and check that nothing was changed."""
+    before = Standing.of(shop)
+    config = str(shop.directory / "savepoints.toml")
+    words = ["merge", QUERY, "--batch", str(batch), "--yes", "--config", config, *more]
+    found, _, said = called(*words)
+    assert found == code, said
+    assert Standing.of(shop) == before
+    return said
+
+
+def with_bad_rows(good: Sequence[Order], file: Path) -> dict[str, int]:
+    """Write a batch in which every tenth line is garbage; return its bad rows by reason."""
+    some = good[0]
+    lines = [json.dumps(row(one)) for one in good]
+    lines += [json.dumps(row(some, order_id=f"no-customer-{n}", customer_id=None)) for n in (1, 2)]
+    lines += [json.dumps(row(some, order_id="no-time", ordered_at=None))]
+    future = (some.ordered_at + timedelta(days=9999)).isoformat()
+    lines += [json.dumps(row(some, order_id="future", ordered_at=future))]
+    garbage = ["{ no order" for _ in lines[::9]]
+    file.write_text("\n".join([*lines, *garbage]))
+    return {"no entity": 2, "no event time": 1, "later": 1, "not readable": len(garbage)}
+
+
+def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
+    """One shop, one batch after the other; the good rows of the last one are merged."""
+    shop, held = local_shop, late_orders(0, 3)
+    shop.sell(day(0), day(4), without=ids(held))
+    shop.run()
+
+    other = shop.directory / "other.parquet"
+    pd.DataFrame({"customer": [1], "cents": [100]}).to_parquet(other)
+    assert "has no column" in refused(shop, other, 16)
+    strings = shop.directory / "strings.parquet"
+    pd.DataFrame([row(one, customer_id=f"c{one.customer_id}") for one in held]).to_parquet(strings)
+    assert "customer_id is string" in refused(shop, strings, 16)
+    records = shop.directory / "records.parquet"
+    pd.DataFrame({"value": [b"no order"], "key": [b"1"]}).to_parquet(records)
+    aside = str(shop.directory / "aside")
+    refused(shop, records, 16, "--quarantine", aside)  # Its `decode` raises an error.
+
+    bad = shop.directory / "bad.json"
+    reasons = with_bad_rows(held, bad)
+    said = refused(shop, bad, 16)
+    for reason, count in reasons.items():
+        assert f"{count} {reason}" in said
+    assert "for example" in said
+    assert not Path(aside).exists()
+
+    stale = merging.prepare(shop.store, QUERY, str(written(shop, held)), given=shop.settings)
+    assert isinstance(stale, Prepared)
+    savepoints.rollback(shop.store, "latest", query=QUERY, settings=shop.settings)
+    before = Standing.of(shop)
+    with pytest.raises(NotAlignedError, match="generation") as error:
+        merging.execute(stale, shop.store, given=shop.settings)
+    assert error.value.exit_code == 13
+    assert Standing.of(shop) == before
+    shop.run()
+
+    done = merge(shop, bad, "--quarantine", aside)
+
+    assert done["rows"] == len(held)
+    assert differing(shop, day(4)) == 0
+    rows: Any = pd.read_parquet(f"{aside}/{done['operation_id']}")
+    found = Counter(one.partition(" than")[0] for one in rows["reason"])
+    assert found == reasons
+    assert rows["row"].str.contains("{ no order", regex=False).sum() == reasons["not readable"]
