@@ -13,6 +13,8 @@ import pandas as pd
 
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.io import Location
+from savepoints.operations import merge as merging
+from savepoints.operations.merge_plan import Prepared
 from savepoints.outputs.align import open_table
 from savepoints.sources import archive_table
 from savepoints.store.ledger import Ledger
@@ -78,6 +80,13 @@ class Standing:
             tuple(committed_batches(Location.of(now.checkpoint).list())),
             tuple(one.path for one in store.root.list("scratch")),
         )
+
+
+def prepared(shop: Shop, file: Path) -> Prepared:
+    """Plan a merge, as `merge` does before it asks whether it shall be done."""
+    found = merging.prepare(shop.store, QUERY, str(file), given=shop.settings)
+    assert isinstance(found, Prepared)
+    return found
 
 
 def merge(shop: Shop, file: Path, *more: str) -> Any:

@@ -14,7 +14,7 @@ from tests.e2e.shop import QUERY, Shop, environment
 
 pytestmark = [
     *(pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow),
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(1800),
 ]
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from savepoints.model import Form
-from tests.e2e.late_shop import archive, day, differing, ids, late_orders, merge, written
-from tests.e2e.shop import QUERY, Shop
+from savepoints.operations import merge as merging
+from tests.e2e.late_shop import archive, day, differing, ids, late_orders, prepared, written
+from tests.e2e.shop import Shop
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 
-def bases(shop: Shop, *arguments: str) -> dict[str | None, int]:
-    """Return how many entities a merge would replay from which savepoint; None is from nothing."""
-    plan: Mapping[str, Any] = shop.json("merge", QUERY, *arguments, "--dry-run")["plan"]
-    return {one["savepoint_id"]: one["entities"] for one in plan["bases"]}
+def merge(shop: Shop, file: Path) -> dict[str | None, int]:
+    """Merge; return how many entities were replayed from which savepoint, None is from nothing."""
+    plan = prepared(shop, file)
+    merging.execute(plan, shop.store, given=shop.settings)
+    return {one.savepoint_id: one.entities for one in plan.plan.bases}
 
 
 def test_each_customer_begins_from_the_newest_savepoint_before_their_late_orders(
@@ -29,8 +30,8 @@ def test_each_customer_begins_from_the_newest_savepoint_before_their_late_orders
     other customers only.
     """
     shop = local_shop
-    groups = [late_orders(0, 20, of=0), late_orders(20, 40, of=1), late_orders(40, 60, of=2)]
-    later = [*late_orders(40, 60, of=1), *late_orders(40, 60, of=3)]
+    groups = [late_orders(0, 20, of=0), late_orders(20, 40, of=1), late_orders(40, 59, of=2)]
+    later = [*late_orders(40, 59, of=1), *late_orders(40, 59, of=3)]
     held = [one for group in groups for one in group]
     missing = ids(held) | ids(later)
     forms: tuple[tuple[Form, ...], ...] = (("native",), ("native", "canonical"), ("native",))
@@ -41,20 +42,18 @@ def test_each_customer_begins_from_the_newest_savepoint_before_their_late_orders
         shop.run(forms=form)
         saved.append(shop.store.catalog.find("latest").id)
     customers = [len({one.customer_id for one in group}) for group in groups]
-    file = written(shop, held)
 
-    found = bases(shop, "--batch", str(file))
+    bases = merge(shop, written(shop, held))
 
-    assert found == dict(zip((None, saved[0], saved[1]), customers, strict=True))
-    merge(shop, file)
+    assert bases == dict(zip((None, saved[0], saved[1]), customers, strict=True))
     assert differing(shop, day(60), without=ids(later)) == 0
 
     file = written(shop, later, "later.parquet")
     again = {one.customer_id for one in later} & {one.customer_id for one in held}
     others = {one.customer_id for one in later} - again
     assert again, "savepoints before the first merge are no bases for them"
-    assert bases(shop, "--batch", str(file)) == {saved[0]: len(again), saved[1]: len(others)}
-    merge(shop, file)
+    bases = merge(shop, file)
+    assert bases == {saved[0]: len(again), saved[1]: len(others)}
     assert differing(shop, day(60)) == 0
     shop.sell(day(60), day(65))
     archive(shop)

@@ -17,10 +17,20 @@ from savepoints.errors import NotAlignedError
 from savepoints.operations import merge as merging
 from savepoints.operations.merge_plan import Prepared
 from spark_jobs.orders.cdnow import Order
-from tests.e2e.late_shop import Standing, day, differing, ids, late_orders, merge, written
+from spark_jobs.orders.producer import produce
+from tests.e2e.late_shop import (
+    Standing,
+    day,
+    differing,
+    ids,
+    late_orders,
+    merge,
+    prepared,
+    written,
+)
 from tests.e2e.shop import QUERY, Shop, called
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 
 def row(order: Order, **other: object) -> dict[str, object]:
@@ -39,6 +49,15 @@ def refused(shop: Shop, batch: Path, code: int, *more: str) -> str:
     return said
 
 
+def require_refused(shop: Shop, plan: Prepared, why: str) -> None:
+    """Check that a plan that is out of date is refused, and changes nothing."""
+    before = Standing.of(shop)
+    with pytest.raises(NotAlignedError, match=why) as error:
+        merging.execute(plan, shop.store, given=shop.settings)
+    assert error.value.exit_code == 13
+    assert Standing.of(shop) == before
+
+
 def with_bad_rows(good: Sequence[Order], file: Path) -> dict[str, int]:
     """Write a batch in which every tenth line is garbage; return its bad rows by reason."""
     some = good[0]
@@ -53,7 +72,11 @@ def with_bad_rows(good: Sequence[Order], file: Path) -> dict[str, int]:
 
 
 def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
-    """One shop, one batch after the other; the good rows of the last one are merged."""
+    """One shop, one attempt after the other; the good rows of the last batch are merged.
+
+    A plan is stale when the query has begun another generation since, or when an order that it is
+    about has arrived in the topic by itself.
+    """
     shop, held = local_shop, late_orders(0, 3)
     shop.sell(day(0), day(4), without=ids(held))
     shop.run()
@@ -77,19 +100,19 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
     assert "for example" in said
     assert not Path(aside).exists()
 
-    stale = merging.prepare(shop.store, QUERY, str(written(shop, held)), given=shop.settings)
-    assert isinstance(stale, Prepared)
+    stale = prepared(shop, written(shop, held))
     savepoints.rollback(shop.store, "latest", query=QUERY, settings=shop.settings)
-    before = Standing.of(shop)
-    with pytest.raises(NotAlignedError, match="generation") as error:
-        merging.execute(stale, shop.store, given=shop.settings)
-    assert error.value.exit_code == 13
-    assert Standing.of(shop) == before
+    require_refused(shop, stale, "generation")
     shop.run()
+
+    doubled = prepared(shop, written(shop, held))
+    produce(held[:1], bootstrap_servers=shop.bootstrap_servers, topic=shop.topic)
+    shop.run()
+    require_refused(shop, doubled, "has arrived")
 
     done = merge(shop, bad, "--quarantine", aside)
 
-    assert done["rows"] == len(held)
+    assert (done["rows"], done["known"]) == (len(held) - 1, 1)
     assert differing(shop, day(4)) == 0
     rows: Any = pd.read_parquet(f"{aside}/{done['operation_id']}")
     found = Counter(one.partition(" than")[0] for one in rows["reason"])
