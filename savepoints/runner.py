@@ -11,19 +11,21 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from savepoints import faults
 from savepoints.app import App, require_tables
-from savepoints.checkpoint import damage
+from savepoints.checkpoint import damage, standing
 from savepoints.config import QuerySettings, Settings
 from savepoints.errors import CheckpointDamagedError, NotFoundError, SavepointsError
 from savepoints.io import Location, Uri
 from savepoints.model import KafkaOffsets
 from savepoints.outputs import align, write
+from savepoints.past import Past
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,8 +102,18 @@ class Runner:
         *,
         generation: int,
         checkpoint: Location,
+        past: Past | None = None,
     ) -> None:
         """Bind the application; nothing is started.
+
+        Args:
+            spark: Where it runs.
+            app: The application.
+            bound: What it is bound to.
+            settings: Where Kafka is.
+            generation: Number of the generation.
+            checkpoint: Its checkpoint.
+            past: What planned batches read that Kafka alone does not give.
 
         Raises:
             UsageError: If an output has no table in the settings.
@@ -113,6 +125,8 @@ class Runner:
         self._settings = settings
         self._generation = generation
         self._checkpoint = checkpoint
+        self.past = past
+        self._read_elsewhere: dict[int, int] = {}
         self._stopping = threading.Event()
         self._committed: list[tuple[int, int]] = []
         self._is_first = True  # No batch was written since the query was started.
@@ -219,9 +233,16 @@ class Runner:
         """
         from pyspark.errors import StreamingQueryException
 
-        query = self._start(once=True)
-        with suppress(StreamingQueryException):  # Looked at below.
-            query.awaitTermination()
+        reading = self.past and self.past.reading(self._spark, standing.read(self._checkpoint))
+        if reading:
+            self._read_elsewhere[reading.batch] = reading.rows
+        try:
+            query = self._start(self._built(reading.inputs) if reading else None, once=True)
+            with suppress(StreamingQueryException):  # Looked at below.
+                query.awaitTermination()
+        finally:
+            if reading:
+                reading.release()
         self._raise_failure(query)
         self._collect(query)
 
@@ -277,16 +298,22 @@ class Runner:
 
     @cached_property
     def _result(self) -> DataFrame:
-        """What the application makes of its inputs; its output tables exist then."""
-        result = self._app.build({name: self._read(name) for name in self._app.inputs})
+        """What the application makes of what Kafka gives."""
+        return self._built({name: self._read(name) for name in self._app.inputs})
+
+    def _built(self, records: Mapping[str, DataFrame]) -> DataFrame:
+        """Return what the application makes of its inputs; its output tables exist then."""
+        inputs = self._app.inputs
+        result = self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
         for name in self._app.outputs:
             write.ensure_table(self._table(name), result.schema)
             align.require_columns(str(self._table(name)), result.columns)
         return result
 
-    def _start(self, *, once: bool = False) -> StreamingQuery:
+    def _start(self, result: DataFrame | None = None, *, once: bool = False) -> StreamingQuery:
         writer = (
-            self._result.writeStream.queryName(self._app.name)
+            (self._result if result is None else result)
+            .writeStream.queryName(self._app.name)
             .outputMode(self._output_mode)
             .option("checkpointLocation", self._checkpoint.uri.hadoop)
             .foreachBatch(self._write if once else self._write_unless_stopping)
@@ -313,7 +340,7 @@ class Runner:
             reader = reader.option(f"kafka.{key}", value)
         if self._bound.max_offsets_per_trigger:
             reader = reader.option("maxOffsetsPerTrigger", self._bound.max_offsets_per_trigger)
-        return source.decode(reader.load())
+        return reader.load()
 
     def _write_unless_stopping(self, batch: DataFrame, batch_id: int) -> None:
         if self.stopping:
@@ -339,6 +366,7 @@ class Runner:
                 app=write.app_id(self._app.name, name, self._generation),
                 batch_id=batch_id,
             )
+        faults.reach("run.outputs_written")
         if many:
             batch.unpersist()
 
@@ -351,7 +379,9 @@ class Runner:
         for progress in query.recentProgress:
             found: Any = progress
             if found["batchId"] > last and "addBatch" in found["durationMs"]:
-                self._committed.append((int(found["batchId"]), int(found["numInputRows"])))
+                batch = int(found["batchId"])
+                rows = self._read_elsewhere.get(batch, int(found["numInputRows"]))
+                self._committed.append((batch, rows))
 
     def _raise_failure(self, query: StreamingQuery, *, drained: bool = False) -> None:
         error = query.exception()

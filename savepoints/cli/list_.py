@@ -62,7 +62,7 @@ def command(
       savepoints list --tag release --until 2026-11-20T10:00:00Z --limit 5
     """
     from savepoints.operations import availability
-    from savepoints.store import catalog
+    from savepoints.store import bindings, catalog
 
     found = catalog.select(
         call.store.catalog.all(),
@@ -73,7 +73,11 @@ def command(
         state=state,
         limit=limit,
     )
-    checked = availability.of_all(found, call.settings.kafka) if check_sources else {}
+    checked: dict[str, Availability] = {}
+    if check_sources:
+        queries = bindings.complete(call.store, call.settings).queries
+        archives = {name: tuple(one.archives.values()) for name, one in queries.items()}
+        checked = availability.of_all(found, call.settings.kafka, archives)
     if call.output.format == "json":
         more = {"availability": list(checked.values())} if check_sources else {}
         call.output.document(savepoints=found, **more)

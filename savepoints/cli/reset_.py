@@ -27,7 +27,7 @@ _TARGETS = (
 
 @click.command("reset")
 @click.argument("query")
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
+@click.option("--to-earliest", is_flag=True, help="To the first record of Kafka or the archive.")
 @click.option("--to-latest", is_flag=True, help="To the end: only what arrives from now on.")
 @click.option("--to-current", is_flag=True, help="To where the query is now.")
 @click.option("--to-offset", type=int, help="To this offset in each partition.")
@@ -91,7 +91,8 @@ def command(
     The options are those of kafka-consumer-groups, but state and outputs go along, what is out of
     range is refused instead of clamped, and a reset is never partial. A safety savepoint is taken
     first: savepoints rollback --undo takes the reset back. The files of --export and --from-file
-    are those of kafka-consumer-groups.
+    are those of kafka-consumer-groups. What Kafka no longer has is read from the archives of the
+    query ([queries.NAME.archives]), and what was merged is read again.
 
     \b
     Examples:
@@ -217,7 +218,8 @@ def _show(call: Invocation, plan: ResetPlan) -> None:
                 "new" if one.current is None else one.current,
                 one.to,
                 f"{one.records} again" if one.records >= 0 else f"{-one.records} left out",
-                f"{one.earliest} to {one.end}",
+                f"{one.earliest} to {one.end}"
+                + (f", {one.from_archive} of them archived" if one.from_archive else ""),
                 one.why,
             )
             for one in plan.moves

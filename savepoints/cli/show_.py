@@ -33,7 +33,9 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
     savepoint = call.store.catalog.find(name, query=query)
     kafka = call.settings.kafka
     asks = bool(kafka.bootstrap_servers) and not no_source_check
-    found = availability.of(savepoint, kafka) if asks else None
+    bound_to = bindings.complete(call.store, call.settings).queries.get(savepoint.query)
+    archives = tuple(bound_to.archives.values()) if bound_to else ()
+    found = availability.of(savepoint, kafka, archives) if asks else None
     bound = bindings.find(call.store.root, savepoint.query, savepoint.generation)
     clone_of = bound.clone_of if bound else {}
     if call.output.format == "json":

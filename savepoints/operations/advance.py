@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from savepoints import app as apps
+from savepoints.checkpoint import standing
 from savepoints.config import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import kafka_offsets
+from savepoints.model import Savepoint, kafka_offsets
 from savepoints.operations import bounded, fitting
+from savepoints.operations.past_of import past_of
 from savepoints.operations.plan import Progress, silent
 from savepoints.runner import Runner
 from savepoints.sources import kafka
@@ -51,6 +53,7 @@ def to(
     generation: int,
     checkpoint: Location,
     store: Store,
+    begun_from: Savepoint | None = None,
     check: Callable[[], None] = lambda: None,
     progress: Progress = silent,
 ) -> None:
@@ -64,6 +67,7 @@ def to(
         generation: Number of the generation, under which the outputs are written.
         checkpoint: The checkpoint.
         store: Where there is room for trying out.
+        begun_from: The savepoint that it begins from, where it has not begun yet.
         check: Called before each batch; raises when the run must not go on.
         progress: Told what happens.
 
@@ -77,13 +81,23 @@ def to(
     progress("starting Spark")
     spark = session(settings, f"savepoints run on {query}")
     bound = settings.queries[query]
+    application = apps.load_for(query, app, bound.outputs, name=bound.app_name)
     runner = Runner(
         spark,
-        apps.load_for(query, app, bound.outputs, name=bound.app_name),
+        application,
         bound,
         settings,
         generation=generation,
         checkpoint=checkpoint,
+        past=past_of(
+            store,
+            application,
+            bound,
+            settings,
+            query=begun_from.query if begun_from else query,
+            generation=begun_from.generation if begun_from else generation,
+            position=standing.read(checkpoint).offsets,
+        ),
     )
     progress("comparing the program with the state that it goes on with")
     fitting.require_layout(store, runner, checkpoint, app)
@@ -93,7 +107,7 @@ def to(
         bounded.run_to(
             runner,
             wanted,
-            kafka.ranges(list(wanted), settings.kafka),
+            kafka.ranges(list(wanted), settings.kafka, tuple(bound.archives.values())),
             scratch=scratch,
             check=check,
             progress=progress,

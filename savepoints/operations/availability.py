@@ -1,4 +1,6 @@
-"""Is a savepoint restorable, and until when: does Kafka still have the records that come after it?
+"""Is a savepoint restorable, and until when: are the records that come after it still there?
+
+In Kafka, that is, or in an archive that goes on up to what Kafka has.
 
 Kafka is asked once for all savepoints, and only looked at. What cannot be found out is `unknown`
 with the reason, never an error and never a guess.
@@ -6,7 +8,7 @@ with the reason, never an error and never a guess.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -16,6 +18,7 @@ from savepoints.errors import SavepointsError
 from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offsets, utc_now
 from savepoints.operations import keeping
 from savepoints.operations.keeping import Kept
+from savepoints.sources import supply
 from savepoints.sources import topics as all_topics
 from savepoints.sources.positions import Range
 from savepoints.sources.topics import Topic
@@ -36,11 +39,13 @@ class PartitionAvailability:
         topic: Name of the topic.
         partition: Number of the partition.
         wanted: Offset to go on with; None for a partition that is newer than the savepoint.
-        earliest: First offset that Kafka has; None when it does not have the partition.
+        earliest: First offset that Kafka has, or an archive before it; None when Kafka does not
+            have the partition.
         end: Offset that the next record will get, likewise.
         available: Whether all records from `wanted` on are there.
         until: Until when they are at least, None when there is no limit or it is not known.
         basis: Where `until` comes from, or why there is none; empty when it was not looked for.
+        archived: Offsets from `wanted` on that Kafka no longer has, and an archive has.
     """
 
     topic: str
@@ -51,6 +56,7 @@ class PartitionAvailability:
     available: Answer
     until: datetime | None = None
     basis: str = ""
+    archived: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Availability:
     Attributes:
         savepoint_id: The savepoint.
         checked_at: When Kafka was asked.
-        restorable: Whether Kafka has what it goes on with.
+        restorable: Whether Kafka, or an archive before it, has what it goes on with.
         reason: Why, in words.
         until: Until when it is at least, None when there is no limit or it is not known.
         basis: Where `until` comes from, or why there is none; empty when it was not looked for.
@@ -78,29 +84,47 @@ class Availability:
     partitions: tuple[PartitionAvailability, ...] = ()
 
 
-def of(savepoint: Savepoint, settings: KafkaSettings) -> Availability:
-    """Find out whether a savepoint is restorable, and until when."""
+def of(
+    savepoint: Savepoint, settings: KafkaSettings, archives: Collection[str] = ()
+) -> Availability:
+    """Find out whether a savepoint is restorable, and until when.
+
+    Args:
+        savepoint: The savepoint.
+        settings: Where Kafka is.
+        archives: Archives of the topics that its query reads.
+    """
     now = utc_now()
     try:
-        topics = all_topics.look(_names([savepoint]), settings, _TIMEOUT_SECONDS)
+        topics = _look([savepoint], settings, archives)
         found = _judged(savepoint, topics, now)
         if found.restorable == "no" or not found.partitions:
             return found
-        positions = lowest_offsets(savepoint.cut.offsets)
-        kept = keeping.until(positions, topics, settings, now)
+        kept = keeping.until(_of_kafka(savepoint, topics), topics, settings, now)
     except SavepointsError as error:
         return Availability(savepoint.id, now, "unknown", error.message)
     return _with_until(found, kept, now)
 
 
-def of_all(savepoints: Sequence[Savepoint], settings: KafkaSettings) -> dict[str, Availability]:
+def of_all(
+    savepoints: Sequence[Savepoint],
+    settings: KafkaSettings,
+    archives: Mapping[str, Collection[str]] | None = None,
+) -> dict[str, Availability]:
     """Find out which savepoints are restorable now, by id; Kafka is asked once for all.
 
     Until when is not looked for: that needs a record of each partition of each savepoint.
+
+    Args:
+        savepoints: They.
+        settings: Where Kafka is.
+        archives: By query, the archives of the topics that it reads.
     """
     now = utc_now()
+    asked = {one.query: (archives or {}).get(one.query, ()) for one in savepoints}
     try:
-        topics = all_topics.look(_names(savepoints), settings, _TIMEOUT_SECONDS)
+        has = all_topics.look(_names(savepoints), settings, _TIMEOUT_SECONDS)
+        topics = {query: _with_archives(has, uris) for query, uris in asked.items()}
     except SavepointsError as error:
         return {
             one.id: Availability(one.id, now, "unknown", error.message)
@@ -108,7 +132,37 @@ def of_all(savepoints: Sequence[Savepoint], settings: KafkaSettings) -> dict[str
             else _judged(one, {}, now)
             for one in savepoints
         }
-    return {one.id: _judged(one, topics, now) for one in savepoints}
+    return {one.id: _judged(one, topics[one.query], now) for one in savepoints}
+
+
+def _look(
+    savepoints: Sequence[Savepoint], settings: KafkaSettings, archives: Collection[str]
+) -> dict[str, Topic]:
+    return _with_archives(all_topics.look(_names(savepoints), settings, _TIMEOUT_SECONDS), archives)
+
+
+def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> dict[str, Topic]:
+    """Return topics with what archives have before what Kafka has of them.
+
+    Raises:
+        SourceDataGoneError: If one was deleted and made anew since it was archived.
+        VerificationError: If an archive is damaged.
+    """
+    known = supply.of_topics(archives, topics)
+    for one in known:
+        one.require_same({name: topic.id for name, topic in topics.items() if topic.id})
+    ranges = supply.extended({name: one.ranges for name, one in topics.items()}, known)
+    return {name: replace(one, ranges=ranges[name]) for name, one in topics.items()}
+
+
+def _of_kafka(savepoint: Savepoint, topics: Mapping[str, Topic]) -> KafkaOffsets:
+    """Return from where on Kafka has to have it: up to there the archive has it."""
+    return {
+        topic: {
+            part: topics[topic].ranges[part].left_to_kafka(offset) for part, offset in parts.items()
+        }
+        for topic, parts in lowest_offsets(savepoint.cut.offsets).items()
+    }
 
 
 def _names(savepoints: Iterable[Savepoint]) -> set[str]:
@@ -150,7 +204,10 @@ def _partition(
     answer: Answer = "yes" if there else "no"
     if answer == "yes" and _may_lack_records(topics[topic], offset, found):
         answer = "unknown"
-    return PartitionAvailability(topic, part, offset, found.earliest, found.end, answer)
+    archived = found.from_archive(offset) if there else 0
+    return PartitionAvailability(
+        topic, part, offset, found.earliest, found.end, answer, archived=archived
+    )
 
 
 def _may_lack_records(topic: Topic, offset: int, found: Range) -> bool:
@@ -171,11 +228,11 @@ def _verdict(
     renewed = [name for name in sorted(position) if _is_renewed(savepoint, name, topics)]
     problems += [f"topic {name} was deleted and made anew since" for name in renewed]
     gone = [
-        one
+        (one, topics[one.topic].ranges.get(one.partition))
         for one in partitions
         if one.available == "no" and one.topic in topics and one.topic not in renewed
     ]
-    problems += map(_gone, gone[:_GONE_SHOWN])
+    problems += [_gone(one, found) for one, found in gone[:_GONE_SHOWN]]
     if len(gone) > _GONE_SHOWN:
         problems.append(f"and {len(gone) - _GONE_SHOWN} partitions more")
     if problems:
@@ -184,6 +241,11 @@ def _verdict(
         return "unknown", "it has no offsets of Kafka, and other sources are not asked"
     if any(one.available == "unknown" for one in partitions):
         return "unknown", "its offsets are there, but records between them may not be: compacted"
+    if archived := sum(one.archived for one in partitions):
+        return "yes", (
+            "Kafka and the archive have every record that comes after it: "
+            f"{archived} of them only the archive"
+        )
     return "yes", "Kafka has every record that comes after it"
 
 
@@ -192,8 +254,8 @@ def _is_renewed(savepoint: Savepoint, name: str, topics: Mapping[str, Topic]) ->
     return recorded is not None and name in topics and topics[name].id not in {None, recorded}
 
 
-def _gone(one: PartitionAvailability) -> str:
-    available = "nothing" if one.end is None else f"{one.earliest} to {one.end}"
+def _gone(one: PartitionAvailability, found: Range | None) -> str:
+    available = "nothing" if found is None else found.text
     return (
         f"{one.topic} partition {one.partition}: wanted offset {one.wanted}, available {available}"
     )

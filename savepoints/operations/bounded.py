@@ -305,7 +305,9 @@ class _BoundedRun:
 
     def _step(self, start: KafkaOffsets, aim: KafkaOffsets) -> KafkaOffsets:
         end = {topic: aim[topic] for topic in start}
-        return step(with_new_partitions(start, _of(end, self.ranges)), end, self.runner.most)
+        begin = with_new_partitions(start, _of(end, self.ranges))
+        past = self.runner.past
+        return step(begin, past.within(begin, end) if past else end, self.runner.most)
 
     def _starts(self) -> list[KafkaOffsets]:
         """Return where each source is, in the order in which Spark counts them."""

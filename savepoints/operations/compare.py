@@ -23,12 +23,12 @@ from savepoints.model import FORMS, KafkaOffsets
 from savepoints.operations import bounded, comparison, ending, ends, fitting, recover
 from savepoints.operations.boundaries import Approach
 from savepoints.operations.comparison import SAMPLE
-from savepoints.operations.lanes import Field, Lane, lane_of, other_settings, topics_of
+from savepoints.operations.lanes import Field, Lane, lane_of, other_settings, ranges_of
+from savepoints.operations.past_of import past_of
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.operations.verdict import Comparison, RunCost
 from savepoints.runner import Runner, stopped_by_signals
-from savepoints.sources import kafka
 from savepoints.sources.positions import count
 from savepoints.store import bindings, journal, lease
 from savepoints.store.lease import Lease
@@ -124,7 +124,7 @@ def plan(
         lease.refuse_held(store.root, query)
         journal.refuse_unfinished(store.root, query)
     lanes = [lane_of(store, query, settings) for query in queries]
-    found = kafka.ranges(topics_of(lanes), settings.kafka)
+    found = ranges_of(lanes, settings.kafka)
     end = _ends(store, until, queries[0], found, settings)
     field = Field(lanes, end, found)
     runs = tuple(
@@ -210,7 +210,7 @@ class _Compare:
 
     def run(self) -> Comparison:
         lanes = [lane_of(self.store, one.query, self.settings) for one in self.plan.runs]
-        ranges = kafka.ranges(topics_of(lanes), self.settings.kafka)
+        ranges = ranges_of(lanes, self.settings.kafka)
         field = Field(lanes, self.plan.ends, ranges)
         # Known before anything moves: running changes what there is to follow.
         approaches, problems = field.approaches, field.problems
@@ -241,7 +241,13 @@ class _Compare:
         recover.require_present(self.store, lane.generation, lane.bound)
         origin = fitting.origin(self.store, lane.generation)
         if origin is not None:
-            fitting.require_same_topics(lane.generation, origin, self.settings.kafka, self.progress)
+            fitting.require_same_topics(
+                lane.generation,
+                origin,
+                self.settings.kafka,
+                self.progress,
+                tuple(lane.bound.archives.values()),
+            )
         if bounded.is_reached(lane.standing, self.plan.ends, ranges):
             return None
         runner = self._runner(lane)
@@ -279,6 +285,15 @@ class _Compare:
             self.settings,
             generation=lane.generation.generation,
             checkpoint=lane.checkpoint,
+            past=past_of(
+                self.store,
+                lane.application,
+                lane.bound,
+                self.settings,
+                query=lane.query,
+                generation=lane.generation.generation,
+                position=lane.standing.offsets,
+            ),
         )
 
     def _savepoint(self, lane: Lane, *, moved: bool) -> str:

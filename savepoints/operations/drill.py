@@ -19,8 +19,9 @@ from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.config import Settings
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
-from savepoints.model import Form, OutputVersion, Savepoint
+from savepoints.model import Form, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations import bounded, restore
+from savepoints.operations.past_of import past_of
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
 from savepoints.outputs import align, compare
@@ -106,7 +107,7 @@ def drill(
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         NoCommittedBatchError: If the live query no longer keeps all offsets since the savepoint.
-        SourceDataGoneError: If Kafka no longer has the records.
+        SourceDataGoneError: If neither Kafka nor an archive has the records.
         SavepointsError: If the restore or the replay fails.
     """
     settings = bindings.complete(store, settings or Settings())
@@ -215,10 +216,13 @@ class _Drill:
 
     def _replay(self, spark: SparkSession, newest: int) -> dict[str, Location]:
         """Run the planned batches, one at a time, into copies of the outputs."""
-        kafka.require_available(
-            self.savepoint.cut.offsets, self.settings.kafka, topics=self.savepoint.topics
-        )
         bound = self.settings.queries[self.savepoint.query]
+        kafka.require_available(
+            self.savepoint.cut.offsets,
+            self.settings.kafka,
+            topics=self.savepoint.topics,
+            archives=tuple(bound.archives.values()),
+        )
         outputs = {one.name: self.scratch / "outputs" / one.name for one in self.savepoint.outputs}
         for one in self.savepoint.outputs:
             self.progress(f"copying version {one.version} of {one.uri}")
@@ -226,13 +230,25 @@ class _Drill:
         isolated = bound.model_copy(
             update={"outputs": {name: str(table) for name, table in outputs.items()}}
         )
+        application = apps.load_for(
+            self.savepoint.query, bound.app, isolated.outputs, name=bound.app_name
+        )
         runner = Runner(
             spark,
-            apps.load_for(self.savepoint.query, bound.app, isolated.outputs, name=bound.app_name),
+            application,
             isolated,
             self.settings,
             generation=self.savepoint.generation,
             checkpoint=self._checkpoint,
+            past=past_of(
+                self.store,
+                application,
+                isolated,
+                self.settings,
+                query=self.savepoint.query,
+                generation=self.savepoint.generation,
+                position=lowest_offsets(self.savepoint.cut.offsets),
+            ),
         )
         batches = range(self.savepoint.cut.batch_id + 1, newest + 1)
         bounded.replay(runner, self._planned, batches, progress=self.progress)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,13 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def resolve(
-    store: Store, until: str, *, query: str, ranges: Ranges, settings: KafkaSettings
+    store: Store,
+    until: str,
+    *,
+    query: str,
+    ranges: Ranges,
+    settings: KafkaSettings,
+    archives: Collection[str] = (),
 ) -> KafkaOffsets:
     """Return where a run ends.
 
@@ -38,6 +44,7 @@ def resolve(
         query: Whose savepoint, when it is one.
         ranges: What Kafka has of every topic of the query.
         settings: Where Kafka is.
+        archives: Archives of the topics.
 
     Returns:
         For every topic the next-to-read offset of its partitions. Whether they can be reached is
@@ -51,7 +58,7 @@ def resolve(
     if until == "latest":
         return newest(ranges)
     if _DATE.match(until):
-        return _at(until, list(ranges), settings)
+        return _at(until, list(ranges), settings, archives)
     if until.endswith(".json") or Path(until).is_file():
         return _of_file(Path(until), ranges)
     savepoint = store.catalog.find(until, query=query)
@@ -65,14 +72,16 @@ def newest(ranges: Ranges) -> KafkaOffsets:
     }
 
 
-def _at(text: str, topics: Sequence[str], settings: KafkaSettings) -> KafkaOffsets:
+def _at(
+    text: str, topics: Sequence[str], settings: KafkaSettings, archives: Collection[str]
+) -> KafkaOffsets:
     moment = parse_rfc3339(text)
     if moment > utc_now():
         raise UsageError(
             f"{rfc3339(moment)} lies in the future, and records before it may still arrive",
             hint="give a time that has passed, or --until latest",
         )
-    return kafka.at_time(topics, moment, settings)
+    return kafka.at_time(topics, moment, settings, archives)
 
 
 def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:

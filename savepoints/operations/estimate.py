@@ -17,11 +17,14 @@ from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets, utc_now
 from savepoints.operations import keeping, outlook, throughput
 from savepoints.operations.outlook import CatchesUp, InputRate
+from savepoints.operations.past_of import archives_of
 from savepoints.operations.throughput import Throughput
-from savepoints.sources import kafka, positions, rates
+from savepoints.sources import kafka, positions, rates, supply
 from savepoints.sources import topics as all_topics
+from savepoints.sources.positions import Ranges
 from savepoints.sources.rates import Arrivals
 from savepoints.sources.topics import Topic
+from savepoints.store import bindings
 from savepoints.store.root import Store
 
 
@@ -93,15 +96,20 @@ def estimate(
         SavepointNotFoundError: If there is no such savepoint of it.
         NoCommittedBatchError: If the query has run no batch yet.
         UsageError: If it does not read from Kafka.
-        SourceDataGoneError: If Kafka no longer has what comes next.
+        SourceDataGoneError: If neither Kafka nor an archive has what comes next.
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
     begin, savepoint_id, batch_id, ids = _begin(store, query, from_savepoint)
-    kafka.require_available((kafka_position(begin),), settings.kafka, topics=ids)
+    archives = archives_of(bindings.complete(store, settings), query)
+    found = kafka.require_available(
+        (kafka_position(begin),), settings.kafka, topics=ids, archives=archives
+    )
     now = utc_now()
     topics = all_topics.look(begin, settings.kafka)
-    ranges = {name: topic.ranges for name, topic in topics.items()}
+    ranges = supply.extended(
+        {name: topic.ranges for name, topic in topics.items()}, supply.of_topics(archives, topics)
+    )
     complete = positions.with_new_partitions(begin, ranges)
     ends = {name: {p: one.end for p, one in parts.items()} for name, parts in ranges.items()}
     backlog = positions.count(complete, ends)
@@ -112,8 +120,14 @@ def estimate(
         for part, offset in parts.items()
         if offset < ends[topic][part]
     }
-    record_bytes, sampled = rates.record_bytes(places, settings.kafka) or (None, 0)
-    kept = keeping.until(complete, topics, settings.kafka, now)
+    # Only what Kafka still has can be looked at, and only that it may remove.
+    there = {place: max(at, _kafka_from(ranges, place)) for place, at in places.items()}
+    record_bytes, sampled = rates.record_bytes(there, settings.kafka) or (None, 0)
+    seam = {
+        topic: {part: ranges[topic][part].left_to_kafka(at) for part, at in parts.items()}
+        for topic, parts in complete.items()
+    }
+    kept = keeping.until(seam, topics, settings.kafka, now)
     until, basis, notes = keeping.soonest(kept, now)
     speed = throughput.measured(store.events.all(), query)
     arriving = _input(counted)
@@ -139,7 +153,7 @@ def estimate(
         retention_ends_first=outlook.retention_ends_first(
             out, [one.policy for one in topics.values()], is_over=until is not None and until <= now
         ),
-        findings=(*notes, *_notes(begin, topics, counted)),
+        findings=(*notes, *supply.notes(begin, found), *_notes(begin, topics, counted)),
     )
 
 
@@ -172,6 +186,11 @@ def _begin(
             query=query,
         )
     return begin, *known, ids
+
+
+def _kafka_from(ranges: Ranges, place: tuple[str, int]) -> int:
+    topic, part = place
+    return ranges[topic][part].kafka_earliest
 
 
 def _input(counted: Sequence[Arrivals]) -> InputRate | None:

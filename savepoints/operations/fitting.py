@@ -6,6 +6,8 @@ topic that was deleted and made anew.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from savepoints.checkpoint import standing, state_layout
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import KafkaSettings
@@ -53,7 +55,11 @@ def require_layout(store: Store, runner: Runner, checkpoint: Location, app: str)
 
 
 def require_same_topics(
-    generation: Generation, begun_from: Savepoint, settings: KafkaSettings, progress: Progress
+    generation: Generation,
+    begun_from: Savepoint,
+    settings: KafkaSettings,
+    progress: Progress,
+    archives: Collection[str] = (),
 ) -> None:
     """Check that the topics are still those whose offsets a generation began with.
 
@@ -62,15 +68,18 @@ def require_same_topics(
         begun_from: The savepoint that it began from.
         settings: Where Kafka is.
         progress: Told when it cannot be found out, which keeps no query from running.
+        archives: Archives of the topics.
 
     Raises:
-        SourceDataGoneError: If a topic was deleted and made anew since, or Kafka no longer has
-            what comes next.
+        SourceDataGoneError: If a topic was deleted and made anew since, or neither Kafka nor an
+            archive has what comes next.
     """
     if generation.begun_by == _CHOOSES_OFFSETS or not begun_from.topics:
         return
     now = standing.read(Location.of(generation.checkpoint))
     try:
-        kafka.require_available(now.positions, settings, topics=begun_from.topics)
+        kafka.require_available(
+            now.positions, settings, topics=begun_from.topics, archives=archives
+        )
     except EnvironmentUnfitError as error:
         progress(f"whether topics were made anew is not known: {error}")

@@ -12,14 +12,14 @@ from typing import Any
 from savepoints.config import Settings
 from savepoints.errors import TargetExistsError, UsageError
 from savepoints.io import Location, Uri
-from savepoints.model import Form, Savepoint, checked_name, new_id, utc_now
+from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id, utc_now
 from savepoints.operations import fork_binding, restore, transition
 from savepoints.operations.fork_binding import Bound
 from savepoints.operations.plan import Plan, Step
 from savepoints.outputs import isolate
 from savepoints.outputs.isolate import Isolation, Way
 from savepoints.outputs.write import app_id
-from savepoints.sources import kafka
+from savepoints.sources import kafka, supply
 from savepoints.store import bindings, journal, lease
 from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.root import Store
@@ -194,12 +194,19 @@ def plan(
     if (known := _known(store, name, saved, command)) is not None:
         return known
     complete = bindings.complete(store, given)
-    if asked.check_source:
-        kafka.require_available(saved.cut.offsets, complete.kafka, topics=saved.topics)
     bound = fork_binding.of(
         store, saved, name, given, app=asked.app, checkpoints=asked.checkpoints,
         outputs=asked.outputs or {},
     )  # fmt: skip
+    notes: list[str] = []
+    if asked.check_source:
+        found = kafka.require_available(
+            saved.cut.offsets,
+            complete.kafka,
+            topics=saved.topics,
+            archives=tuple(bound.settings.archives.values()),
+        )
+        notes += supply.notes(lowest_offsets(saved.cut.offsets), found)
     operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
     checkpoint = str(transition.checkpoint_of(bound.settings.checkpoints, name, FIRST))
     restoring = restore.plan(
@@ -222,7 +229,7 @@ def plan(
         verb=VERB,
         query=name,
         steps=_steps(saved, restoring.form, name, checkpoint, outputs),
-        warnings=(*restoring.warnings, *bound.notes, *_consequences(outputs)),
+        warnings=(*restoring.warnings, *bound.notes, *_consequences(outputs), *notes),
         command=command,
         operation_id=operation_id,
         savepoint_id=saved.id,

@@ -34,6 +34,7 @@ from savepoints.model import (
     utc_now,
 )
 from savepoints.operations import create
+from savepoints.operations.past_of import archives_of
 from savepoints.sources import kafka
 from savepoints.sources.positions import merge
 from savepoints.store import journal
@@ -309,7 +310,9 @@ def _arrived_by(
     store: Store, query: str, moment: datetime, said: tuple[str, ...], settings: Settings
 ) -> Goal:
     known = history(store, query)
-    there = kafka.at_time(_topics(query, known), moment, settings.kafka)
+    there = kafka.at_time(
+        _topics(query, known), moment, settings.kafka, archives_of(settings, query)
+    )
     for savepoint in known:
         read = _read(savepoint)
         if _is_before(read, there):

@@ -14,12 +14,13 @@ from savepoints import app as apps
 from savepoints.app import App
 from savepoints.checkpoint import standing
 from savepoints.checkpoint.standing import Standing
-from savepoints.config import QuerySettings, Settings
+from savepoints.config import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets
 from savepoints.operations import boundaries, bounded
 from savepoints.operations.boundaries import Approach
+from savepoints.sources import kafka
 from savepoints.sources.positions import count
 from savepoints.store.root import Store
 
@@ -147,6 +148,18 @@ def topics_of(lanes: Sequence[Lane]) -> list[str]:
                 "[queries.NAME.topics] in the settings",
             )
     return list(first.topics)
+
+
+def ranges_of(lanes: Sequence[Lane], settings: KafkaSettings) -> Ranges:
+    """Return what there is of their topics, of Kafka and of the archives that each of them has.
+
+    Raises:
+        UsageError: If they read different topics.
+        SourceDataGoneError: If a topic does not exist, or is not the one that was archived.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+    """
+    common = set.intersection(*(set(lane.bound.archives.values()) for lane in lanes))
+    return kafka.ranges(topics_of(lanes), settings, sorted(common))
 
 
 def other_settings(lanes: Sequence[Lane]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offs
 from savepoints.operations import goal, merge_lineage
 from savepoints.operations.merge_lineage import Lineage, Reach
 from savepoints.operations.merge_sources import Sources
+from savepoints.operations.past_of import is_before
 from savepoints.outputs import correct
 from savepoints.sources import affected, archive, archive_table, late, sample
 from savepoints.sources.affected import Base
@@ -265,7 +266,9 @@ class Scope:
             if clock is None or not self.reach.has(one) or not self._is_usable(one, layout):
                 continue
             has = self._lineage.in_effect(self.query, one.generation)
-            found.append(Base(one.id, clock, offsets, frozenset(each.id for each in has)))
+            # A query that was reset reads what was merged again, and has it only after that.
+            seen = (each.id for each in has if is_before(each.offsets, offsets))
+            found.append(Base(one.id, clock, offsets, frozenset(seen)))
         return affected.thinned(found, Base(offsets=self.beginning))
 
     @cached_property

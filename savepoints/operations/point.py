@@ -19,6 +19,7 @@ from savepoints.io import Location
 from savepoints.model import Form, kafka_offsets, kafka_position
 from savepoints.operations import advance, goal, restore
 from savepoints.operations.goal import Point
+from savepoints.operations.past_of import archives_of
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.restore import Restored
@@ -88,7 +89,12 @@ def plan(
     bound = settings.queries.get(found.query)
     application = app or (bound.app if bound else None)
     if found.ends is not None:
-        kafka.require_available(found.offsets, settings.kafka, topics=found.topics)
+        kafka.require_available(
+            found.offsets,
+            settings.kafka,
+            topics=found.topics,
+            archives=archives_of(settings, found.query),
+        )
         advance.require_possible(found.query, settings, application, rewind_outputs=True)
     target = str(Location.of(to))
     steps, warnings = [], []
@@ -178,6 +184,7 @@ def execute(
                 app=plan.application,
                 settings=settings.model_copy(update={"queries": queries}),
                 generation=plan.generation,
+                begun_from=store.manifest(plan.savepoint_id).savepoint,
                 checkpoint=target,
                 store=store,
                 progress=progress,

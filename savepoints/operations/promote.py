@@ -29,6 +29,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
 from savepoints.operations import advance, fitting, pause, promotion, standstill
+from savepoints.operations.past_of import archives_of
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.promote_plan import PromotePlan, plan
 from savepoints.operations.promotion import VERB, PromotionPlan
@@ -258,7 +259,8 @@ class _Promotion:
         settings = self.settings
         origin = fitting.origin(self.store, generation)
         if origin is not None:
-            fitting.require_same_topics(generation, origin, settings.kafka, self.progress)
+            archives = archives_of(settings, generation.query)
+            fitting.require_same_topics(generation, origin, settings.kafka, self.progress, archives)
         advance.to(
             kafka_position(ends),
             query=generation.query,

@@ -35,16 +35,19 @@ from savepoints.model import (
     utc_now,
 )
 from savepoints.operations import goal, next_outputs, reset_outputs, safety, transition
+from savepoints.operations.past_of import archives_of, merges
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.reset_outputs import Outputs
 from savepoints.operations.transition import Moved, TransitionPlan, Work, Written
 from savepoints.outputs import rewind
 from savepoints.outputs.rewind import Rewind
-from savepoints.sources import kafka, positions, targets
+from savepoints.past import Past
+from savepoints.sources import kafka, positions, supply, targets
 from savepoints.sources import topics as sources_topics
 from savepoints.sources.targets import Move, Scope, Target
 from savepoints.store import bindings, native
+from savepoints.store.ledger import Merge
 from savepoints.store.root import Store
 
 VERB = "reset"
@@ -124,8 +127,9 @@ def plan(
     Args:
         store: Where the query's generations are.
         query: The query.
-        target: Where to go; a time is where Kafka was then, by the timestamps of its records.
-        settings: Where Kafka, the query's checkpoints and its outputs are.
+        target: Where to go; a time is where Kafka was then, by the timestamps of its records. The
+            earliest is that of the archive, where the query has one.
+        settings: Where Kafka, the query's archives, checkpoints and outputs are.
         state: Begin with nothing, or keep the state of the newest committed batch.
         outputs: Leave them, empty them, or take them back to a savepoint at exactly the target.
         scope: Partitions to move; the others stay where they are.
@@ -139,7 +143,9 @@ def plan(
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation on the query was interrupted.
         UsageError: If an offset is out of range, or a topic or partition unknown.
-        SourceDataGoneError: If records from the target on are gone, or compacted.
+        SourceDataGoneError: If records from the target on are gone from Kafka and in no archive,
+            or compacted.
+        NotFoundError: If events of a merge that is to be read again are in no archive.
         IncompatibleError: If a source is not Kafka's.
         NoCommittedBatchError: If state is to be kept and there is none.
         NotAlignedError: If the outputs cannot be taken to where they belong.
@@ -152,9 +158,13 @@ def plan(
     if (known := transition.begun(store, query, VERB, command)) is not None:
         return transition.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
     bound = settings.queries.get(query)
+    archives = archives_of(settings, query)
     now = _present(store, query, bound)
     topics = sorted({topic for one in now.positions for topic in one})
-    moves = _moves(target, now, topics, settings, scope, skipped, allow_data_loss=allow_data_loss)
+    moves = _moves(
+        target, now, topics, settings, archives, scope, skipped, allow_data_loss=allow_data_loss
+    )
+    again = _merged_again(store, now, moves, bound, settings)
     begin_at = tuple(
         kafka_position(
             {
@@ -197,7 +207,7 @@ def plan(
             *next_outputs.output_steps(rewound),
             Step("generation_begun", f"begin generation {number} of {query}"),
         ),
-        warnings=tuple(_warnings(now, moves, state, outputs, rewound, bound)),
+        warnings=tuple(_warnings(now, moves, again, state, outputs, rewound, bound)),
         command=command,
         operation_id=new_id("op", utc_now()),
         savepoint_id=safety_id if state == "keep" else None,
@@ -319,6 +329,7 @@ def _moves(
     now: _Present,
     topics: Sequence[str],
     settings: Settings,
+    archives: Sequence[str],
     scope: Scope | None,
     skipped: Sequence[str],
     *,
@@ -329,8 +340,12 @@ def _moves(
             raise UsageError(
                 f"{rfc3339(target)} lies in the future", hint="use --to-latest, or a time before"
             )
-        target = Target("time", offsets=kafka.at_time(topics, target, settings.kafka))
+        target = Target("time", offsets=kafka.at_time(topics, target, settings.kafka, archives))
     found = sources_topics.look(topics, settings.kafka)
+    ids = {name: one.id for name, one in found.items() if one.id is not None}
+    known = supply.of_topics(archives, topics)
+    for one in known:
+        one.require_same(ids)
     if missing := [name for name in topics if name not in found]:
         raise SourceDataGoneError(
             f"Kafka has no topic {missing[0]}, which {now.generation.query} reads",
@@ -340,7 +355,7 @@ def _moves(
     moves = targets.resolve(
         target,
         positions.merge(now.positions),
-        {name: one.ranges for name, one in found.items()},
+        supply.extended({name: one.ranges for name, one in found.items()}, known),
         scope=scope,
         skipped=skipped,
         allow_data_loss=allow_data_loss,
@@ -357,9 +372,43 @@ def _moves(
     return moves
 
 
+def _merged_again(
+    store: Store,
+    now: _Present,
+    moves: Sequence[Move],
+    bound: QuerySettings | None,
+    settings: Settings,
+) -> tuple[Merge, ...]:
+    """Return the merges whose events lie after the new position, and will be read there again.
+
+    Raises:
+        IncompatibleError: If the query is not in the settings, so that they could not be read.
+        NotFoundError: If an archive does not have them.
+        NotAlignedError: If an archive does not go as far as they do.
+    """
+    to: KafkaOffsets = {}
+    for one in moves:
+        to.setdefault(one.topic, {})[one.partition] = one.to
+    query, number = now.generation.query, now.generation.generation
+    found = merges(store, query, number, to)
+    if not found:
+        return ()
+    if bound is None:
+        raise IncompatibleError(
+            f"{query} has merged late events after that position, {found[0].id} for one, and what "
+            "reads them again is not known",
+            hint=f"add a table [queries.{query}] with app and archives to savepoints.toml",
+            query=query,
+            merges=[one.id for one in found],
+        )
+    application = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
+    return Past(application, bound, settings.kafka, found).require_replayable(to)
+
+
 def _warnings(
     now: _Present,
     moves: Sequence[Move],
+    merged: Sequence[Merge],
     state: State,
     outputs: Outputs,
     rewound: Sequence[Rewind],
@@ -369,6 +418,15 @@ def _warnings(
     left_out = sum(max(-one.records, 0) for one in moves)
     has_outputs = bool(bound and bound.outputs)
     warnings = []
+    if archived := sum(one.from_archive for one in moves):
+        ahead = sum(one.end - one.to for one in moves)
+        warnings.append(supply.read_from_archive(archived, ahead))
+    if merged:
+        rows, listed = sum(one.rows for one in merged), ", ".join(one.id for one in merged)
+        warnings.append(
+            f"{rows} events of {len(merged)} merges ({listed}) are read again too, each where it "
+            "belongs by its time; to leave one out, go back to before it first"
+        )
     if now.batch_id is None:
         warnings.append("nothing was committed yet: no safety savepoint")
     if state == "keep" and again:

@@ -22,16 +22,17 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Form, Generation, kafka_position, new_id, utc_now
+from savepoints.model import Form, Generation, kafka_position, lowest_offsets, new_id, utc_now
 from savepoints.operations import advance, goal, next_outputs, restore, safety, transition
 from savepoints.operations.goal import Goal, Named, Point
+from savepoints.operations.past_of import archives_of
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
 from savepoints.outputs import align, rewind
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import owner_prefix
-from savepoints.sources import kafka
+from savepoints.sources import kafka, supply
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.root import Store
@@ -149,12 +150,16 @@ def plan(
             "other sources go with a savepoint alone",
             hint="go to the point first, then to its savepoint with --source",
         )
+    read: list[str] = []
     if check_source:
-        kafka.require_available(
-            found.offsets if sources is None else going_on(sources, found.offsets),
+        goes_on = found.offsets if sources is None else going_on(sources, found.offsets)
+        there = kafka.require_available(
+            goes_on,
             settings.kafka,
             topics=found.topics,
+            archives=archives_of(settings, found.query),
         )
+        read = supply.notes(lowest_offsets(goes_on), there)
     number = store.generations.next_number(found.query)
     target = to or transition.next_checkpoint(settings, found.query, number)
     chosen, target = _restoring(store, found, target, form, sources)
@@ -182,7 +187,7 @@ def plan(
             *safety.step(safety_id, current.checkpoint, from_batch),
             *_steps(found, chosen, target, number, outputs),
         ),
-        warnings=(*_warnings(current.checkpoint, from_batch, safety_id), *notes),
+        warnings=(*_warnings(current.checkpoint, from_batch, safety_id), *notes, *read),
         command=command,
         operation_id=new_id("op", utc_now()),
         savepoint_id=found.savepoint_id,
@@ -248,12 +253,14 @@ def execute(
     def run_on(check: Callable[[], None]) -> None:
         assert plan.ends is not None
         assert plan.application is not None
+        assert plan.savepoint_id is not None
         advance.to(
             plan.ends,
             query=plan.query,
             app=plan.application,
             settings=bindings.complete(store, given, generations={plan.query: plan.generation}),
             generation=plan.generation,
+            begun_from=store.manifest(plan.savepoint_id).savepoint,
             checkpoint=Location.of(plan.checkpoint),
             store=store,
             check=check,

@@ -21,9 +21,10 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, KafkaOffsets, Savepoint
-from savepoints.operations import bounded, ending, ends, fitting, periodic, waiting
+from savepoints.operations import bounded, catching_up, ending, ends, fitting, periodic, waiting
 from savepoints.operations import recover as recovery
 from savepoints.operations.bounded import Limits
+from savepoints.operations.past_of import past_of
 from savepoints.operations.paused import Pauses
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
@@ -239,7 +240,13 @@ class _Asked:
             origin = fitting.origin(self.store, generation)
             restored = origin is not None and fitting.is_restored(generation, origin)
             if origin is not None and (restored or target is not None):
-                fitting.require_same_topics(generation, origin, self.settings.kafka, self.progress)
+                fitting.require_same_topics(
+                    generation,
+                    origin,
+                    self.settings.kafka,
+                    self.progress,
+                    tuple(self.bound.archives.values()),
+                )
             if target is not None and self._is_reached(generation, target):
                 ran = self._nothing(generation, target, time.monotonic() - begun)
             else:
@@ -262,11 +269,17 @@ class _Asked:
 
                 with stopped_by_signals(end), pauses.watching(runner.stop), ticker, recorder:
                     self.progress(f"running {self.bound.app}, generation {generation.generation}")
-                    if target is None:
-                        ran = bounded.run_on(runner, limits, check=check)
-                    else:
-                        with self.store.scratch() as scratch:
-                            ran = bounded.run_to(
+                    with self.store.scratch() as scratch:
+                        ran = (
+                            catching_up.run_on(
+                                runner,
+                                scratch=scratch,
+                                limits=limits,
+                                check=check,
+                                progress=self.progress,
+                            )
+                            if target is None
+                            else bounded.run_to(
                                 runner,
                                 *target,
                                 scratch=scratch,
@@ -274,6 +287,7 @@ class _Asked:
                                 check=check,
                                 progress=self.progress,
                             )
+                        )
             if pauses.was_asked and ran.ended == "drained":
                 ran = replace(ran, ended="paused")
             ended = f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows"
@@ -304,11 +318,17 @@ class _Asked:
         topics = sorted(
             {self.bound.topics.get(n, i.topic) for n, i in self.application.inputs.items()}
         )
-        found = kafka.ranges(topics, self.settings.kafka)
+        archives = tuple(self.bound.archives.values())
+        found = kafka.ranges(topics, self.settings.kafka, archives)
         until = self.until or "latest"
         return (
             ends.resolve(
-                self.store, until, query=self.query, ranges=found, settings=self.settings.kafka
+                self.store,
+                until,
+                query=self.query,
+                ranges=found,
+                settings=self.settings.kafka,
+                archives=archives,
             ),
             found,
         )
@@ -352,6 +372,15 @@ class _Asked:
             self.settings,
             generation=generation.generation,
             checkpoint=Location.of(generation.checkpoint),
+            past=past_of(
+                self.store,
+                self.application,
+                self.bound,
+                self.settings,
+                query=self.query,
+                generation=generation.generation,
+                position=standing.read(Location.of(generation.checkpoint)).offsets,
+            ),
         )
         if restored and not self.accept_state_names:
             self.progress("comparing the program with the state that it goes on with")

@@ -160,10 +160,24 @@ class Arrivals:
                     topic=topic,
                 )
 
-    def holes(self) -> list[tuple[str, int, int, int]]:
+    def newest_stretch(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return from where to where the archive has a partition without a hole, up to its end.
+
+        Returns:
+            First and next offset; None for a partition that it does not know.
+        """
+        rows = [one for one in self.rows if (one.topic, one.partition) == (topic, partition)]
+        if not rows:
+            return None
+        first = self.begin[topic][partition]
+        ends = [end for _, part, _, end in self.holes(topic) if part == partition]
+        return max(ends, default=first), self.end[topic][partition]
+
+    def holes(self, topic: str | None = None) -> list[tuple[str, int, int, int]]:
         """Return offsets that lie between two batches and in none: topic, partition, from, to."""
         found = []
-        ordered = sorted(self.rows, key=lambda row: (row.topic, row.partition, row.first_offset))
+        rows = [row for row in self.rows if topic in {None, row.topic}]
+        ordered = sorted(rows, key=lambda row: (row.topic, row.partition, row.first_offset))
         for before, row in pairwise(ordered):
             same = (before.topic, before.partition) == (row.topic, row.partition)
             if same and before.end_offset != row.first_offset:

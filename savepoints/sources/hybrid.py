@@ -14,7 +14,7 @@ from savepoints.sources import arrivals, kafka_records, topics
 from savepoints.sources import events as decoded
 from savepoints.sources.arrivals import Arrivals
 from savepoints.sources.entities import among, of
-from savepoints.sources.events import EVENT, Decoding
+from savepoints.sources.events import EVENT, RAW, Decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +75,55 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: Arrivals | None
     return found
 
 
+def records(
+    spark: SparkSession,
+    archive: str | None,
+    kafka: KafkaSettings,
+    since: KafkaOffsets,
+    until: KafkaOffsets,
+) -> DataFrame:
+    """Read the records of a topic between two positions, each once.
+
+    Args:
+        spark: A session.
+        archive: Its archive; None to read Kafka alone.
+        kafka: Where Kafka is.
+        since: From these offsets on.
+        until: Up to these.
+
+    Returns:
+        Columns `RAW_SCHEMA`.
+
+    Raises:
+        SourceDataGoneError: If Kafka does not have what the archive lacks, or the archive begins
+            after `since`.
+        EnvironmentUnfitError: If Kafka is needed and does not answer.
+    """
+    known = arrivals.load(archive) if archive else None
+    parts = seam(since, until, known)
+    found = _of_kafka(spark, kafka, parts, known)
+    if archive and parts.archive_to:
+        old = archives.read(
+            spark,
+            archive,
+            entities=None,
+            since=parts.archive_from,
+            until=parts.archive_to,
+            merges=(),
+        )
+        found = old.select(*RAW).unionByName(found) if parts.kafka_to else old.select(*RAW)
+    return found
+
+
+def _of_kafka(
+    spark: SparkSession, kafka: KafkaSettings, parts: Seam, known: Arrivals | None
+) -> DataFrame:
+    kafka_records.require(kafka, parts.kafka_from, parts.kafka_to)
+    if known:
+        known.require_same(topics.ids(parts.kafka_to, kafka))
+    return kafka_records.read(spark, kafka, parts.kafka_from, parts.kafka_to)
+
+
 def rows(
     spark: SparkSession,
     decoding: Decoding,
@@ -124,11 +173,7 @@ def rows(
             merges=merges,
         )
     if parts.kafka_to or found is None:
-        kafka_records.require(kafka, parts.kafka_from, parts.kafka_to)
-        if known:
-            known.require_same(topics.ids(parts.kafka_to, kafka))
-        records = kafka_records.read(spark, kafka, parts.kafka_from, parts.kafka_to)
-        fresh = decoded.events(records, decoding)
+        fresh = decoded.events(_of_kafka(spark, kafka, parts, known), decoding)
         fresh = fresh if entities is None else among(fresh, of(spark, entities))
         fresh = fresh.selectExpr(*EVENT, "cast(null as string) merge_id", "cast(null as string) op")
         found = fresh if found is None else found.unionByName(fresh)

@@ -1,19 +1,19 @@
 """Kafka: whether the records that a savepoint continues with are still there.
 
 Offsets in a savepoint are next-to-read positions. Kafka's retention may have removed the record at
-such a position; then a restored query would lose what lies between, so it is refused, never
-clamped.
+such a position; then a restored query would lose what lies between, unless an archive has it: so it
+is refused, never clamped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from savepoints.config import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
 from savepoints.model import KafkaOffsets, kafka_offsets, rfc3339
-from savepoints.sources import client
+from savepoints.sources import archive_times, client, supply
 from savepoints.sources import topics as all_topics
 from savepoints.sources.positions import Range
 
@@ -23,17 +23,19 @@ def require_available(
     settings: KafkaSettings,
     *,
     topics: Mapping[str, str] | None = None,
+    archives: Collection[str] = (),
 ) -> list[Range]:
-    """Check that Kafka has every record from the given positions on.
+    """Check that Kafka, or an archive before it, has every record from the given positions on.
 
     Args:
         positions: A savepoint's source positions; those of other sources than Kafka are left out.
         settings: Where Kafka is.
         topics: Kafka's id of each topic when the savepoint was taken, as far as it is known. A
             topic that was deleted and made anew has other records at the same offsets.
+        archives: Archives of the topics.
 
     Returns:
-        What Kafka has of each partition; empty without Kafka sources.
+        What there is of each partition; empty without Kafka sources.
 
     Raises:
         SourceDataGoneError: If records are gone, or a topic or partition is, or a topic is another
@@ -51,7 +53,7 @@ def require_available(
         return []
     names = {topic for topic, _, _ in wanted}
     _require_same(names, topics or {}, settings)
-    found = all_topics.ranges(names, settings)
+    found = supply.ranges(names, settings, archives)
     available = [found.get(topic, {}).get(partition) for topic, partition, _ in wanted]
     gone = [
         {
@@ -60,6 +62,7 @@ def require_available(
             "wanted": offset,
             "earliest": None if one is None else one.earliest,
             "end": None if one is None else one.end,
+            "beyond": "" if one is None else one.beyond,
         }
         for (topic, partition, offset), one in zip(wanted, available, strict=True)
         if one is None or not one.earliest <= offset <= one.end
@@ -68,13 +71,17 @@ def require_available(
         listed = "; ".join(
             f"{one['topic']} partition {one['partition']}: wanted offset {one['wanted']}, "
             "available "
-            + ("nothing" if one["end"] is None else f"{one['earliest']} to {one['end']}")
+            + (
+                "nothing"
+                if one["end"] is None
+                else f"{one['earliest']} to {one['end']}{one['beyond']}"
+            )
             for one in gone
         )
         raise SourceDataGoneError(
             f"Kafka no longer has what the savepoint continues with: {listed}",
-            hint="choose a savepoint that Kafka still has the records of: "
-            "savepoints list --check-sources",
+            hint="choose a savepoint that Kafka still has the records of (savepoints list "
+            "--check-sources), or name an archive that has them in [queries.NAME.archives]",
             partitions=gone,
         )
     return [one for one in available if one is not None]
@@ -95,15 +102,17 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
         )
 
 
-def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int, Range]]:
-    """Return what Kafka has of every partition of some topics.
+def ranges(
+    topics: Sequence[str], settings: KafkaSettings, archives: Collection[str] = ()
+) -> dict[str, dict[int, Range]]:
+    """Return what Kafka has of every partition of some topics, and archives before it.
 
     Raises:
-        SourceDataGoneError: If a topic does not exist.
+        SourceDataGoneError: If a topic does not exist, or is not the one that was archived.
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
-    found = all_topics.ranges(topics, settings)
+    found = supply.ranges(topics, settings, archives)
     for topic in topics:
         if topic not in found:
             raise SourceDataGoneError(
@@ -114,11 +123,17 @@ def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int
     return {topic: found[topic] for topic in topics}
 
 
-def at_time(topics: Sequence[str], moment: datetime, settings: KafkaSettings) -> KafkaOffsets:
+def at_time(
+    topics: Sequence[str],
+    moment: datetime,
+    settings: KafkaSettings,
+    archives: Collection[str] = (),
+) -> KafkaOffsets:
     """Return for each partition the offset of the first record that arrived at or after a time.
 
-    That is Kafka's `offsetsForTimes`: by the timestamps of the records. Where there is no such
-    record, it is the offset that the next one will get.
+    That is Kafka's `offsetsForTimes`: by the timestamps of the records, those that only an archive
+    still has among them. Where there is no such record, it is the offset that the next one will
+    get.
 
     Raises:
         SourceDataGoneError: If a topic does not exist.
@@ -127,7 +142,7 @@ def at_time(topics: Sequence[str], moment: datetime, settings: KafkaSettings) ->
     """
     # The ends first: what arrives after this line is later than any record that is looked for
     # below, so that it is never taken for one from before the moment.
-    ends = ranges(topics, settings)
+    ends = ranges(topics, settings, archives)
 
     from confluent_kafka import KafkaException, TopicPartition
 
@@ -151,4 +166,7 @@ def at_time(topics: Sequence[str], moment: datetime, settings: KafkaSettings) ->
             )
         end = ends[one.topic][one.partition].end
         found[one.topic][one.partition] = one.offset if one.offset >= 0 else end
+    for archive in supply.of_topics(archives, topics):
+        for topic, part, offset in archive_times.first_at(archive.uri, moment, ends):
+            found[topic][part] = min(offset, found[topic][part])
     return found

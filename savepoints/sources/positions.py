@@ -31,12 +31,45 @@ _NAMED_OFFSETS = {-1: "latest", -2: "earliest"}
 
 @dataclass(frozen=True)
 class Range:
-    """What Kafka has of a partition: offsets from `earliest` up to, not including, `end`."""
+    """What there is of a partition: offsets from `earliest` up to, not including, `end`.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Number of the partition.
+        earliest: First offset that can be read, of Kafka or of an archive.
+        end: Offset that the next record will get.
+        kafka_from: First offset that Kafka has, where an archive has earlier ones; None where
+            `earliest` is Kafka's.
+        archived_to: Up to where that archive goes.
+        beyond: What an archive has that cannot be read up to Kafka, in words; empty for nothing.
+    """
 
     topic: str
     partition: int
     earliest: int
     end: int
+    kafka_from: int | None = None
+    archived_to: int | None = None
+    beyond: str = ""
+
+    @property
+    def kafka_earliest(self) -> int:
+        """First offset that Kafka has."""
+        return self.earliest if self.kafka_from is None else self.kafka_from
+
+    @property
+    def text(self) -> str:
+        """What can be read, in words."""
+        archived = "" if self.archived_to is None else f" (to {self.archived_to} archived)"
+        return f"{self.earliest} to {self.end}{archived}{self.beyond}"
+
+    def left_to_kafka(self, offset: int) -> int:
+        """Return from where on Kafka has to have it for a query that goes on at an offset."""
+        return max(offset, self.archived_to or 0) if self.from_archive(offset) else offset
+
+    def from_archive(self, offset: int) -> int:
+        """Return how many offsets from one on Kafka no longer has, and an archive has."""
+        return max(0, self.kafka_earliest - max(offset, self.earliest))
 
 
 Ranges: TypeAlias = Mapping[str, Mapping[int, Range]]
@@ -277,6 +310,7 @@ def _misfit(
         "wanted": wanted,
         "earliest": None if found is None else found.earliest,
         "end": None if found is None else found.end,
+        "beyond": "" if found is None else found.beyond,
         "reason": reason,
     }
 
@@ -295,7 +329,9 @@ def _listed(misfits: list[dict[str, Any]]) -> str:
     def one(misfit: dict[str, Any]) -> str:
         wanted = "no offset" if misfit["wanted"] is None else f"offset {misfit['wanted']}"
         available = (
-            "nothing" if misfit["end"] is None else f"{misfit['earliest']} to {misfit['end']}"
+            "nothing"
+            if misfit["end"] is None
+            else f"{misfit['earliest']} to {misfit['end']}{misfit['beyond']}"
         )
         return (
             f"{misfit['topic']} partition {misfit['partition']}: wanted {wanted}, "

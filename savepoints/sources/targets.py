@@ -44,9 +44,10 @@ class Move:
         partition: The partition.
         current: Next offset of the query now; None for a partition that it has not seen yet.
         to: Next offset after the reset.
-        earliest: The first offset that Kafka has.
+        earliest: The first offset that Kafka or the archive has.
         end: The offset that the next record will get.
         why: Why the reset does not touch it, or where it is skipped to; empty for the target.
+        from_archive: Offsets from there on that Kafka no longer has, and an archive has.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class Move:
     earliest: int
     end: int
     why: str = ""
+    from_archive: int = 0
 
     @property
     def records(self) -> int:
@@ -121,8 +123,18 @@ def resolve(
             elif to < found.earliest or (_begins(target, why) and 0 < found.earliest == to):
                 wanted = f"from offset {to} on" if to < found.earliest else "from the target on"
                 gone.append(f"{_named(found)} {wanted}: {_has(found)}")
+            start = max(to, found.earliest)
             moves.append(
-                Move(topic, partition, now, max(to, found.earliest), found.earliest, found.end, why)
+                Move(
+                    topic,
+                    partition,
+                    now,
+                    start,
+                    found.earliest,
+                    found.end,
+                    why,
+                    found.from_archive(start),
+                )
             )
     if problems:
         raise UsageError(
@@ -133,7 +145,8 @@ def resolve(
     if gone and not allow_data_loss:
         raise SourceDataGoneError(
             f"Kafka may no longer have all records of {'; '.join(gone)}",
-            hint="choose a later target, or give up what is gone: --allow-data-loss",
+            hint="choose a later target, name an archive that has them in [queries.NAME.archives], "
+            "or give up what is gone: --allow-data-loss",
             partitions=gone,
         )
     return tuple(moves)
@@ -202,4 +215,4 @@ def _named(found: Range) -> str:
 
 
 def _has(found: Range) -> str:
-    return f"available {found.earliest} to {found.end}"
+    return f"available {found.text}"

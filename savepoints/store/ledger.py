@@ -2,7 +2,9 @@
 
 A Delta table `ledger/`, one row a merge, only ever added to. A merge counts for a generation if the
 generation that the merge began is among those from which that one descends, so a rollback to before
-a merge takes it out of effect, and one to after it brings it back, without touching the ledger.
+a merge takes it out of effect, and one to after it brings it back, without touching the ledger. A
+reset to an empty state descends from the generation before it: it reads the merged events again,
+each where it belongs, so until it has come to the offsets of the merge they are not in its state.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from savepoints.store.table import StoreTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# A generation that begins so with nothing reads everything once more, what was merged too.
+_READS_ANEW = "reset"
 Policy = Literal["exact", "append", "replay-all", "merge-function"]
 Way = Literal["short", "faithful"]
 
@@ -157,6 +161,9 @@ def ancestry(
             found.update(_generation(name) for name in recorded[at])
             break
         life = lives.get(at)
+        if life is not None and life.begun_from is None and life.begun_by == _READS_ANEW:
+            at = max((one for one in lives if one < at and one[0] == at[0]), default=None)
+            continue
         if life is None or life.begun_from is None:
             break
         at = taken.get(life.begun_from)

@@ -1,0 +1,78 @@
+"""A streaming source that says when rows come that are read in another way.
+
+What an archive gives in a batch is a table. A stream joined with a table is a stream; so each input
+is the cross join of its rows with a stream of one row, which comes in the batch whose offsets are
+planned. Its offsets are Kafka's, as Spark writes them, so the checkpoint is at any moment one that
+Kafka's own source goes on with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from savepoints.model import KafkaOffsets, kafka_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAME = "savepoints_turn"
+_COLUMN = "savepoints_turn"
+
+
+def streamed(spark: SparkSession, rows: DataFrame, begin: KafkaOffsets) -> DataFrame:
+    """Return rows as a stream that gives them in the one batch that is planned.
+
+    Args:
+        spark: A session.
+        rows: They; at most one batch is run with them.
+        begin: Where their source begins when it has read nothing.
+
+    Returns:
+        The columns of `rows`.
+    """
+    from pyspark.sql import functions as F
+
+    spark.dataSource.register(_source())
+    turn = spark.readStream.format(_NAME).option("begin", kafka_position(begin)).load()
+    return rows.crossJoin(F.broadcast(turn)).drop(_COLUMN)
+
+
+def _source() -> type:
+    """Return the source; not a class of this module, so that executors need not have that."""
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Reader(DataSourceStreamReader):
+        def __init__(self, begin: str) -> None:
+            self._begin = begin
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's)
+            return dict(json.loads(self._begin))
+
+        def latestOffset(self, *_limits: object) -> dict[str, Any]:  # noqa: N802  (Spark's)
+            return self.initialOffset()
+
+        def partitions(
+            self, start: Mapping[str, Any], end: Mapping[str, Any]
+        ) -> list[InputPartition]:
+            return [InputPartition(None)]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (1,)
+
+        def commit(self, end: Mapping[str, Any]) -> None:
+            """Do nothing: what was read stays where it is."""
+
+    class Turn(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "savepoints_turn"
+
+        def schema(self) -> str:
+            return "savepoints_turn int"
+
+        def streamReader(self, schema: object) -> Reader:  # noqa: N802  (Spark's)
+            return Reader(str(self.options["begin"]))
+
+    return Turn

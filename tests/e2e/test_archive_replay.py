@@ -1,0 +1,162 @@
+"""Verbs that read the archive where Kafka has forgotten, against pandas over all orders."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+
+import pytest
+
+import savepoints
+from savepoints.errors import SourceDataGoneError
+from savepoints.local import LocalWorld
+from savepoints.model import Savepoint, lowest_offsets
+from savepoints.operations import availability, drill
+from savepoints.runner import Ran
+from savepoints.sources import archive, kafka
+from spark_jobs import event_archive
+from spark_jobs.orders.comparison import compare
+from tests.e2e.late_shop import day
+from tests.e2e.shop import QUERY, Shop, called
+from tests.sources.broker import Broker
+from tests.spark_session import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
+
+
+def archive_all(shop: Shop) -> None:
+    """Bring the archive up to date."""
+    words = [QUERY, "orders", "--until", "latest"]
+    file = str(shop.directory / "savepoints.toml")
+    assert event_archive.main([*words, "--config", file], io.StringIO()) == 0
+
+
+def has(shop: Shop) -> dict[int, tuple[int, int]]:
+    """Return from where to where Kafka has each partition."""
+    found = kafka.ranges([shop.topic], shop.settings.kafka)[shop.topic]
+    return {part: (one.earliest, one.end) for part, one in found.items()}
+
+
+def forget(world: LocalWorld, shop: Shop, *, keep: int) -> dict[int, int]:
+    """Remove all but some of the records of each partition, as retention does; say up to where."""
+    broker = Broker.of(world)
+    before = {part: end - keep for part, (_, end) in has(shop).items()}
+    for part, offset in before.items():
+        broker.forget(shop.topic, part, offset)
+    return before
+
+
+def read_by(savepoint: Savepoint, shop: Shop) -> dict[int, int]:
+    return lowest_offsets(savepoint.cut.offsets)[shop.topic]
+
+
+def exact(shop: Shop, orders: int, days: int, table: str | None = None) -> bool:
+    """Say whether a table is what pandas makes of the orders before a day, row for row."""
+    found = compare(table or shop.table, day(days))
+    assert found.orders_true == orders
+    return found.exact
+
+
+def run_until(shop: Shop, condition: Callable[[], bool]) -> Ran:
+    """Run the query without an end, and stop it by a signal when a condition holds."""
+
+    def stop() -> None:
+        try:
+            wait_until(condition, "it has read everything")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    ran, _ = savepoints.run(shop.store, QUERY, settings=shop.settings, final_savepoint=False)
+    thread.join()
+    assert condition()
+    return ran
+
+
+def lacking(before: Mapping[int, int], position: Mapping[int, int]) -> int:
+    return sum(before[part] - offset for part, offset in position.items())
+
+
+def test_what_kafka_forgot_is_read_from_the_archive(world: LocalWorld, local_shop: Shop) -> None:
+    """Drill, fork and rollback of a savepoint whose offsets Kafka no longer has."""
+    shop = local_shop
+    sold = shop.sell(day(0), day(3))
+    shop.run()
+    (first,) = shop.store.catalog.all()
+    sold += shop.sell(day(3), day(6))
+    shop.run(save=False)
+    archive_all(shop)
+    before = forget(world, shop, keep=10)
+    sold += shop.sell(day(6), day(8))  # These are in Kafka alone.
+    lost = lacking(before, read_by(first, shop))
+    assert lost > 0
+
+    without = availability.of(first, shop.settings.kafka)
+    assert without.restorable == "no"
+    (listed,) = shop.json("list", "--check-sources")["availability"]
+    assert listed["restorable"] == "yes"
+    shown = shop.json("show", first.id)["availability"]
+    assert f"{lost} of them only the archive" in shown["reason"]
+    assert sum(one["archived"] for one in shown["partitions"]) == lost
+
+    drilled = drill.drill(shop.store, first.id, settings=shop.settings)
+    assert (drilled.verdict, drilled.differences) == ("same", ())
+    assert drilled.live_batch is not None
+    assert drilled.live_batch > drilled.batch_id
+
+    said = f"Kafka no longer has {lost}"
+    forked = shop.json("fork", first.id, "variant", "--dry-run")["plan"]
+    assert any(said in note for note in forked["warnings"])
+    (done,) = shop.json("fork", first.id, "variant", "--yes")["forked"]
+    shop.json("run", "variant", "--until", "latest", "--no-final-savepoint")
+    assert exact(shop, sold, 8, done["outputs"]["totals"])
+
+    rolled = shop.json("rollback", first.id, "--dry-run")["plan"]
+    assert any(said in note for note in rolled["warnings"])
+    assert shop.json("rollback", first.id, "--yes")["rolled_back"]["generation"] == 2
+    # Without an end: the archive first, then Spark goes on by itself.
+    ran = run_until(shop, lambda: exact(shop, sold, 8))
+    assert ran.input_rows == sold - sum(read_by(first, shop).values())
+
+
+def test_killed_at_the_seam_nothing_is_lost_or_doubled(world: LocalWorld, local_shop: Shop) -> None:
+    """A reset to the first record of all; the batch with both sides of the seam dies written."""
+    shop = local_shop
+    sold = shop.sell(day(0), day(4))
+    shop.run()
+    archive_all(shop)
+    before = forget(world, shop, keep=10)
+    sold += shop.sell(day(4), day(6))
+    ends = {part: end for part, (_, end) in has(shop).items()}
+
+    words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate")
+    plan = shop.json(*words)["plan"]
+    assert [(one["earliest"], one["to"]) for one in plan["moves"]] == [(0, 0)] * len(before)
+    assert {one["partition"]: one["from_archive"] for one in plan["moves"]} == before
+    assert any(f"of {sold} records" in one for one in plan["warnings"])
+    shop.json(*words, "--execute")
+    shop.json("run", QUERY, "--max-records", str(sum(before.values()) - 20), "--no-final-savepoint")
+    run = ("run", QUERY, "--until", "latest", "--no-final-savepoint")
+    killed = shop.command(*run, crash_at="run.outputs_written")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert exact(shop, sold, 6), "the outputs have it, and the checkpoint does not"
+
+    ran = shop.json(*run)["run"]
+
+    assert exact(shop, sold, 6)
+    assert ran["offsets"][shop.topic] == {str(part): end for part, end in ends.items()}
+    sold += shop.sell(day(6), day(7))
+    shop.run(save=False)
+    assert exact(shop, sold, 7), "the state is right, too"
+
+    # What lies between the archive and Kafka is in neither, and nothing begins before it.
+    beyond = forget(world, shop, keep=1)
+    code, _, said = called(*words, "--config", str(shop.directory / "savepoints.toml"))
+    assert code == SourceDataGoneError.exit_code
+    part = max(beyond, key=lambda one: beyond[one] - before[one])
+    hole = f"{archive.end(f"{shop.root}/archive")[shop.topic][part]} to {beyond[part]} are in neither"
+    assert hole in " ".join(said.split())
