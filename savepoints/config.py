@@ -233,8 +233,8 @@ class QuerySettings(_Section):
         own_rows: SQL predicate of an output that others write too, which is true for the query's
             rows alone, such as `source = 'shop'`: only they are taken back.
         topics: Topic of an input, where it differs from the application's own.
-        archives: Table URI of the archive of an input, which `merge` replays; see
-            `spark_jobs.event_archive`.
+        archives: Table URI of the archive of an input, which `merge` replays, and which is read
+            where Kafka has forgotten; see `spark_jobs.event_archive`.
         every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
             expression such as `*/10 * * * *`.
         trigger: Pause between two batches; as soon as possible when not given.

@@ -158,5 +158,6 @@ def test_killed_at_the_seam_nothing_is_lost_or_doubled(world: LocalWorld, local_
     code, _, said = called(*words, "--config", str(shop.directory / "savepoints.toml"))
     assert code == SourceDataGoneError.exit_code
     part = max(beyond, key=lambda one: beyond[one] - before[one])
-    hole = f"{archive.end(f"{shop.root}/archive")[shop.topic][part]} to {beyond[part]} are in neither"
+    archived = archive.end(f"{shop.root}/archive")[shop.topic][part]
+    hole = f"{archived} to {beyond[part]} are in neither"
     assert hole in " ".join(said.split())

@@ -103,6 +103,27 @@ def test_a_fork_has_the_merges_of_the_query_it_began_from() -> None:
     assert ledger.in_effect([*MERGES, merge(1, "trial")], descent) == [merge(1, "trial"), merge(2)]
 
 
+def test_a_reset_to_an_empty_state_reads_what_was_merged_again() -> None:
+    """It begins from no savepoint, and has the merges of the generation that it put an end to."""
+    anew = replace(life(6, None), begun_by="reset")
+    other = replace(life(6, None, "clicks"), begun_by="reset")
+    first = life(1, None, "clicks")
+    lives = [*LIVES, anew, life(7, "sp-6"), other, first]
+    taken = [*SAVED, saved("sp-6", 6)]
+    for number in (6, 7):
+        known = ledger.ancestry("orders", number, lives, taken, MERGES)
+        assert known.generations >= {("orders", one) for one in (number, 6, 5, 4, 2, 1)}
+        assert ledger.in_effect(MERGES, known) == [merge(2), merge(5)]
+    assert ledger.ancestry("clicks", 6, lives, taken, MERGES).generations == {
+        ("clicks", 6),
+        ("clicks", 1),
+    }
+    fresh = replace(anew, begun_by="run")
+    assert ledger.ancestry("orders", 6, [*LIVES, fresh], SAVED, MERGES).generations == {
+        ("orders", 6)
+    }
+
+
 def test_trap_an_expired_savepoint_makes_no_merge_forgotten() -> None:
     """What began from a savepoint that is gone might have any earlier merge, or might not."""
     left = [one for one in SAVED if one.id == "sp-4"]
