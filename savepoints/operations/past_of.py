@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from savepoints.app import App
 from savepoints.config import QuerySettings, Settings
 from savepoints.model import KafkaOffsets
@@ -46,15 +48,32 @@ def merges(store: Store, query: str, generation: int, position: KafkaOffsets) ->
     Raises:
         NotAlignedError: See `past_of`.
     """
+    return _of(store, query, generation, lambda one: not is_before(one.offsets, position))
+
+
+def of_other_topics(
+    store: Store, query: str, generation: int, position: KafkaOffsets
+) -> tuple[Merge, ...]:
+    """Return the merges that a generation has and that were made while it read other topics.
+
+    Raises:
+        NotAlignedError: See `past_of`.
+    """
+    return _of(store, query, generation, lambda one: bool(one.offsets.keys() - position.keys()))
+
+
+def _of(
+    store: Store, query: str, generation: int, is_wanted: Callable[[Merge], bool]
+) -> tuple[Merge, ...]:
     known = ledger.Ledger(store.root).all()
-    ahead = {one.id for one in known if not is_before(one.offsets, position)}
+    wanted = {one.id for one in known if is_wanted(one)}
     # Asked only where it matters: a savepoint that is gone keeps no other query from running.
-    if not ahead:
+    if not wanted:
         return ()
     descent = ledger.ancestry(
         query, generation, store.generations.all(), store.catalog.all(), known
     )
-    return tuple(one for one in ledger.in_effect(known, descent) if one.id in ahead)
+    return tuple(one for one in ledger.in_effect(known, descent) if one.id in wanted)
 
 
 def archives_of(settings: Settings, query: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from savepoints.model import (
     utc_now,
 )
 from savepoints.operations import goal, next_outputs, reset_outputs, safety, transition
-from savepoints.operations.past_of import archives_of, merges
+from savepoints.operations.past_of import archives_of, merges, of_other_topics
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
 from savepoints.operations.reset_outputs import Outputs
@@ -81,10 +81,7 @@ class ResetPlan(TransitionPlan):
     @property
     def offsets(self) -> KafkaOffsets:
         """Where the query will go on."""
-        found: KafkaOffsets = {}
-        for one in self.moves:
-            found.setdefault(one.topic, {})[one.partition] = one.to
-        return found
+        return _offsets(self.moves)
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,9 @@ def plan(
     moves = _moves(
         target, now, topics, settings, archives, scope, skipped, allow_data_loss=allow_data_loss
     )
-    again = _merged_again(store, now, moves, bound, settings)
+    goes_to = _offsets(moves)
+    again = _merged_again(store, now, goes_to, bound, settings)
+    strange = of_other_topics(store, query, now.generation.generation, goes_to)
     begin_at = tuple(
         kafka_position(
             {
@@ -207,7 +206,10 @@ def plan(
             *next_outputs.output_steps(rewound),
             Step("generation_begun", f"begin generation {number} of {query}"),
         ),
-        warnings=tuple(_warnings(now, moves, again, state, outputs, rewound, bound)),
+        warnings=(
+            *_warnings(now, moves, again, state, outputs, rewound, bound),
+            *(_not_again(one, topics) for one in strange),
+        ),
         command=command,
         operation_id=new_id("op", utc_now()),
         savepoint_id=safety_id if state == "keep" else None,
@@ -372,10 +374,25 @@ def _moves(
     return moves
 
 
+def _offsets(moves: Sequence[Move]) -> KafkaOffsets:
+    found: KafkaOffsets = {}
+    for one in moves:
+        found.setdefault(one.topic, {})[one.partition] = one.to
+    return found
+
+
+def _not_again(merge: Merge, topics: Sequence[str]) -> str:
+    other = ", ".join(sorted(merge.offsets.keys() - set(topics)))
+    return (
+        f"{merge.rows} events of the merge {merge.id} are not read again: it was made when the "
+        f"query read {other}, and where they belong now is not known"
+    )
+
+
 def _merged_again(
     store: Store,
     now: _Present,
-    moves: Sequence[Move],
+    to: KafkaOffsets,
     bound: QuerySettings | None,
     settings: Settings,
 ) -> tuple[Merge, ...]:
@@ -386,9 +403,6 @@ def _merged_again(
         NotFoundError: If an archive does not have them.
         NotAlignedError: If an archive does not go as far as they do.
     """
-    to: KafkaOffsets = {}
-    for one in moves:
-        to.setdefault(one.topic, {})[one.partition] = one.to
     query, number = now.generation.query, now.generation.generation
     found = merges(store, query, number, to)
     if not found:

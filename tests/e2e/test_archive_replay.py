@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from savepoints.runner import Ran
 from savepoints.sources import archive, kafka
 from spark_jobs import event_archive
 from spark_jobs.orders.comparison import compare
-from tests.e2e.late_shop import day
+from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop, called
 from tests.sources.broker import Broker
 from tests.spark_session import wait_until
@@ -161,3 +162,31 @@ def test_killed_at_the_seam_nothing_is_lost_or_doubled(world: LocalWorld, local_
     archived = archive.end(f"{shop.root}/archive")[shop.topic][part]
     hole = f"{archived} to {beyond[part]} are in neither"
     assert hole in " ".join(said.split())
+
+
+@pytest.mark.slow
+def test_trap_a_reset_forgets_what_was_merged(
+    world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Late orders were merged; read from the first record on, they are there once, not twice."""
+    shop = Shop.open(world, tmp_path, max_offsets=300, on_s3=False)
+    held = late_orders(0, 3)
+    for begin, end in ((0, 2), (2, 4)):
+        shop.sell(day(begin), day(end), without=ids(held))
+        shop.run()
+    archive_all(shop)
+    merged = merge(shop, written(shop, held))
+    assert differing(shop, day(4)) == 0
+    shop.sell(day(4), day(5))
+    forget(world, shop, keep=10)
+
+    words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate")
+    told = shop.json(*words)["plan"]["warnings"]
+    assert any(f"{len(held)} events of 1 merges ({merged['operation_id']})" in one for one in told)
+    shop.json(*words, "--execute")
+    ran = shop.run(save=False)
+
+    assert ran.batches > 3
+    assert differing(shop, day(5)) == 0
+    again = merge(shop, written(shop, reversed(held), "again.parquet"))
+    assert (again["checkpoint"], again["merged_by"]) == (None, merged["operation_id"])
