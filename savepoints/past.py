@@ -95,9 +95,13 @@ class Past:
         Args:
             position: Where it stands.
             ranges: What there is of its topics, of Kafka and of archives.
+
+        Raises:
+            NotFoundError: See `require_replayable`.
+            NotAlignedError: Likewise.
         """
         begin = with_new_partitions(position, ranges)
-        pending = self.pending(begin)
+        pending = self.require_replayable(begin)
         archived = {self._topic(one.input) for one in pending}
         for topic, parts in begin.items():
             if any(offset < ranges[topic][part].kafka_earliest for part, offset in parts.items()):
@@ -127,11 +131,12 @@ class Past:
         """
         found = {topic: dict(parts) for topic, parts in end.items()}
         for one in self.pending(begin):
+            known = self._require_archived(one).end
             topic = self._topic(one.input)
-            known = self._require_archived(one).end.get(topic, {})
             for part, offset in found.get(topic, {}).items():
                 start = begin.get(topic, {}).get(part, 0)
-                found[topic][part] = max(start, min(offset, known.get(part, start)))
+                there = known.get(topic, {}).get(part, start)
+                found[topic][part] = max(start, min(offset, there))
         return found
 
     def require_replayable(self, position: KafkaOffsets) -> tuple[Merge, ...]:
@@ -149,8 +154,8 @@ class Past:
         """
         pending = self.pending(position)
         for one in pending:
-            topic = self._topic(one.input)
             known = self._require_archived(one)
+            topic = self._topic(one.input)
             known.require({topic: position.get(topic, {})})
         return pending
 

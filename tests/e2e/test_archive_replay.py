@@ -177,8 +177,8 @@ def test_trap_a_reset_forgets_what_was_merged(
     archive_all(shop)
     merged = merge(shop, written(shop, held))
     assert differing(shop, day(4)) == 0
-    shop.sell(day(4), day(5))
     forget(world, shop, keep=10)
+    shop.sell(day(4), day(5))
 
     words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate")
     told = shop.json(*words)["plan"]["warnings"]
