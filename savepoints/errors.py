@@ -34,6 +34,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── ProviderError                    state that the other provider cannot hold
 │   ├── FileSinkError                    a file sink whose log cannot be taken there
 │   ├── LateBatchError                   a late batch has rows that cannot be merged
+│   ├── SeveralRowsError                 a replay wrote one key twice in what it ran as one batch
 │   ├── LayoutChangedError               columns of the state changed places or names
 │   └── PrivateApiError                  this Spark's private API has another shape
 └── EnvironmentUnfitError            1   the machine lacks something: Java, jars, credentials
@@ -234,6 +235,10 @@ class FileSinkError(IncompatibleError):
 
 class LateBatchError(IncompatibleError):
     """Rows of a late batch cannot be merged; the message counts them by reason."""
+
+
+class SeveralRowsError(IncompatibleError):
+    """A replay wrote several rows under one key in one slice: which is the last is not known."""
 
 
 class LayoutChangedError(IncompatibleError):

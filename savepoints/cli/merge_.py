@@ -66,7 +66,8 @@ def command(
     in one commit for each table.
 
     Some entities that no event touches are replayed too. If one of them comes out otherwise than
-    the query has it, the program cannot be replayed exactly, and nothing is changed.
+    the query has it, all are replayed once more, batch by batch as the query ran; if one differs
+    then, too, the program cannot be replayed exactly, and nothing is changed.
 
     Events that the query has seen already are left out by their id, and the same batch again
     changes nothing. A column op with insert, remove or replace corrects single events.
@@ -134,6 +135,7 @@ def _pairs(done: Merged) -> list[tuple[str, object]]:
         ("query", f"{done.query}, now generation {done.generation}"),
         ("merged", f"{done.rows} events of {done.entities} entities; {done.known} were known"),
         ("control entities", f"{done.controls}, all as the query has them"),
+        ("replayed", "batch by batch" if done.way == "faithful" else "in few slices"),
         *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
         ("safety savepoint", done.safety_id or "none"),
         ("nothing written for", pause),

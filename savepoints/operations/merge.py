@@ -3,8 +3,8 @@
 1. Beside the running query: the events that are new are found, with the entities that they touch;
    these, and control entities besides, are replayed from the newest savepoint that was taken before
    what is late, through the application's own code, up to where the query stands.
-2. The control entities must come out as the query has them, state and output rows: otherwise this
-   application cannot be replayed exactly, and the merge is refused.
+2. The control entities must come out as the query has them, state and output rows: otherwise they
+   are replayed batch by batch (`merge_ways`), and then the merge is refused.
 3. The query is paused between two batches, and what has arrived since is replayed.
 4. Its next generation begins with the replayed state of these entities, the outputs are corrected
    (`savepoints.operations.merging`), and the run that was paused goes on.
@@ -20,17 +20,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints import faults
-from savepoints.checkpoint.layout import committed_batches, read_cut
+from savepoints.checkpoint.layout import committed_batches
 from savepoints.config import Settings
-from savepoints.errors import CheckFailedError, IncompatibleError
 from savepoints.io import Location
-from savepoints.model import Generation, lowest_offsets, utc_now
+from savepoints.model import Generation, utc_now
 from savepoints.operations import (
     create,
     export,
-    merge_controls,
-    merge_lineage,
     merge_plan,
+    merge_prepare,
+    merge_ways,
     merging,
     pause,
     standstill,
@@ -40,18 +39,16 @@ from savepoints.operations.merge_replay import MergeReplay
 from savepoints.operations.merging import VERB, Facts, MergingPlan
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
-from savepoints.operations.replay_ways import reasons_against_short
 from savepoints.operations.transition import Moved
-from savepoints.sources.dropped import Read, count
-from savepoints.store import batch_log, journal, lease
-from savepoints.store.ledger import Ledger
+from savepoints.store import journal, lease
+from savepoints.store.ledger import Ledger, Way
 from savepoints.store.root import Store
 
 # The replay runs after the query until so few batches are left that the pause will be short.
 _FEW_BATCHES = 2
 _MOST_ROUNDS = 5
 
-prepare = merge_plan.prepare
+prepare = merge_prepare.prepare
 
 __all__ = ["MergePlan", "Merged", "Prepared", "drop", "execute", "finish", "prepare", "undo"]
 
@@ -70,6 +67,8 @@ class Merged:
         known: Events of the batch that the query had seen already.
         entities: Entities that the events touch.
         controls: Control entities that came out as the query had them.
+        way: How it was replayed: `short`, in few slices, or `faithful`, batch by batch; None when
+            nothing had to be done.
         outputs: New table version of each output.
         pause_seconds: For how long the query wrote nothing: from asking its run to pause until it
             went on. None when it did not run, or the merge was finished after a crash.
@@ -86,6 +85,7 @@ class Merged:
     known: int
     entities: int
     controls: int
+    way: Way | None
     outputs: dict[str, int]
     pause_seconds: float | None
     seconds: float
@@ -218,11 +218,7 @@ class _Merge:
     def _run(self, started: float, needed: ExitStack) -> Merged:
         scope = self.prepared.scope
         merging.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
-        self._require_short()
         replay = self._replayed(needed)
-        faults.reach("merge.replayed")
-        self._compare(replay)
-        faults.reach("merge.compared")
         self._catch_up(replay)
         merging.keep(scope, self.place)
         self._set_aside()
@@ -238,7 +234,7 @@ class _Merge:
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
                 merging.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
-                merge_plan.require_no_batch_begun(self.plan.query, self._checkpoint)
+                merge_prepare.require_no_batch_begun(self.plan.query, self._checkpoint)
                 replay.follow(self._checkpoint, self._newest)
                 faults.reach("merge.followed")
                 held.check()
@@ -256,6 +252,7 @@ class _Merge:
             self.plan.known,
             self.plan.entities,
             self.plan.controls,
+            replay.way,
             _versions(self.store, moved.operation_id),
             None if since is None else (utc_now() - since).total_seconds(),
             time.monotonic() - started,
@@ -273,45 +270,6 @@ class _Merge:
     def _newest(self) -> int:
         return committed_batches(self._checkpoint.list())[-1]
 
-    def _require_short(self) -> None:
-        """Refuse what a replay in few slices cannot give, before it is tried.
-
-        Raises:
-            IncompatibleError: Says why.
-        """
-        scope, query = self.prepared.scope, self.plan.query
-        batch_log.copy(self.store.root, query, self.plan.generation, self._checkpoint)
-        batches = merge_lineage.batches(self.store, query, scope.reach)
-        newest = read_cut(self._checkpoint)
-        reads = [
-            Read(
-                lowest_offsets(batches[one - 1].offsets),
-                lowest_offsets(batches[one].offsets),
-                batches[one - 1].watermark_ms,
-            )
-            for one in sorted(batches)
-            if one - 1 in batches
-        ]
-        dropped = sum(count(frame, reads) for frame in scope.pending.values())
-        reasons = [*reasons_against_short(newest.operators, dropped=dropped)]
-        first = min(
-            (one.savepoint.cut.batch_id + 1 if one.savepoint else 0) for one in scope.used.values()
-        )
-        lost = [one for one in range(first, newest.cut.batch_id) if one not in batches]
-        if lost and newest.cut.watermark_ms > 0:
-            reasons.append(
-                f"which events it dropped as late is not known: the batch log lacks {len(lost)} "
-                f"batches since batch {first}, such as {lost[0]}"
-            )
-        if reasons:
-            raise IncompatibleError(
-                f"{query} cannot be replayed exactly in few slices: {'; '.join(reasons)}",
-                hint="nothing was changed; replay all of it from the topic instead: "
-                f"savepoints reset {query} --to-earliest",
-                query=query,
-                reasons=reasons,
-            )
-
     def _set_aside(self) -> None:
         """Put rows of the batch that are no events where somebody wants to look at them."""
         if self.plan.quarantine is not None and self.plan.set_aside:
@@ -322,7 +280,10 @@ class _Merge:
             rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
     def _replayed(self, needed: ExitStack) -> MergeReplay:
-        """Save the query where it stands, and replay up to there; it goes on meanwhile."""
+        """Save the query where it stands, and replay up to there; it goes on meanwhile.
+
+        Even without controls it is seen whether the rows of the outputs are those of the entities.
+        """
         proof = create.save(
             self.store,
             self.plan.query,
@@ -332,28 +293,15 @@ class _Merge:
         needed.enter_context(self.store.using(proof.id, VERB))
         cut = self.place / "cut"
         export.mount(self.store.manifest(proof.id), self.store, cut)
-        replay = MergeReplay(self.prepared.scope, self.place, cut, proof, self.progress)
-        replay.run()
-        return replay
-
-    def _compare(self, replay: MergeReplay) -> None:
-        """Refuse to merge when a control entity comes out otherwise than the query has it.
-
-        Without controls it still shows whether the rows of the outputs are those of the entities.
-        """
-        self.progress(f"comparing {self.plan.controls} control entities with {self.plan.query}")
-        settings = self.prepared.settings
-        found = merge_controls.compare(
-            replay, settings.queries[self.plan.query], settings.merge.tolerance
+        return merge_ways.replayed(
+            self.prepared.scope,
+            self.prepared.settings,
+            self.place,
+            cut,
+            proof,
+            self.plan.against_short,
+            self.progress,
         )
-        if not found.holds:
-            raise CheckFailedError(
-                f"{self.plan.query} cannot be replayed exactly: {found.text}",
-                hint="nothing was changed; its program may depend on the time of day, on the order "
-                "in which events arrive, or on what is in one batch: see docs/merging.md",
-                query=self.plan.query,
-                checks=[found.text],
-            )
 
     def _catch_up(self, replay: MergeReplay) -> None:
         """Replay what the query has run since, while it goes on, until only little is left."""
@@ -379,7 +327,7 @@ class _Merge:
                 first=late.first_event_time,
                 last=late.last_event_time,
                 policy=plan.policy,
-                way="short",
+                way=replay.way,
                 controls=plan.controls,
             ),
             app=self.prepared.app,
@@ -402,6 +350,7 @@ def _nothing_done(plan: MergePlan, started: float) -> Merged:
         plan.known,
         0,
         0,
+        None,
         {},
         None,
         time.monotonic() - started,
@@ -420,6 +369,7 @@ def _finished(store: Store, begun: MergingPlan, moved: Moved, *, seconds: float)
         begun.facts.known,
         begun.facts.entities,
         begun.facts.controls,
+        begun.facts.way,
         _versions(store, begun.operation_id),
         None,
         seconds,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.errors import SavepointNotFoundError
+from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.store import batch_log, ledger
 from savepoints.store.batch_log import Batch
@@ -102,13 +103,16 @@ def reach(store: Store, query: str) -> Reach:
         at, until = lives[origin.generation], origin.cut.batch_id
 
 
-def batches(store: Store, query: str, known: Reach) -> dict[int, Batch]:
+def batches(
+    store: Store, query: str, known: Reach, checkpoint: Location | None = None
+) -> dict[int, Batch]:
     """Return the batches that made the present, by number, as far as the batch log has them.
 
     Args:
         store: Where it is.
         query: Name of the query.
         known: From `reach`.
+        checkpoint: That of the current generation, for batches that nobody has copied yet.
 
     Raises:
         VerificationError: If the batch log is damaged.
@@ -116,6 +120,9 @@ def batches(store: Store, query: str, known: Reach) -> dict[int, Batch]:
     found: dict[int, Batch] = {}
     for generation, until in known.newest.items():
         logged = batch_log.read(store.root, query, generation)
+        if checkpoint is not None and until is None:
+            newest = max(logged, default=-1)
+            logged |= {one.batch_id: one for one in batch_log.kept(checkpoint, newest)}
         found |= {
             number: one
             for number, one in logged.items()

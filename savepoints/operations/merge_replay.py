@@ -2,31 +2,41 @@
 
 Short: everything up to the batch before a cut is one slice, with the watermark of the base, so that
 nothing is dropped or evicted; the batch of the cut is another, with the watermarks that the live
-query had then. From there on each batch of the live query is a slice of its own.
+query had then.
+
+Faithful: each batch of the live query since the oldest base is a slice, with the watermarks and the
+processing time that it had. Late events are in the first batch by whose end something newer had
+come: there they would have been, in the order of event time. No batch is left out or put together
+with the next one, though none of the entities has an event in it: it may evict and emit, and timers
+may fire.
+
+From the cut on each batch of the live query is a slice of its own, either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import offset_log, state_layout
 from savepoints.checkpoint.layout import CutFiles, read_cut
-from savepoints.checkpoint.offset_log import OffsetLogEntry
 from savepoints.checkpoint.state_layout import Layout
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
-from savepoints.operations import export
+from savepoints.operations import export, merging
 from savepoints.operations.merge_scope import Scope, Used
 from savepoints.operations.plan import Progress
 from savepoints.operations.replay import Base, Live, Replay, Slice
 from savepoints.sources import slices
 from savepoints.sources.slices import End
-from savepoints.store import canonical
+from savepoints.store import batch_log, canonical
+from savepoints.store.batch_log import Batch
+from savepoints.store.ledger import Way
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,13 +53,16 @@ class MergeReplay:
         place: An empty directory.
         cut: Files of the live query laid out at the cut where the replay is compared with it.
         proof: The savepoint that they are of.
+        way: How.
         progress: Told what happens.
+        batch: The last batch of the live query that was replayed.
     """
 
     scope: Scope
     place: Location
     cut: Location
     proof: Savepoint
+    way: Way
     progress: Progress
     batch: int = field(init=False, default=-1)
 
@@ -58,27 +71,64 @@ class MergeReplay:
         self.files: CutFiles = read_cut(self.cut)
         scope = self.scope
         self.replay = Replay(
-            scope.spark, scope.sources.app, self.place / "replay", Live(self.cut, self.files)
+            scope.spark,
+            scope.sources.app,
+            self.place / merging.replay_directory(self.way),
+            Live(self.cut, self.files),
         )
 
-    def run(self) -> None:
-        """Replay everything up to the cut."""
+    @cached_property
+    def events(self) -> dict[str, DataFrame]:
+        """The events up to the cut that are replayed, by input: columns of `archive.SCHEMA`."""
+        scope, until = self.scope, lowest_offsets(self.files.cut.offsets)
+        if until == scope.until:
+            return scope.pending
+        more = scope.arrived(scope.until, until)
+        return {name: frame.unionByName(more[name]) for name, frame in scope.pending.items()}
+
+    def run(self, batches: Mapping[int, Batch]) -> None:
+        """Replay everything up to the cut.
+
+        Args:
+            batches: Those of the live query, by number; the faithful way needs all of them from
+                `merge_ways.first_batch` to the cut.
+        """
+        if self.way == "short":
+            self._run_short()
+        else:
+            self._run_each([batches[one] for one in sorted(batches)])
+        self.batch = self.files.cut.batch_id
+
+    def _run_short(self) -> None:
         batch = self.files.cut.batch_id
         last = self._logged(self.cut, batch)
         before = self._logged(self.cut, batch - 1) if batch > 0 else None
-        ends = [End(lowest_offsets(last.sources), None)]
+        ends = [End(lowest_offsets(last.offsets), None)]
         low = self._seed(last)
         if before is not None:
-            offsets = lowest_offsets(before.sources)
-            ends.insert(0, End(offsets, self._clock(offsets)))
-        self._write(lowest_offsets(last.sources), ends)
+            offsets = lowest_offsets(before.offsets)
+            ends.insert(0, End(offsets, self._clock(offsets) or slices.NEVER))
+        self._write(dict.fromkeys(self.events, ends))
         if before is not None:
             self.progress(f"replaying up to batch {batch - 1}")
             self.replay.run(Slice(low, low, before.timestamp_ms))
         self.progress(f"replaying batch {batch}")
         late = before.watermark_ms if before is not None else 0
         self.replay.run(Slice(late, last.watermark_ms, last.timestamp_ms))
-        self.batch = batch
+
+    def _run_each(self, batches: Sequence[Batch]) -> None:
+        """Replay each batch from the one after the oldest base on."""
+        scope = self.scope
+        bases = [one.savepoint.cut for one in scope.used.values() if one.savepoint is not None]
+        oldest = min(bases, key=lambda one: one.batch_id) if len(bases) == len(scope.used) else None
+        begin = None if oldest is None else lowest_offsets(oldest.offsets)
+        late = self._seed(batches[0])
+        positions = [lowest_offsets(one.offsets) for one in batches]
+        self._write({name: self._ends(name, begin, positions) for name in self.events})
+        for number, one in enumerate(batches, 1):
+            self.progress(f"replaying batch {one.batch_id} ({number} of {len(batches)})")
+            self.replay.run(Slice(late, one.watermark_ms, one.timestamp_ms))
+            late = one.watermark_ms
 
     def follow(self, checkpoint: Location, newest: int) -> None:
         """Replay the batches that the live query has run since.
@@ -94,7 +144,7 @@ class MergeReplay:
             return
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
         logged = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
-        positions = [lowest_offsets(one.sources) for one in logged]
+        positions = [lowest_offsets(one.offsets) for one in logged]
         rows = self.scope.arrived(positions[0], positions[-1])
         first = self.replay.slices + 1
         self.replay.write(
@@ -135,16 +185,25 @@ class MergeReplay:
         scope = self.scope
         return scope.sources.clock(scope.spark, scope.name, until)
 
-    def _write(self, until: KafkaOffsets, ends: Sequence[End]) -> None:
-        """Write what the scope has looked at, and what arrived since, for the first slices."""
+    def _ends(
+        self, name: str, begin: KafkaOffsets | None, positions: Sequence[KafkaOffsets]
+    ) -> list[End]:
+        """Return where each batch ends for an input, by its offsets and by its clock."""
+        merged = self.events[name].where("merge_id is not null")
+        newest = slices.newest([merged])
+        if newest is None:
+            return [End(one, None) for one in positions]
         scope = self.scope
-        rows = scope.pending
-        if until != scope.until:
-            more = scope.arrived(scope.until, until)
-            rows = {name: frame.unionByName(more[name]) for name, frame in rows.items()}
-        self.replay.write({name: slices.numbered(one, ends) for name, one in rows.items()})
+        clocks = scope.sources.clocks(scope.spark, name, begin, positions, newest)
+        both = [*map(End, positions, clocks)]
+        return [*both[:-1], End(positions[-1], None)]
 
-    def _seed(self, last: OffsetLogEntry) -> int:
+    def _write(self, ends: Mapping[str, Sequence[End]]) -> None:
+        self.replay.write(
+            {name: slices.numbered(one, ends[name]) for name, one in self.events.items()}
+        )
+
+    def _seed(self, last: Batch) -> int:
         """Give the entities the state of their bases; return the lowest watermark of these."""
         used = self.scope.used
         watermarks = [0 if one.savepoint is None else self._watermark(one) for one in used.values()]
@@ -196,15 +255,18 @@ class MergeReplay:
         paths = [file.path for file in schemas]
         return state_layout.of_files(dict(zip(paths, found, strict=True)))
 
-    def _logged(self, checkpoint: Location, batch: int) -> OffsetLogEntry:
-        path = f"offsets/{batch}"
-        try:
-            return offset_log.parse(checkpoint.get(path), path)
-        except FileNotFoundError:
+    def _logged(self, checkpoint: Location, batch: int) -> Batch:
+        """Return what a batch of the live query was, from its checkpoint or from the batch log."""
+        if (found := batch_log.of(checkpoint, batch)) is not None:
+            return found
+        scope = self.scope
+        copied = batch_log.read(scope.store.root, scope.query, scope.generation)
+        if batch not in copied:
             raise NoCommittedBatchError(
                 f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",
                 hint="run the merge again, while less is going on; or raise "
                 "spark.sql.streaming.minBatchesToRetain",
                 checkpoint=str(checkpoint),
                 batch_id=batch,
-            ) from None
+            )
+        return copied[batch]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -93,6 +94,40 @@ class Sources:
             rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
             found.append(slices.newest([rest]))
         return max((one for one in found if one is not None), default=None)
+
+    def clocks(
+        self,
+        spark: SparkSession,
+        name: str,
+        begin: KafkaOffsets | None,
+        positions: Sequence[KafkaOffsets],
+        wanted: datetime,
+    ) -> list[datetime]:
+        """Return the time of the newest event of an input before each of some positions.
+
+        Args:
+            spark: A session.
+            name: The input.
+            begin: A position before these; None for where the query began.
+            positions: In order.
+            wanted: What is beyond it does not matter.
+
+        Returns:
+            Exact times up to the first that reaches `wanted`, and then that one.
+        """
+        topic, known = self.topic(name), self.arrivals(name)
+        mine = [{topic: one.get(topic, {})} for one in positions]
+
+        def reaches(position: KafkaOffsets) -> bool:
+            least = known.clock(known.whole(position))
+            return least is not None and least >= wanted
+
+        last = bisect_left(mine, True, key=reaches)  # noqa: FBT003  (what is looked for)
+        few = mine[: last + 1]
+        start = None if begin is None else self.clock(spark, name, begin)
+        rows = self.rows(spark, name, since=begin or {}, until=few[-1], entities=None, merges=())
+        found = slices.clocks(rows, few, start or slices.NEVER)
+        return found + found[-1:] * (len(mine) - len(few))
 
     def arrivals(self, name: str) -> Arrivals:
         """Return what has arrived in the archive of an input; nothing where it has none."""

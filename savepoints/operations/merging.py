@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 VERB = "merge"
 
 # Below the scratch directory of a merge.
-REPLAY = "replay"
+_REPLAYS: Mapping[Way, str] = {"short": "replay", "faithful": "replay-each"}
 _EVENTS, _ENTITIES, _LIVE = "merged-events", "merged-entities", "live"
 
 
@@ -145,6 +145,11 @@ class MergingPlan(TransitionPlan):
             corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
             descent=tuple(data["descent"]),
         )
+
+
+def replay_directory(way: Way) -> str:
+    """Return where a replay lies, below the scratch directory of its merge."""
+    return _REPLAYS[way]
 
 
 def place_of(store: Store, operation_id: str) -> Location:
@@ -266,7 +271,7 @@ def carry_out(
 
     def correct_outputs(check: Callable[[], None]) -> None:
         touched = _touched(spark, place)
-        results = (place / REPLAY / scratch.RESULTS).uri.hadoop
+        results = (_replay(plan) / scratch.RESULTS).uri.hadoop
         for one in plan.corrections:
             check()
             progress(correct.what(one))
@@ -373,7 +378,7 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
     live = place / _LIVE
     live.delete(info.path for info in live.list())
     export.mount(stored, store, live)
-    replay = place / REPLAY / scratch.CHECKPOINT
+    replay = _replay(plan) / scratch.CHECKPOINT
     replayed = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
     done = restore.fill(
         restoring,
@@ -390,6 +395,11 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
         begun=begun,
     )
     return Written(done.seconds, done.bytes_written)
+
+
+def _replay(plan: MergingPlan) -> Location:
+    assert plan.facts.way is not None
+    return Location.of(plan.place) / replay_directory(plan.facts.way)
 
 
 def _touched(spark: SparkSession, place: Location) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, SeveralRowsError
 from savepoints.io import Uri
 from savepoints.outputs import desired
 from savepoints.outputs.desired import SLICE, quoted
@@ -93,8 +93,8 @@ class EntityRows:
             replayed: As `correct.execute` has it.
 
         Raises:
-            IncompatibleError: If they are no rows of the table, some have no entity, or two have
-                one key in one slice.
+            SeveralRowsError: If two have one key in one slice.
+            IncompatibleError: If they are no rows of the table, or some have no entity.
         """
         from pyspark.sql import functions as F
 
@@ -112,10 +112,10 @@ class EntityRows:
             return
         alike = rows.groupBy(*map(quoted, self.key), SLICE).count().where("count > 1")
         if doubled := alike.count():
-            raise IncompatibleError(
+            raise SeveralRowsError(
                 f"the replay wrote more than one row of {uri} for each of {doubled} keys in one "
                 "slice: which of them comes last is not known",
-                hint="replay batch by batch, or make the key of the output tell the rows apart",
+                hint="make the key of the output tell the rows apart",
                 uri=uri,
                 key=list(self.key),
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from savepoints.model import KafkaOffsets
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NUMBER = "replay_slice"
+# The clock before the first event: no late one belongs there.
+NEVER = datetime.min.replace(tzinfo=timezone.utc)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_RANGES = f"__place string, __begin long, __next long, {NUMBER} int"
+# Where late events are; those that arrived are at `topic/partition`.
+_LATE = ""
+_FIRST, _LAST = -(1 << 63), (1 << 63) - 1
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,31 @@ def numbered(events: DataFrame, ends: Sequence[End], *, first: int = 1) -> DataF
     """
     from pyspark.sql import functions as F
 
-    number = F.lit(None).cast("int")
-    for at in range(len(ends) - 1, -1, -1):
-        one = ends[at]
-        late = F.expr("true") if one.clock is None else F.col("event_time") <= F.lit(one.clock)
-        belongs = F.when(F.col("merge_id").isNull(), before(one.offsets)).otherwise(late)
-        number = F.when(belongs, F.lit(first + at)).otherwise(number)
-    return events.withColumn(NUMBER, number).where(F.col(NUMBER).isNotNull())
+    arrived = F.col("merge_id").isNull()
+    place = F.when(arrived, F.concat_ws("/", "topic", "partition")).otherwise(F.lit(_LATE))
+    at = F.when(arrived, F.col("offset")).otherwise(F.unix_micros("event_time"))
+    # Hundreds of slices are rows to be looked up; as one expression Spark would not get through.
+    ranges = F.broadcast(events.sparkSession.createDataFrame(_ranges(ends, first), _RANGES))
+    belongs = (place == F.col("__place")) & (at >= F.col("__begin")) & (at < F.col("__next"))
+    return events.join(ranges, belongs).select(*events.columns, NUMBER)
+
+
+def clocks(events: DataFrame, ends: Sequence[KafkaOffsets], begin: datetime) -> list[datetime]:
+    """Return the time of the newest event before each of some positions; it is exact.
+
+    Args:
+        events: What arrived from the first position on: columns of `archive.SCHEMA`.
+        ends: The positions, in order.
+        begin: The time of the newest event before `events`.
+    """
+    from pyspark.sql import functions as F
+
+    slices = numbered(events, [End(one, None) for one in ends])
+    newest = F.max(F.unix_micros("event_time")).alias("newest")
+    rows = slices.groupBy(NUMBER).agg(newest).collect()
+    known = {int(row[NUMBER]): row["newest"] for row in rows if row["newest"] is not None}
+    times = [_moment(known[one]) if one in known else begin for one in range(1, len(ends) + 1)]
+    return list(accumulate(times, max))
 
 
 def before(offsets: KafkaOffsets) -> Column:
@@ -86,4 +112,27 @@ def newest(events: Iterable[DataFrame]) -> datetime | None:
         row = frame.agg(F.max(F.unix_micros("event_time")).alias("newest")).first()
         if row is not None and row["newest"] is not None:
             found.append(int(row["newest"]))
-    return _EPOCH + timedelta(microseconds=max(found)) if found else None
+    return _moment(max(found)) if found else None
+
+
+def _ranges(ends: Sequence[End], first: int) -> list[tuple[str, int, int, int]]:
+    """Return which offsets, and which times of late events, belong to a slice."""
+    found = []
+    begins: dict[str, int] = {_LATE: _FIRST}
+    for number, one in enumerate(ends, first):
+        stops = {
+            f"{topic}/{part}": offset
+            for topic, parts in one.offsets.items()
+            for part, offset in parts.items()
+        }
+        clock = one.clock
+        stops[_LATE] = _LAST if clock is None else (clock - _EPOCH) // _MICROSECOND + 1
+        for place, stop in stops.items():
+            if stop > (begin := begins.get(place, 0)):
+                found.append((place, begin, stop, number))
+                begins[place] = stop
+    return found
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + micros * _MICROSECOND

@@ -148,9 +148,7 @@ def copy(
         chunks = _chunks(directory)
         last = _parse(directory.get(chunks[-1]), f"{directory}/{chunks[-1]}") if chunks else []
         after = max((one.batch_id for one in last), default=-1)
-    files = [*checkpoint.list("offsets"), *checkpoint.list("commits")]
-    new = [batch for batch in committed_batches(files) if batch > after]
-    found = [one for one in in_parallel(lambda at: _batch(checkpoint, at), new) if one is not None]
+    found = kept(checkpoint, after)
     if found:
         lines = (json.dumps(vars(one)) for one in found)
         directory.put(
@@ -160,8 +158,15 @@ def copy(
     return after
 
 
-def _batch(checkpoint: Location, batch_id: int) -> Batch | None:
-    """Read a batch of the offset log; None if Spark has removed it meanwhile."""
+def kept(checkpoint: Location, after: int) -> list[Batch]:
+    """Return the batches after another one that a checkpoint still has, in order."""
+    files = [*checkpoint.list("offsets"), *checkpoint.list("commits")]
+    new = [batch for batch in committed_batches(files) if batch > after]
+    return [one for one in in_parallel(lambda at: of(checkpoint, at), new) if one is not None]
+
+
+def of(checkpoint: Location, batch_id: int) -> Batch | None:
+    """Return a batch of a checkpoint's offset log; None if Spark has removed it."""
     name = f"offsets/{batch_id}"
     try:
         entry = offset_log.parse(checkpoint.get(name), name)

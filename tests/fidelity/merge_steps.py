@@ -198,7 +198,7 @@ class LateBatch:
         for source, name in enumerate(self.case.app.inputs):
             both = self._history(source).unionByName(news[source].select(*ARCHIVED.names))
             kept = archive.applied(both, [*self.merge_ids, f"m{self.number}"])
-            chosen = affected.after(kept, replayed.select("entity", "base"), known)
+            chosen = affected.after(kept, replayed.select("entity", "base"), dict(enumerate(known)))
             running.write({name: slices.numbered(chosen, ends)})
 
     def _run(self, running: Replay, batches: Sequence[int]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
 from savepoints.operations import merge_lineage
+from savepoints.store import batch_log
 from savepoints.store.root import Store
 from tests import samples
 
@@ -99,3 +101,22 @@ def test_nothing_is_told_from_before_a_savepoint_that_is_gone_or_of_another_quer
     assert merge_lineage.reach(store, QUERY).ends_with == (
         f"generation 2 began from {other.id} of another"
     )
+
+
+def test_batches_that_nobody_has_copied_yet_are_in_the_checkpoint(store: Store) -> None:
+    files = samples.files_of("hdfs")
+    checkpoint = store.root / "checkpoints/1"
+    later = {one: files[one] for one in files if one.rpartition("/")[2] in ("2", "3")}
+    samples.write(checkpoint, {one: files[one] for one in files.keys() - later.keys()})
+    batch_log.copy(store.root, QUERY, 1, checkpoint)
+    samples.write(checkpoint, later)
+    known = merge_lineage.reach(store, QUERY)
+
+    found = merge_lineage.batches(store, QUERY, known, checkpoint)
+
+    assert sorted(merge_lineage.batches(store, QUERY, known)) == [0, 1]
+    assert sorted(found) == [0, 1, 2, 3]
+    for number, one in found.items():
+        said = json.loads(files[f"offsets/{number}"].decode().split("\n")[1])
+        assert one.watermark_ms == said["batchWatermarkMs"]
+        assert one.timestamp_ms == said["batchTimestampMs"]

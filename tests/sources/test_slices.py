@@ -66,6 +66,42 @@ def test_what_arrived_goes_by_offsets_and_what_is_late_by_the_clock(spark: Spark
     )
 
 
+def test_trap_hundreds_of_slices_are_more_than_one_expression_can_hold(
+    spark: SparkSession,
+) -> None:
+    """Slices without anything in them, too, and clocks that stand still in them."""
+    chance = random.Random(7)
+    length, events = 600, 2_000
+    stops = [*sorted(chance.sample(range(1, events), length - 1)), events]
+    times = [at(0) + timedelta(microseconds=chance.randrange(10**6)) for _ in range(events)]
+    arrived = [Event(f"a{n}", times[n], "orders", 0, n, None) for n in range(events)]
+    positions = [{"orders": {0: stop}} for stop in stops for _ in range(2)]
+    clock = [max([at(-1), *times[:stop]]) for stop in stops for _ in range(2)]
+    frame = spark.createDataFrame(arrived, COLUMNS)
+
+    assert slices.clocks(frame, positions, at(-1)) == clock
+
+    late = [Event(f"l{n}", chance.choice(clock), "orders", -1, n, "m1") for n in range(99)]
+    ends = [End(*end) for end in zip(positions, clock, strict=True)]
+    both = frame.unionByName(spark.createDataFrame(late, COLUMNS))
+    found = {row["event_id"]: row[slices.NUMBER] for row in slices.numbered(both, ends).collect()}
+
+    assert found == {
+        **{one.event_id: 1 + next(n for n, end in enumerate(ends)
+                                  if one.offset < end.offsets["orders"][0]) for one in arrived},
+        **{one.event_id: 1 + clock.index(one.event_time) for one in late},
+    }  # fmt: skip
+
+
+def test_before_the_first_event_nothing_is_late(spark: SparkSession) -> None:
+    late = [Event("l", at(0), "orders", -1, 0, "m1")]
+    ends = [End({"orders": {0: 0}}, slices.NEVER), End({"orders": {0: 1}}, None)]
+
+    (row,) = slices.numbered(spark.createDataFrame(late, COLUMNS), ends).collect()
+
+    assert row[slices.NUMBER] == 2
+
+
 def test_a_removal_takes_away_what_was_there_of_its_entity_and_nothing_that_came_later(
     spark: SparkSession,
 ) -> None:

@@ -1,0 +1,342 @@
+"""Finding out what a merge is going to do, while the query runs."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from savepoints import app as apps
+from savepoints.checkpoint import standing
+from savepoints.checkpoint.layout import CutFiles, read_cut
+from savepoints.config import QuerySettings, Settings
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    UnfinishedOperationError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import kafka_offsets, lowest_offsets, new_id, utc_now
+from savepoints.operations import merge_outputs, merge_ways, merging, pause
+from savepoints.operations.merge_plan import PAUSED_FOR, SET_ASIDE, BaseUse, MergePlan, Prepared
+from savepoints.operations.merge_scope import Scope
+from savepoints.operations.merge_sources import Sources
+from savepoints.operations.merging import VERB, MergingPlan
+from savepoints.operations.plan import Progress, Step, silent
+from savepoints.sources import late
+from savepoints.sources.events import EVENT
+from savepoints.sources.late import LateInput
+from savepoints.store import bindings, lease, ledger
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    pass
+
+
+_WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+def prepare(
+    store: Store,
+    query: str,
+    batch: str,
+    *,
+    given: Settings,
+    input_name: str | None = None,
+    controls: int | None = None,
+    quarantine: str | None = None,
+    progress: Progress = silent,
+) -> MergePlan | Prepared:
+    """Read the batch and find out what it concerns; nothing is written.
+
+    Args:
+        store: Where the query's savepoints are.
+        query: Name of the query.
+        batch: URI of files or of a Delta table.
+        given: The settings.
+        input_name: The input that the batch is of; an application with one alone means that.
+        controls: How many control entities; by the settings when not given.
+        quarantine: Where rows go that are no events; None refuses the batch when it has some.
+        progress: Told what happens.
+
+    Returns:
+        A plan alone when an interrupted merge is to be finished.
+
+    Raises:
+        LockedError: If another merge of the query is under way.
+        QueryNotFoundError: If the store does not know the query.
+        UsageError: If the query is not in the settings, or its input has no archive.
+        NotAlignedError: If a batch of it was begun and not finished.
+        SourceDataGoneError: If neither archive nor Kafka has the events before.
+    """
+    command = _command(query, batch, input_name, controls, quarantine)
+    with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
+        if (begun := merging.unfinished(store, query)) is not None:
+            return _resumed(begun, command)
+        _let_go_on(store, query, progress)
+    settings = bindings.complete(store, given)
+    live = store.generations.current(query)
+    bound = _bound(settings, query)
+    app = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
+    sources = Sources(app, bound, settings)
+    name = sources.input(input_name)
+    sources.archive(name)
+    checkpoint = Location.of(live.checkpoint)
+    cut = read_cut(checkpoint)
+    _require_one_position(query, cut)
+    until = lowest_offsets(cut.cut.offsets)
+    progress("reading the batch (starts Spark if it does not run yet)")
+    from savepoints.spark import session, session_for
+
+    few = session_for(session(settings, f"savepoints merge {query}"), 0)
+    operation_id = new_id("op", utc_now())
+    place = merging.place_of(store, operation_id)
+    scope = None
+    try:
+        found = late.read(
+            few,
+            batch,
+            LateInput(name, sources.topic(name), sources.decoding(name), app.inputs[name].encode),
+            place / "read",
+            at=utc_now(),
+            clock=sources.clock(few, name, until),
+            quarantine=None if quarantine is None else place / SET_ASIDE,
+        )
+        scope = Scope(
+            session_for(few, found.rows),
+            store,
+            sources,
+            query,
+            live.generation,
+            checkpoint,
+            until,
+            name,
+            found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
+            operation_id,
+            settings.merge.controls if controls is None else controls,
+        )
+        scope.require_archived()
+        same = ledger.find(scope.merges[-1:], name, found.content_hash)
+        plan = MergePlan(
+            verb=VERB,
+            query=query,
+            steps=(),
+            warnings=(),
+            command=command,
+            operation_id=operation_id,
+            input=name,
+            batch=batch,
+            content_hash=found.content_hash,
+            set_aside=sum(one.rows for one in found.rejected),
+            quarantine=quarantine,
+            known=found.rows,
+            generation=live.generation,
+            operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
+            outputs=tuple(bound.outputs[one] for one in app.outputs),
+            merged_by=None if same is None else same.id,
+        )
+        if same is None:
+            progress("finding out what it concerns")
+            plan = _with_scope(plan, scope, cut)
+    except BaseException:
+        if scope is not None:
+            scope.release()
+        merging.discard(store, operation_id)
+        raise
+    return Prepared(plan, found, scope, app, settings)
+
+
+def _with_scope(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    """Count what is merged and replayed, and refuse what could not be corrected."""
+    scope.require_removable()
+    rows = scope.late.count()
+    rows_known = max(0, plan.known - rows)
+    if not rows:
+        return replace(plan, known=rows_known)
+    used = scope.used
+    entities = sum(one.entities for one in used.values())
+    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id)
+    controls = scope.replayed.where("control").count()
+    events = sum(frame.count() for frame in scope.pending.values())
+    active = _with_events(scope)
+    known = merge_ways.batches(scope)
+    against = merge_ways.against_short(scope, scope.pending, known, cut)
+    if against:
+        merge_ways.refuse_unknown(scope, known, cut, against)
+    batches = cut.cut.batch_id + 1 - merge_ways.first_batch(scope)
+    how = f"batch by batch ({batches}), since {'; '.join(against)}" if against else "in few slices"
+    begins = ", ".join(
+        f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
+        for one in used.values()
+    )
+    then = "refuse if one differs"
+    if not against:
+        then = f"if one differs, replay {batches} batches one by one, and compare again"
+    return replace(
+        plan,
+        rows=rows,
+        known=rows_known,
+        entities=entities,
+        controls=controls,
+        bases=tuple(
+            BaseUse(one.savepoint.id if one.savepoint else None, one.entities)
+            for one in used.values()
+        ),
+        events=events,
+        way="faithful" if against else "short",
+        against_short=against,
+        batches=batches,
+        steps=(
+            Step(
+                "replayed",
+                f"replay {events} events of {entities} entities ({begins}) and {controls} control "
+                f"entities beside {plan.query}, {how}",
+            ),
+            Step("compared", f"compare the control entities with {plan.query}: {then}"),
+            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
+            Step("checkpoint_written", "save the present, and replace the state of these entities"),
+            *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
+            Step("settled", "archive the events, note them in the ledger, and let it go on"),
+        ),
+        warnings=_warnings(plan, controls, active),
+    )
+
+
+def _with_events(scope: Scope) -> int:
+    """Count the controls that have an event to be replayed."""
+    controls = scope.replayed.where("control").select("entity")
+    found = controls.limit(0)
+    for frame in scope.pending.values():
+        found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
+    return found.distinct().count()
+
+
+def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
+    notes = []
+    if controls and not active:
+        notes.append(
+            "no control entity has events since its base, so that it comes out as it was shows "
+            "little: ask for more of them with --controls"
+        )
+    if not controls:
+        notes.append(
+            "no control entities are replayed, so nothing shows that the query can be replayed "
+            "exactly"
+        )
+    if plan.set_aside:
+        notes.append(f"{plan.set_aside} rows of the batch are no events and are set aside")
+    return tuple(notes)
+
+
+def _resumed(begun: MergingPlan, command: str) -> MergePlan:
+    """Return a merge that was interrupted, if it is the same one.
+
+    Raises:
+        UnfinishedOperationError: If it is another one.
+    """
+    if begun.command != command:
+        raise UnfinishedOperationError(
+            f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
+            hint=f"finish it: savepoints operations resume {begun.operation_id}; or take it back: "
+            f"savepoints operations undo {begun.operation_id}",
+            operation=begun.operation_id,
+        )
+    return MergePlan(
+        verb=VERB,
+        query=begun.query,
+        steps=begun.steps,
+        warnings=begun.warnings,
+        command=command,
+        operation_id=begun.operation_id,
+        input=begun.facts.input,
+        batch=begun.facts.batch,
+        content_hash=begun.facts.content_hash,
+        rows=begun.facts.rows,
+        known=begun.facts.known,
+        entities=begun.facts.entities,
+        controls=begun.facts.controls,
+        policy=begun.facts.policy,
+        way=begun.facts.way,
+        outputs=tuple(one.live.output.uri for one in begun.corrections),
+        generation=begun.generation - 1,
+        begun=begun,
+    )
+
+
+def _command(
+    query: str,
+    batch: str,
+    input_name: str | None,
+    controls: int | None,
+    quarantine: str | None,
+) -> str:
+    words = ["savepoints", "merge", query, "--batch", batch]
+    words += ["--input", input_name] if input_name else []
+    words += ["--controls", str(controls)] if controls is not None else []
+    words += ["--quarantine", quarantine] if quarantine else []
+    return shlex.join([*words, "--yes"])
+
+
+def _let_go_on(store: Store, query: str, progress: Progress) -> None:
+    """Let a query go on that a merge has paused which was killed then."""
+    now = pause.state(store, query)
+    if now.wanted == "paused" and now.reason.startswith(PAUSED_FOR):
+        progress(f"{query} was paused for a merge that was killed: it goes on")
+        pause.resume(store, query, progress=progress)
+
+
+def _require_one_position(query: str, cut: CutFiles) -> None:
+    """Refuse a query whose inputs can be at different places, or ahead of each other.
+
+    Raises:
+        IncompatibleError: If two of its sources read one topic and stand at different offsets, or
+            its watermark is that of the input that is ahead.
+    """
+    stands: dict[tuple[str, int], int] = {}
+    for position in cut.cut.offsets:
+        for topic, parts in (kafka_offsets(position) or {}).items():
+            for part, offset in parts.items():
+                if stands.setdefault((topic, part), offset) != offset:
+                    raise IncompatibleError(
+                        f"two sources of {query} read {topic} and stand at different offsets of "
+                        f"partition {part}, {stands[topic, part]} and {offset}",
+                        hint=f"run it to the end of the topic first: savepoints run {query} "
+                        "--until latest",
+                        query=query,
+                    )
+    if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
+        raise IncompatibleError(
+            f"the watermark of {query} is that of the input that is ahead "
+            f"({_WATERMARK_POLICY}), so late events of the other one could be dropped",
+            hint="only queries with the policy min can be merged into",
+            query=query,
+        )
+
+
+def _bound(settings: Settings, query: str) -> QuerySettings:
+    bound = settings.queries.get(query)
+    if bound is None:
+        raise UsageError(
+            f"the query {query} is not in the settings, so its program and its sources are open",
+            hint=f"add a table [queries.{query}] with app, checkpoints, outputs and archives",
+            query=query,
+        )
+    return bound
+
+
+def require_no_batch_begun(query: str, checkpoint: Location) -> None:
+    """Refuse a query that died in a batch, parts of which may be in its outputs.
+
+    Raises:
+        NotAlignedError: If a batch was begun and not finished.
+    """
+    begun = standing.read(checkpoint).begun
+    if begun is not None:
+        raise NotAlignedError(
+            f"batch {begun} of {query} was begun and not finished, so parts of it may be in the "
+            "outputs",
+            hint=f"let it be finished: savepoints run {query} --until latest",
+            query=query,
+            batch_id=begun,
+        )

@@ -1,0 +1,71 @@
+"""Small applications that late events are merged into; a record is JSON of `FIELDS` and `at_ms`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from savepoints.app import App, Input, Output
+from spark_jobs import json_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+FIELDS = "id string, k string, n long"
+WINDOW_S, LATENESS_S = 10, 5
+
+
+def decode(records: DataFrame) -> DataFrame:
+    """Read the events in Kafka records."""
+    return json_records.decode(records, FIELDS)
+
+
+def read() -> Input:
+    """Read a topic of such records."""
+    return Input("events", decode, entity_key="k", event_time=json_records.AT, event_id=("id",))
+
+
+def tick(
+    key: tuple[Any, ...], chunks: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Count what comes in batches that follow each other, and say so in the first without any."""
+    count = int(state.get[0]) if state.exists else 0
+    if state.hasTimedOut:
+        state.remove()
+        yield pd.DataFrame({"k": [key[0]], "count": [count]})
+        return
+    state.update((count + sum(map(len, chunks)),))
+    # Over when the next batch begins.
+    state.setTimeoutDuration(1)
+
+
+def ticks(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Count by key, with timers that go by the processing time of the batches."""
+    return (
+        inputs["events"]
+        .groupBy("k")
+        .applyInPandasWithState(
+            tick,
+            "k string, count long",
+            "count long",
+            "append",
+            GroupStateTimeout.ProcessingTimeTimeout,
+        )
+    )
+
+
+def windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Sum up in windows that are written when they are over."""
+    timed = inputs["events"].withWatermark(json_records.AT, f"{LATENESS_S} seconds")
+    window = F.window(json_records.AT, f"{WINDOW_S} seconds")
+    sums = timed.groupBy(window, "k").agg(F.sum("n").alias("total"))
+    return sums.select(F.unix_millis("window.start").alias("start_ms"), "k", "total")
+
+
+ticking = App("ticking", {"events": read()}, ticks, {"out": Output("append")})
+windowed = App("windowed", {"events": read()}, windows, {"out": Output("append")})

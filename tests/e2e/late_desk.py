@@ -1,0 +1,141 @@
+"""A query over a few events a batch, and late ones: how they are produced, run and merged."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from savepoints.app import load
+from savepoints.local import LocalWorld
+from savepoints.operations import merge
+from savepoints.operations.merge import Merged
+from savepoints.operations.merge_plan import Prepared
+from savepoints.sources import archive_query
+from savepoints.sources.archive_query import Archiving
+from savepoints.sources.events import Decoding
+from savepoints.store import batch_log
+from savepoints.store.batch_log import Batch
+from tests.e2e.desk import PARTITIONS, Desk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Event(NamedTuple):
+    """An event; `s` is when it happened, in seconds since 1970."""
+
+    id: str
+    k: str
+    n: int
+    s: float
+
+    @property
+    def value(self) -> bytes:
+        return json.dumps(
+            {"id": self.id, "k": self.k, "n": self.n, "at_ms": int(self.s * 1000)}
+        ).encode()
+
+
+@dataclass
+class LateDesk:
+    """A query, and what it was given.
+
+    Attributes:
+        desk: Its place.
+        spark: The session of the tests.
+        chunks: The events that arrived, one after the other, each run as one batch.
+    """
+
+    desk: Desk
+    spark: SparkSession
+    chunks: list[list[Event]] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, world: LocalWorld, spark: SparkSession, directory: Path, app: str) -> LateDesk:
+        desk = Desk.open(world, directory, f"tests.e2e.late_apps:{app}")
+        bound = desk.settings.queries[desk.query].model_copy(
+            update={"archives": {"events": str(directory / "archive")}}
+        )
+        settings = desk.settings.model_copy(update={"queries": {desk.query: bound}})
+        return cls(dataclasses.replace(desk, settings=settings), spark)
+
+    def arrive(self, events: Sequence[Event]) -> None:
+        """Let events arrive, and the query read them."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.desk.settings.kafka.bootstrap_servers})
+        for number, one in enumerate(events):
+            topic = self.desk.topics["events"]
+            producer.produce(topic, one.value, one.k.encode(), partition=number % PARTITIONS)
+        producer.flush()
+        self.chunks.append(list(events))
+        self.desk.run(until="latest")
+
+    def archive(self) -> None:
+        """Archive what has arrived, in one batch."""
+        bound = self.desk.settings.queries[self.desk.query]
+        source = load(bound.app).inputs["events"]
+        query = archive_query.start(
+            self.spark,
+            Archiving(
+                bound.archives["events"],
+                self.desk.topics["events"],
+                Decoding(source.decode, source.entity_key, source.event_time, source.event_id),
+                self.desk.settings.kafka,
+            ),
+        )
+        assert query.awaitTermination(120)
+
+    def write(self, events: Sequence[Event], name: str = "late.parquet") -> str:
+        """Write events as a batch of records; returns where."""
+        columns: list[pa.Field[Any]] = [
+            pa.field("key", pa.binary()), pa.field("value", pa.binary())
+        ]  # fmt: skip
+        rows = [{"key": one.k.encode(), "value": one.value} for one in events]
+        path = self.desk.directory / name
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
+        return str(path)
+
+    def prepare(self, batch: str, **options: Any) -> Prepared:
+        found = merge.prepare(
+            self.desk.store, self.desk.query, batch, given=self.desk.settings, **options
+        )
+        assert isinstance(found, Prepared)
+        return found
+
+    def merge(self, prepared: Prepared) -> Merged:
+        return merge.execute(prepared, self.desk.store, given=self.desk.settings)
+
+    @property
+    def batches(self) -> list[Batch]:
+        """What the query ran, as its batch log has it, over all generations."""
+        store, query = self.desk.store, self.desk.query
+        found: dict[int, Batch] = {}
+        for one in store.generations.all(query):
+            found |= batch_log.read(store.root, query, one.generation)
+        assert sorted(found) == list(range(len(found)))
+        return [found[number] for number in sorted(found)]
+
+    def by_batch(self, late: Sequence[Event]) -> list[list[Event]]:
+        """Return the events of each batch, late ones in the first that has seen something newer."""
+        arrived = iter(self.chunks)
+        found, read = [], 0
+        for one in self.batches:
+            (position,) = one.offsets
+            total = sum(json.loads(position or "{}")[self.desk.topics["events"]].values())
+            found.append(list(next(arrived)) if total > read else [])
+            read = total
+        clock, waiting = 0.0, sorted(late, key=lambda one: one.s)
+        for mine in found:
+            clock = max([clock, *(one.s for one in mine)])
+            while waiting and waiting[0].s <= clock:
+                mine.append(waiting.pop(0))
+        assert not waiting
+        return found
