@@ -167,6 +167,7 @@ class _Story:
             try:
                 self._wait_for_batches(child)
                 yield
+                self._produce((_SEEN + 1) * self.batch)
                 self._wait_for_batches(child)
                 child.send_signal(signal.SIGTERM)
                 child.wait(_DEADLINE_SECONDS)
