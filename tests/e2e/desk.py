@@ -39,8 +39,16 @@ class Desk:
     settings: Settings
 
     @classmethod
-    def open(cls, world: LocalWorld, directory: Path, app: str, *, most: int | None = None) -> Desk:
-        """Make the topics and bind the application."""
+    def open(
+        cls,
+        world: LocalWorld,
+        directory: Path,
+        app: str,
+        *,
+        most: int | None = None,
+        archived: bool = False,
+    ) -> Desk:
+        """Make the topics and bind the application, with archives of its inputs where wanted."""
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
@@ -56,6 +64,7 @@ class Desk:
             checkpoints=str(directory / "checkpoints"),
             outputs={name: str(directory / name) for name in application.outputs},
             topics=topics,
+            archives={name: str(directory / f"archive-{name}") for name in topics if archived},
             max_offsets_per_trigger=most,
         )
         settings = spark_session.settings(

@@ -7,7 +7,7 @@ pandas over all of them at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +62,7 @@ class Counter:
     def open(
         cls, spark: SparkSession, world: LocalWorld, place: Path, app: str, scale: int = 1
     ) -> Counter:
-        desk = Desk.open(world, place, app)
-        bound = desk.settings.queries[desk.query]
-        archives = {name: str(place / f"archive-{name}") for name in desk.topics}
-        queries = {desk.query: replace(bound, archives=archives)}
-        desk = replace(desk, settings=replace(desk.settings, queries=queries))
+        desk = Desk.open(world, place, app, archived=True)
         sources = len(desk.topics)
         families = merge_families.drawn(12, ONCE, sources, seed=7)
         return cls(spark, desk, merge_families.placed(families, sources, scale))

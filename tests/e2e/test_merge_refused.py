@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ def refused(shop: Shop, batch: Path, code: int, *more: str) -> str:
 
 
 def require_refused(shop: Shop, plan: Prepared, why: str) -> None:
-    """Check that a plan that is out of date is refused, and changes nothing."""
-    before = Standing.of(shop)
+    """Check that a plan that is out of date is refused, thrown away, and changes nothing else."""
+    before = replace(Standing.of(shop), scratch=())
     with pytest.raises(NotAlignedError, match=why) as error:
         merging.execute(plan, shop.store, given=shop.settings)
     assert error.value.exit_code == 13
