@@ -30,6 +30,8 @@ def settings(**more: object) -> Settings:
         ),
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
+        # A busy machine takes longer than the usual 15 s to answer a Python worker that begins.
+        "spark.python.authenticate.socketTimeout": "120s",
     }
     return Settings(
         jars=resolve_jars().directory / "spark",
