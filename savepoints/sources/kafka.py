@@ -62,7 +62,7 @@ def require_available(
             "wanted": offset,
             "earliest": None if one is None else one.earliest,
             "end": None if one is None else one.end,
-            "beyond": "" if one is None else one.beyond,
+            **({"beyond": one.beyond} if one and one.beyond else {}),
         }
         for (topic, partition, offset), one in zip(wanted, available, strict=True)
         if one is None or not one.earliest <= offset <= one.end
@@ -74,7 +74,7 @@ def require_available(
             + (
                 "nothing"
                 if one["end"] is None
-                else f"{one['earliest']} to {one['end']}{one['beyond']}"
+                else f"{one['earliest']} to {one['end']}{one.get('beyond', '')}"
             )
             for one in gone
         )

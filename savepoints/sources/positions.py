@@ -310,8 +310,8 @@ def _misfit(
         "wanted": wanted,
         "earliest": None if found is None else found.earliest,
         "end": None if found is None else found.end,
-        "beyond": "" if found is None else found.beyond,
         "reason": reason,
+        **({"beyond": found.beyond} if found and found.beyond else {}),
     }
 
 
@@ -331,7 +331,7 @@ def _listed(misfits: list[dict[str, Any]]) -> str:
         available = (
             "nothing"
             if misfit["end"] is None
-            else f"{misfit['earliest']} to {misfit['end']}{misfit['beyond']}"
+            else f"{misfit['earliest']} to {misfit['end']}{misfit.get('beyond', '')}"
         )
         return (
             f"{misfit['topic']} partition {misfit['partition']}: wanted {wanted}, "
