@@ -15,12 +15,18 @@ from pathlib import Path
 _SECONDS = 300
 
 
-# Importing everything takes longer than most commands do. The process does it once and is forked
-# for each command, before anything has started threads.
+# Importing everything takes longer than most commands do; pyarrow alone imports pandas as soon as
+# it makes an array. The process does it once and is forked for each command, before anything has
+# started threads.
 _COMMANDS = """
-import json, os, sys, traceback
-import boto3, botocore.session, deltalake, obstore.store, pyarrow
+import importlib, json, os, pkgutil, sys, traceback
+import boto3, botocore.session, deltalake, obstore.store, pandas, pyarrow
+import savepoints.cli, savepoints.operations
 from savepoints.cli.main import main
+
+for package in (savepoints.cli, savepoints.operations):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
 
 for line in sys.stdin:
     words, environment = json.loads(line)
@@ -81,7 +87,7 @@ def killed_at(point: str, *words: str) -> int:
 # waits for the gate, which opens for all of them at once when its last writer closes it.
 _SCRIPT = """
 import os, sys, traceback
-import boto3, botocore.session, deltalake, obstore.store, pyarrow
+import boto3, botocore.session, deltalake, obstore.store, pandas, pyarrow
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.store import lease
