@@ -16,6 +16,7 @@ from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
 from savepoints.store.root import Store
 from tests import spark_session
+from tests.fidelity import local_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +77,7 @@ def spark(world: LocalWorld) -> Iterator[SparkSession]:
         for name, value in world.environment.items():
             patch.setenv(name, value)
         started = spark_session.start()
+    local_files.make_cheap(started)
     yield started
     started.stop()
 

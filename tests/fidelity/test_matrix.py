@@ -19,7 +19,7 @@ from savepoints.checkpoint.operators import PROVIDERS
 from savepoints.model import Savepoint
 from savepoints.operations import restore
 from savepoints.store.root import Store
-from tests.fidelity import harness, local_files
+from tests.fidelity import harness
 from tests.fidelity.harness import PARTITIONS, STORES, Run
 from tests.fidelity.matrix import Case, Verdict, cases, cell, chosen
 from tests.fidelity.queries import QUERIES, SEEDS, write_inputs
@@ -66,7 +66,7 @@ def _inputs(home: Path, seed: int) -> Path:
 
 @pytest.fixture(scope="module")
 def lab(spark: SparkSession) -> Iterator[Lab]:
-    """Make Spark's local files cheap, and give a directory for this process alone."""
+    """Give a directory for this process alone, in memory where there is one."""
     memory = Path("/dev/shm")
     home = Path(tempfile.mkdtemp(prefix="fidelity-", dir=memory if memory.is_dir() else None))
 
@@ -85,7 +85,6 @@ def lab(spark: SparkSession) -> Iterator[Lab]:
         moved = checkpoint.rename(place / "ended")
         return Original(run, kept, saved, moved)
 
-    local_files.make_cheap(spark)
     with harness.own_maintenance(spark):
         yield Lab(spark, home, original)
     shutil.rmtree(home)

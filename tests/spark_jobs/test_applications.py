@@ -29,7 +29,6 @@ from spark_jobs.orders.codec import encode_order
 from spark_jobs.orders.truth import order_months_truth
 from tests.e2e.desk import Desk
 from tests.e2e.shop import environment
-from tests.fidelity import local_files
 from tests.spark_jobs import samples, truths
 from tests.spark_session import wait_until
 
@@ -139,7 +138,6 @@ CONF = {
 @pytest.fixture(scope="module", autouse=True)
 def small(spark: SparkSession) -> Iterator[None]:
     """Let batches be cheap, and Arrow's ones small."""
-    local_files.make_cheap(spark)
     before = {name: spark.conf.get(name) for name in CONF}
     for name, value in CONF.items():
         spark.conf.set(name, value)
