@@ -164,7 +164,7 @@ def cases() -> list[Case]:
 def chosen() -> frozenset[Case]:
     """Return the few that `make test` runs.
 
-    Each query is restored once for each provider; each kind of query meets each state store and
+    Each query is restored once; each kind of query meets each state store on which it runs, and
     each way. What is refused costs nothing once the query has run, so all of that is there.
     """
     kinds: dict[str, list[str]] = {}
@@ -174,11 +174,8 @@ def chosen() -> frozenset[Case]:
 
 
 def _chosen_of_kind(names: list[str]) -> Iterator[Case]:
-    rocksdb = [name for name in STORES if name != "hdfs"]
-    rounds = max(len(names), len(rocksdb))
-    runs = [(names[n % len(names)], rocksdb[n % len(rocksdb)]) for n in range(rounds)]
     missing = list(WAYS)
-    for n, (query, store) in enumerate([*runs, *((name, "hdfs") for name in names)]):
+    for n, (query, store) in enumerate([*_pairs(names), *_impossible(names)]):
         exact = [way for way in WAYS if cell(query, store, way) == EXACT]
         for way in [*[way for way in missing if way in exact], *exact][:1]:
             missing = [other for other in missing if other != way] or list(WAYS)
@@ -186,6 +183,29 @@ def _chosen_of_kind(names: list[str]) -> Iterator[Case]:
         for way in WAYS if exact else WAYS[:1]:
             if way not in exact:
                 yield Case(query, store, way, SEEDS[n % len(SEEDS)])
+
+
+def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
+    """Give each query with a state store on which it runs, and each such store with a query."""
+    unmet = [store for store in STORES if any(_runs(name, store) for name in names)]
+    n = 0
+    while n < len(names) or unmet:
+        name = names[n % len(names)]
+        its = [store for store in STORES if _runs(name, store)]
+        store = next((one for one in unmet if one in its), its[n % len(its)])
+        unmet = [other for other in unmet if other != store]
+        yield name, store
+        n += 1
+
+
+def _impossible(names: list[str]) -> Iterator[tuple[str, str]]:
+    """Give a query of a kind with each state store on which Spark does not run it."""
+    for store in STORES:
+        yield from [(name, store) for name in names if not _runs(name, store)][:1]
+
+
+def _runs(query: str, store: str) -> bool:
+    return store != "hdfs" or TABLE[query].hdfs is None
 
 
 _HEAD = """# What can be restored, and how
