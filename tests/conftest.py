@@ -53,8 +53,28 @@ LONGEST = (
 )
 
 
+def on_s3_only_in_full(item: pytest.Item) -> bool:
+    """Whether a test is one that runs in a `place` on S3 too, where S3 is not the point.
+
+    All code reaches files through `savepoints.io` and deltalake, the same on both kinds of store.
+    So each kind of thing that is different on S3 (a conditional write, a copy by the server, a
+    listing, several writers) and most verbs have tests with the marker `s3`, which run there each
+    time; the others do so with `-m slow`, and on the local file system each time.
+    """
+    case = getattr(item, "callspec", None)
+    where = case.params.get("place") if case else None
+    return where == "s3" and item.get_closest_marker("s3") is None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; the others stay in the order of pytest-randomly."""
+    """Say what is slow before `-m` chooses; begin with the longest files.
+
+    The others stay in the order of pytest-randomly.
+    """
+    for item in items:
+        if on_s3_only_in_full(item):
+            item.add_marker(pytest.mark.slow)
     here = Path(__file__).parent
     ranks = {here / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
@@ -149,7 +169,7 @@ def on_s3(s3_bucket: str, s3_environment: None) -> Location:
 
 @pytest.fixture(params=["local", "s3"])
 def place(request: pytest.FixtureRequest) -> Location:
-    """Give an empty directory on each kind of store in turn."""
+    """Give an empty directory on each kind of store in turn; on S3 see `on_s3_only_in_full`."""
     found: Location = request.getfixturevalue(f"on_{request.param}")
     return found
 

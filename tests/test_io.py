@@ -20,6 +20,9 @@ from savepoints.errors import (
 )
 from savepoints.io import Location, Uri, in_parallel, storage_options
 
+# Here the differences between the kinds of store are the point.
+pytestmark = pytest.mark.s3
+
 # Names that Spark, Delta and people use.
 NAMES = [
     "plain",

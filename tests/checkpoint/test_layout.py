@@ -23,6 +23,7 @@ from savepoints.io import Location
 from tests.samples import files_of, unpack, write
 
 
+@pytest.mark.s3
 def test_a_cut_is_made_of_exactly_its_files(place: Location) -> None:
     checkpoint = unpack("rocksdb", place)
 

@@ -40,6 +40,7 @@ def test_help_groups_the_commands_and_names_the_exit_codes(call: Call) -> None:
         assert word in called.out
 
 
+@pytest.mark.s3
 def test_create_restore_and_verify_from_end_to_end(
     call: Call, place: Location, store: Store
 ) -> None:

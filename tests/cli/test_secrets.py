@@ -97,6 +97,7 @@ PLAIN: tuple[str, ...] = ()
 LOUD = ("-o", "json", "--log-level", "DEBUG", "--log-format", "json")
 
 
+@pytest.mark.s3
 def test_planted_secrets_are_nowhere(look_at: LookAt, place: Location, store: Store) -> None:
     checkpoint = str(unpack("rocksdb", place / "checkpoint"))
     outside = str(unpack("session", place / "session"))

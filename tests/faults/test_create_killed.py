@@ -36,6 +36,7 @@ def directories(store: Store) -> set[str]:
     return {info.path.split("/")[1] for info in store.root.list("savepoints")}
 
 
+@pytest.mark.s3
 @pytest.mark.parametrize(("point", "exists"), POINTS.items())
 def test_killed_it_leaves_a_whole_savepoint_or_none_and_works_again(
     store: Store, place: Location, point: str, exists: bool

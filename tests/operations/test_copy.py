@@ -55,6 +55,7 @@ def whole(store: Store, taken: Savepoint, place: Location) -> None:
     assert {file.path for file in store.manifest(taken.id).native} <= set(found)
 
 
+@pytest.mark.s3
 def test_a_copy_is_complete_and_independent(place: Location, store: Store) -> None:
     checkpoint = unpack("rocksdb", place / "checkpoint")
     for batch in range(3):

@@ -23,6 +23,7 @@ from savepoints.store.root import Store
 from tests.samples import files_of, lasting, take, unpack, write
 
 
+@pytest.mark.s3
 def test_a_savepoint_is_a_copy_of_the_cut(place: Location, store: Store) -> None:
     checkpoint = unpack("rocksdb", place / "checkpoint")
 

@@ -80,6 +80,7 @@ def test_what_goes_is_planned_with_its_bytes_and_nothing_is_done(
     assert plan.to_json()["policies"]["totals"]["keep_last"] == 2
 
 
+@pytest.mark.s3
 def test_what_was_planned_is_removed_and_the_rest_stays_whole(
     place: Location, store: Store
 ) -> None:

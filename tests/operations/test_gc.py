@@ -199,6 +199,7 @@ def test_an_interrupted_removal_of_what_is_being_read_is_undone(
     assert set(all_are_whole(local_store)) == {first.id, second.id}
 
 
+@pytest.mark.s3
 def test_shared_files_that_no_manifest_names_are_deleted(place: Location, store: Store) -> None:
     first, second = two(store, place)
     store.root.put(f"files/{first.query_id}/unnamed.sst", b"left")

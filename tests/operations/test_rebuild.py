@@ -66,6 +66,7 @@ def test_a_catalog_that_is_right_is_left_alone(place: Location, store: Store) ->
     assert lasting(store) == before
 
 
+@pytest.mark.s3
 def test_a_lost_catalog_comes_back_row_for_row(place: Location, store: Store) -> None:
     known = filled(store, place)
     without_catalog(store)

@@ -286,6 +286,7 @@ def test_a_savepoint_needs_the_original_no_more(on_local: Location, local_store:
     assert read_cut(on_local / "target").cut.batch_id == 3
 
 
+@pytest.mark.s3
 def test_a_copied_prefix_verifies_and_restores(place: Location, store: Store) -> None:
     checkpoint = unpack("rocksdb", place / "checkpoint")
     taken = [take(store, checkpoint, batch_id=batch) for batch in (1, 2)]

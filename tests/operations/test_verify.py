@@ -65,6 +65,7 @@ def checked(store: Store, taken: Savepoint) -> Report:
     return verify(store, taken.id, depth="checksums")
 
 
+@pytest.mark.s3
 def test_a_whole_savepoint_is_ok(place: Location, store: Store) -> None:
     taken = saved(place, store)
 

@@ -69,6 +69,7 @@ def output(on_local: Location) -> Output:
     return Output(on_local / "totals")
 
 
+@pytest.mark.s3
 def test_each_batch_has_the_version_that_it_wrote(place: Location) -> None:
     output = Output(place / "totals")
     versions = [output.write(batch) for batch in range(3)]
@@ -170,6 +171,7 @@ def test_after_a_rewind_the_newest_lineage_counts(output: Output) -> None:
     assert output.version_of(2) == (6, APP, 2)
 
 
+@pytest.mark.s3
 def test_a_table_that_does_not_exist_is_not_found(place: Location) -> None:
     with pytest.raises(NotFoundError) as refused:
         align.open_table(str(place / "nothing"))

@@ -86,6 +86,7 @@ def sink(on_local: Location) -> Sink:
     return made
 
 
+@pytest.mark.s3
 def test_each_batch_is_a_version(place: Location) -> None:
     sink = Sink(place / "clicks")
     sink.write(*range(5))

@@ -64,6 +64,7 @@ def test_rows_and_description_are_those_of_the_version(
         assert delta_log.transactions(made, 0) == {APP: BATCH}
 
 
+@pytest.mark.s3
 def test_it_works_on_each_kind_of_storage(place: Location) -> None:
     """A clone is looked at through its copy: deltalake does not read data at `s3a://`."""
     uri = tables.unpack("partitions", place / "totals")

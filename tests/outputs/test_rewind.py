@@ -75,6 +75,7 @@ def planned(uri: str, batch: int) -> rewind.Rewind:
     return rewind.plan(at_batch(uri, batch), "orders/", NEXT)
 
 
+@pytest.mark.s3
 def test_rows_and_transaction_ids_go_back_in_one_commit(place: Location) -> None:
     uri = written(place)
     plan = planned(uri, 1)

@@ -211,6 +211,7 @@ def test_a_batch_that_arrives_during_a_compaction_stays(table: Location) -> None
     assert paths(table) == ["batches/3/x.parquet", "runs/1/x.parquet"]
 
 
+@pytest.mark.s3
 def test_of_two_that_write_one_batch_at_once_one_is_refused(table: Location) -> None:
     ready = threading.Barrier(2)
     results: list[str] = []

@@ -20,6 +20,7 @@ from tests.samples import BEGINNING, KAFKA, savepoint
 OUTPUT = OutputVersion("totals", "s3://bucket/totals", "id", 7, "orders/totals/1", None)
 
 
+@pytest.mark.s3
 def test_a_savepoint_is_read_as_it_was_added(store: Store) -> None:
     added = savepoint(
         1, tags=("a", "b"), offsets=(KAFKA, None, '{"logOffset":3}'), outputs=(OUTPUT,)

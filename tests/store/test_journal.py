@@ -57,6 +57,7 @@ def test_recorded_steps_are_found_by_the_next_process(place: Location) -> None:
         journal.refuse_unfinished(place, "orders")
 
 
+@pytest.mark.s3
 def test_a_finished_operation_is_moved_and_refuses_nothing(place: Location) -> None:
     log = Journal.begin(place, operation())
     log.record("generation_begun", generation=2)

@@ -109,6 +109,7 @@ store.catalog.relabel(
 """
 
 
+@pytest.mark.s3
 def test_four_who_tag_one_savepoint_at_once_lose_nothing(place: Location, store: Store) -> None:
     store.catalog.add(ONE)
 

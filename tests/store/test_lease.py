@@ -18,6 +18,9 @@ from savepoints.store import lease
 from savepoints.store.lease import Holder, Lease, Record
 from tests.processes import at_once
 
+# Each lease is a conditional write.
+pytestmark = pytest.mark.s3
+
 PATH = "leases/orders.json"
 ELSEWHERE = Holder("another-host/boot/pid:[1]", 4711, "123")
 

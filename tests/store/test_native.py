@@ -19,6 +19,7 @@ def pinned(checkpoint: Location, root: Location, number: int, batch: int) -> nat
     return native.pin(checkpoint, read_cut(checkpoint, batch), root, f"sp-{number}")
 
 
+@pytest.mark.s3
 def test_a_pin_copies_every_file_of_the_cut_and_nothing_else(place: Location) -> None:
     checkpoint, root = unpack("changelog", place / "checkpoint"), place / "store"
     files = read_cut(checkpoint, 3)
@@ -94,6 +95,7 @@ def test_what_an_earlier_attempt_left_is_removed(place: Location) -> None:
     assert "savepoints/sp-1/checkpoint/commits/0" not in own
 
 
+@pytest.mark.s3
 def test_trap_maintenance_removes_a_file_during_the_pin(place: Location) -> None:
     checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
     files = read_cut(checkpoint, 2)
@@ -202,6 +204,7 @@ def test_files_of_every_format_are_pinned(sample: str, place: Location) -> None:
     assert {path for path, _, _ in found.files} == {info.path for info in files.all}
 
 
+@pytest.mark.s3
 def test_an_empty_directory_can_be_claimed_once(place: Location) -> None:
     target = place / "target"
 

@@ -27,6 +27,7 @@ def table(place: Location, commits: int) -> StoreTable:
     return made
 
 
+@pytest.mark.s3
 def test_every_commit_and_its_files_have_checksums(place: Location) -> None:
     made = table(place, 3)
     made.change(("id",), lambda _: [{"id": "1", "number": 9}])

@@ -38,6 +38,7 @@ def test_rows_are_read_as_they_were_written(table: StoreTable) -> None:
     assert by_id(table) == [row(1), {"id": "id-2", "n": None, "x": None}]
 
 
+@pytest.mark.s3
 def test_rows_are_replaced_and_removed(table: StoreTable) -> None:
     table.append([row(1), row(2), row(3)])
 
@@ -91,6 +92,7 @@ def test_a_damaged_table_is_named_and_never_made_anew_by_itself(
             table.append([row(9)])
 
 
+@pytest.mark.s3
 def test_made_anew_the_damaged_files_are_kept_aside(table: StoreTable, place: Location) -> None:
     table.append([row(1)])
     table.location.put("_delta_log/00000000000000000001.json", b"{ damaged")
