@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 FAST := not slow and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ab demo-late test test-fast matrix bench lint fix typecheck lock reference jars world clean
+.PHONY: help demo demo-ab demo-late test test-fast test-slow matrix bench lint fix typecheck lock reference jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ test: java $(VENV)/.installed ## All tests but the slow ones (about 50 minutes)
 
 test-fast: $(VENV)/.installed ## The tests that need no JVM
 	$(PYTEST) -m "$(FAST)" -n 2
+
+test-slow: java $(VENV)/.installed ## What `make test` leaves out, but for the matrix (several hours)
+	$(PYTEST) -m "slow" -n 2 --dist loadfile --no-loadscope-reorder \
+	  --ignore tests/fidelity/test_matrix.py
 
 matrix: java $(VENV)/.installed ## Every operator on every state store, three seeds (about an hour)
 ifdef PYSPARK
