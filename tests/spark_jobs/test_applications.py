@@ -235,6 +235,7 @@ def _fields(value: bytes) -> dict[str, Any]:
     return {name: one for name, one in json.loads(value).items() if one is not None}
 
 
+@pytest.mark.slow
 def test_sort_window_killed_in_mid_window_goes_on(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:
