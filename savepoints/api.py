@@ -49,6 +49,7 @@ from savepoints.operations.verdict import Comparison
 from savepoints.outputs.isolate import Way
 from savepoints.sources.targets import Scope, Target
 from savepoints.state.edit import Change
+from savepoints.store.ledger import Policy as MergePolicy
 from savepoints.store.retention import Policy
 from savepoints.store.root import Store
 
@@ -313,6 +314,7 @@ def merge(
     input_name: str | None = None,
     controls: int | None = None,
     quarantine: str | None = None,
+    policy: MergePolicy = "exact",
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Merged:
@@ -325,6 +327,7 @@ def merge(
         input_name=input_name,
         controls=controls,
         quarantine=quarantine,
+        policy=policy,
         progress=progress,
     )
     return _merge.execute(prepared, store, given=settings, wait=wait, progress=progress)

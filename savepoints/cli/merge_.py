@@ -15,6 +15,7 @@ from savepoints.errors import UsageError
 
 if TYPE_CHECKING:
     from savepoints.operations.merge import Merged
+    from savepoints.store.ledger import Policy
 
 
 @click.command("merge")
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 @click.option(
     "--quarantine", metavar="URI", help="Set rows aside there that are no events, and go on."
 )
+@click.option(
+    "--policy",
+    type=click.Choice(["exact", "append", "replay-all"]),
+    default="exact",
+    show_default=True,
+    help="What to give up where a merge cannot be exact.",
+)
 @click.option("--undo", is_flag=True, help="Take the last merge of QUERY back.")
 @click.option(
     "--wait",
@@ -51,6 +59,7 @@ def command(
     input_name: str | None,
     controls: int | None,
     quarantine: str | None,
+    policy: Policy,
     wait: timedelta,
     *,
     undo: bool,
@@ -72,6 +81,11 @@ def command(
     Events that the query has seen already are left out by their id, and the same batch again
     changes nothing. A column op with insert, remove or replace corrects single events.
 
+    What cannot be merged exactly is refused, with the reason. --policy append sends the events to
+    the end of the topic, as if they arrived now: what comes below the watermark is dropped, and it
+    cannot be taken back. --policy replay-all replays all events of all entities in the order of
+    event time: what the query made of the order in which they arrived is gone.
+
     With --undo the query goes back to what it was before, outputs too, and goes on from there.
 
     \b
@@ -79,6 +93,7 @@ def command(
       savepoints merge order_totals --batch s3://lake/late/orders.parquet --dry-run
       savepoints merge order_totals --batch s3://lake/late/orders.parquet --yes
       savepoints merge order_totals --batch late.json --quarantine s3://lake/bad --yes
+      savepoints merge order_totals --batch late.json --policy replay-all --dry-run
       savepoints merge order_totals --undo --yes
     """
     if undo:
@@ -104,6 +119,7 @@ def command(
         input_name=input_name,
         controls=controls,
         quarantine=quarantine,
+        policy=policy,
         progress=call.output.progress,
     )
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
@@ -126,6 +142,13 @@ def command(
 
 
 def _pairs(done: Merged) -> list[tuple[str, object]]:
+    counted = f"{done.rows} events of {done.entities} entities; {done.known} were known"
+    if done.policy == "append" and done.rows:
+        return [
+            ("query", done.query),
+            ("appended", counted),
+            ("took", f"{done.seconds:.1f} s"),
+        ]
     if done.checkpoint is None:
         why = f"merged by {done.merged_by} already" if done.merged_by else "all known already"
         return [("query", done.query), ("nothing to do", f"{done.known} events, {why}")]
@@ -133,12 +156,20 @@ def _pairs(done: Merged) -> list[tuple[str, object]]:
     pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
     return [
         ("query", f"{done.query}, now generation {done.generation}"),
-        ("merged", f"{done.rows} events of {done.entities} entities; {done.known} were known"),
-        ("control entities", f"{done.controls}, all as the query has them"),
-        ("replayed", "batch by batch" if done.way == "faithful" else "in few slices"),
+        ("merged", counted),
+        *_replay(done),
         *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
         ("safety savepoint", done.safety_id or "none"),
         ("nothing written for", pause),
         ("took", f"{done.seconds:.1f} s"),
         ("undo", f"savepoints merge {done.query} --undo"),
+    ]
+
+
+def _replay(done: Merged) -> list[tuple[str, object]]:
+    if done.policy == "replay-all":
+        return [("replayed", "all events of all entities")]
+    return [
+        ("control entities", f"{done.controls}, all as the query has them"),
+        ("replayed", "batch by batch" if done.way == "faithful" else "in few slices"),
     ]

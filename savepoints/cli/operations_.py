@@ -9,6 +9,7 @@ from savepoints.model import to_json
 
 # What the verbs' own commands call their results.
 _RESULTS = {
+    "append": "appended",
     "fork": "forked",
     "merge": "merged",
     "promote": "promoted",

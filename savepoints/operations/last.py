@@ -21,7 +21,9 @@ def require(store: Store, query: str, verb: str) -> Operation:
     ]
     if done and done[0].verb == verb:
         return done[0]
-    what = f"the last thing done to {query} was a {done[0].verb}" if done else "nothing was done"
+    what = (
+        f"the last thing done was the {done[0].verb} {done[0].id}" if done else "nothing was done"
+    )
     raise NotFoundError(
         f"{query} has no {verb} to undo: {what}",
         hint=f"see what was done: savepoints operations list --query {query}",

@@ -20,28 +20,33 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints import faults
-from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.layout import committed_batches, read_cut
 from savepoints.config import Settings
 from savepoints.io import Location
-from savepoints.model import Generation, utc_now
+from savepoints.model import Generation, kafka_position, lowest_offsets, utc_now
 from savepoints.operations import (
+    appending,
     create,
     export,
     merge_plan,
     merge_prepare,
+    merge_result,
     merge_ways,
     merging,
     pause,
     standstill,
 )
+from savepoints.operations.appending import AppendingPlan
 from savepoints.operations.merge_plan import MergePlan, Prepared
 from savepoints.operations.merge_replay import MergeReplay
+from savepoints.operations.merge_result import Merged
 from savepoints.operations.merging import VERB, Facts, MergingPlan
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
 from savepoints.operations.transition import Moved
+from savepoints.sources import appended
 from savepoints.store import journal, lease
-from savepoints.store.ledger import Ledger, Way
+from savepoints.store.ledger import Way
 from savepoints.store.root import Store
 
 # The replay runs after the query until so few batches are left that the pause will be short.
@@ -51,45 +56,6 @@ _MOST_ROUNDS = 5
 prepare = merge_prepare.prepare
 
 __all__ = ["MergePlan", "Merged", "Prepared", "drop", "execute", "finish", "prepare", "undo"]
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What a merge did.
-
-    Attributes:
-        operation_id: Its name in the journal, in the ledger, and in the archive.
-        query: The query.
-        generation: The generation that has begun; the one there was when nothing had to be done.
-        checkpoint: Its directory; None when nothing had to be done.
-        safety_id: The savepoint of what was before, for `merge --undo`.
-        rows: Events that were merged.
-        known: Events of the batch that the query had seen already.
-        entities: Entities that the events touch.
-        controls: Control entities that came out as the query had them.
-        way: How it was replayed: `short`, in few slices, or `faithful`, batch by batch; None when
-            nothing had to be done.
-        outputs: New table version of each output.
-        pause_seconds: For how long the query wrote nothing: from asking its run to pause until it
-            went on. None when it did not run, or the merge was finished after a crash.
-        seconds: The whole merge.
-        merged_by: Id of the merge that had merged just these events before; nothing was done then.
-    """
-
-    operation_id: str
-    query: str
-    generation: int
-    checkpoint: str | None
-    safety_id: str | None
-    rows: int
-    known: int
-    entities: int
-    controls: int
-    way: Way | None
-    outputs: dict[str, int]
-    pause_seconds: float | None
-    seconds: float
-    merged_by: str | None = None
 
 
 def execute(
@@ -119,12 +85,15 @@ def execute(
     started = time.monotonic()
     if isinstance(prepared, MergePlan):
         assert prepared.begun is not None
+        if isinstance(prepared.begun, AppendingPlan):
+            appending.finish(prepared.begun, store, given=given, progress=progress)
+            return merge_result.appended(prepared.begun, started)
         moved = finish(prepared.begun, store, given=given, wait=wait, progress=progress)
-        return _finished(store, prepared.begun, moved, seconds=time.monotonic() - started)
+        return merge_result.finished(store, prepared.begun, moved, started)
     plan = prepared.plan
     if plan.has_nothing_to_do:
         drop(prepared, store)
-        return _nothing_done(plan, started)
+        return merge_result.nothing(plan, started)
     with (
         recording(
             store,
@@ -137,6 +106,8 @@ def execute(
         lease.hold_merging(store.root, plan.query),
     ):
         try:
+            if plan.policy == "append":
+                return _append(prepared, store, given, progress, started)
             return _Merge(prepared, store, given, wait, progress).run(started)
         finally:
             drop(prepared, store)
@@ -210,7 +181,8 @@ class _Merge:
 
     def run(self, started: float) -> Merged:
         with ExitStack() as needed:
-            for one in self.prepared.scope.used.values():
+            exact = self.plan.policy == "exact"
+            for one in self.prepared.scope.used.values() if exact else ():
                 if one.savepoint is not None:
                     needed.enter_context(self.store.using(one.savepoint.id, VERB))
             return self._run(started, needed)
@@ -220,8 +192,8 @@ class _Merge:
         merging.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
         replay = self._replayed(needed)
         self._catch_up(replay)
-        merging.keep(scope, self.place)
-        self._set_aside()
+        merging.keep(scope, self.place, self.plan.policy)
+        _set_aside(self.prepared, self.place)
         still = standstill.kept(
             self.store,
             self.plan.query,
@@ -242,21 +214,8 @@ class _Merge:
                 moved = merging.carry_out(
                     moving, self.store, held, given=self.given, progress=self.progress
                 )
-        return Merged(
-            moved.operation_id,
-            moved.query,
-            moved.generation,
-            moved.checkpoint,
-            moved.safety_id,
-            self.plan.rows,
-            self.plan.known,
-            self.plan.entities,
-            self.plan.controls,
-            replay.way,
-            _versions(self.store, moved.operation_id),
-            None if since is None else (utc_now() - since).total_seconds(),
-            time.monotonic() - started,
-        )
+        pause_seconds = None if since is None else (utc_now() - since).total_seconds()
+        return merge_result.finished(self.store, moving, moved, started, pause_seconds)
 
     @property
     def _live(self) -> Generation:
@@ -269,15 +228,6 @@ class _Merge:
     @property
     def _newest(self) -> int:
         return committed_batches(self._checkpoint.list())[-1]
-
-    def _set_aside(self) -> None:
-        """Put rows of the batch that are no events where somebody wants to look at them."""
-        if self.plan.quarantine is not None and self.plan.set_aside:
-            target = Location.of(self.plan.quarantine) / self.plan.operation_id
-            rows = self.prepared.scope.spark.read.parquet(
-                (self.place / merge_plan.SET_ASIDE).uri.hadoop
-            )
-            rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
     def _replayed(self, needed: ExitStack) -> MergeReplay:
         """Save the query where it stands, and replay up to there; it goes on meanwhile.
@@ -293,6 +243,11 @@ class _Merge:
         needed.enter_context(self.store.using(proof.id, VERB))
         cut = self.place / "cut"
         export.mount(self.store.manifest(proof.id), self.store, cut)
+        if self.plan.policy == "replay-all":
+            replay = MergeReplay(self.prepared.scope, self.place, cut, proof, None, self.progress)
+            replay.run({})
+            faults.reach("merge.replayed")
+            return replay
         return merge_ways.replayed(
             self.prepared.scope,
             self.prepared.settings,
@@ -312,24 +267,11 @@ class _Merge:
 
     def _moving(self, replay: MergeReplay, since: datetime | None) -> MergingPlan:
         scope, plan = self.prepared.scope, self.plan
-        late = self.prepared.late
         return merging.plan(
             self.store,
             self._live,
             scope,
-            Facts(
-                input=plan.input,
-                batch=plan.batch,
-                content_hash=plan.content_hash,
-                rows=plan.rows,
-                known=plan.known,
-                entities=plan.entities,
-                first=late.first_event_time,
-                last=late.last_event_time,
-                policy=plan.policy,
-                way=replay.way,
-                controls=plan.controls,
-            ),
+            _facts(self.prepared, replay.way),
             app=self.prepared.app,
             given=self.given,
             replayed_batch=replay.state().files.cut.batch_id,
@@ -339,44 +281,60 @@ class _Merge:
         )
 
 
-def _nothing_done(plan: MergePlan, started: float) -> Merged:
-    return Merged(
-        plan.operation_id,
-        plan.query,
-        plan.generation,
-        None,
-        None,
-        0,
-        plan.known,
-        0,
-        0,
-        None,
-        {},
-        None,
-        time.monotonic() - started,
-        plan.merged_by,
+def _append(
+    prepared: Prepared, store: Store, given: Settings, progress: Progress, started: float
+) -> Merged:
+    plan, scope = prepared.plan, prepared.scope
+    merging.refuse_other_generation(store, plan.query, plan.generation)
+    journal.refuse_unfinished(store.root, plan.query)
+    topic = scope.sources.topic(plan.input)
+    since = appended.ends(prepared.settings.kafka, topic)
+    scope.require_none_arrived(since)
+    place = merging.place_of(store, plan.operation_id)
+    merging.keep(scope, place, plan.policy)
+    _set_aside(prepared, place)
+    cut = read_cut(scope.checkpoint).cut
+    begun = AppendingPlan(
+        verb=appending.VERB,
+        query=plan.query,
+        steps=plan.steps,
+        warnings=plan.warnings,
+        command=plan.command,
+        operation_id=plan.operation_id,
+        facts=_facts(prepared, None),
+        generation=plan.generation,
+        batch_id=cut.batch_id,
+        offsets=kafka_position(lowest_offsets(cut.offsets)),
+        descent=scope.descent,
+        topic=topic,
+        since=kafka_position(since),
+        place=str(place),
     )
+    appending.carry_out(begun, store, given=given, progress=progress)
+    return merge_result.appended(begun, started)
 
 
-def _finished(store: Store, begun: MergingPlan, moved: Moved, *, seconds: float) -> Merged:
-    return Merged(
-        begun.operation_id,
-        begun.query,
-        moved.generation,
-        moved.checkpoint,
-        moved.safety_id,
-        begun.facts.rows,
-        begun.facts.known,
-        begun.facts.entities,
-        begun.facts.controls,
-        begun.facts.way,
-        _versions(store, begun.operation_id),
-        None,
-        seconds,
+def _set_aside(prepared: Prepared, place: Location) -> None:
+    """Put rows of the batch that are no events where somebody wants to look at them."""
+    plan = prepared.plan
+    if plan.quarantine is not None and plan.set_aside:
+        target = Location.of(plan.quarantine) / plan.operation_id
+        rows = prepared.scope.spark.read.parquet((place / merge_plan.SET_ASIDE).uri.hadoop)
+        rows.write.mode("overwrite").parquet(target.uri.hadoop)
+
+
+def _facts(prepared: Prepared, way: Way | None) -> Facts:
+    plan, late = prepared.plan, prepared.late
+    return Facts(
+        input=plan.input,
+        batch=plan.batch,
+        content_hash=plan.content_hash,
+        rows=plan.rows,
+        known=plan.known,
+        entities=plan.entities,
+        first=late.first_event_time,
+        last=late.last_event_time,
+        policy=plan.policy,
+        way=way,
+        controls=plan.controls,
     )
-
-
-def _versions(store: Store, operation_id: str) -> dict[str, int]:
-    """Return the versions that a merge has made, as the ledger has them."""
-    noted = next(one for one in Ledger(store.root).all() if one.id == operation_id)
-    return {one.name: one.version for one in noted.outputs}

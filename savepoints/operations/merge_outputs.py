@@ -9,13 +9,16 @@ from savepoints.outputs.correct import Correction
 from savepoints.outputs.write import app_id, owner_prefix
 
 
-def corrections(scope: Scope, number: int, batch_id: int) -> tuple[Correction, ...]:
+def corrections(
+    scope: Scope, number: int, batch_id: int, *, of_all: bool = False
+) -> tuple[Correction, ...]:
     """Find out whether the outputs can be corrected without loss; nothing is written.
 
     Args:
         scope: What the batch concerns.
         number: Of the generation that begins.
         batch_id: The last batch of the one that ends.
+        of_all: The rows of all entities are replaced.
 
     Raises:
         NotAlignedError: If others have written to an output.
@@ -28,10 +31,10 @@ def corrections(scope: Scope, number: int, batch_id: int) -> tuple[Correction, .
         correct.plan(
             name,
             bound.outputs[name],
-            [one.pinned(name) for one in scope.used.values()],
+            [None] if of_all else [one.pinned(name) for one in scope.used.values()],
             mode=output.mode,
             key=output.key,
-            entity=scope.entity_of(name),
+            entity=None if of_all else scope.entity_of(name),
             owner=owner_prefix(app.name),
             own_ids=(*known, *([bound.app_ids[name]] if name in bound.app_ids else [])),
             app_id=app_id(app.name, name, number),

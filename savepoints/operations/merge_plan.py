@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.config import Settings
+from savepoints.operations.appending import AppendingPlan
 from savepoints.operations.merge_scope import Scope
 from savepoints.operations.merging import MergingPlan
 from savepoints.operations.plan import Plan
@@ -55,7 +56,7 @@ class MergePlan(Plan):
         policy: What the merge guarantees.
         way: How it is replayed: `short`, in few slices, or `faithful`, batch by batch, where the
             first cannot be exact. A short replay whose controls differ is followed by a faithful
-            one.
+            one. None for a policy that does neither.
         against_short: Why few slices cannot be exact.
         batches: Batches of the query since the oldest base: as many slices has the faithful way.
         operators: Stateful operators whose state is spliced.
@@ -86,7 +87,7 @@ class MergePlan(Plan):
     outputs: tuple[str, ...] = ()
     generation: int = 0
     merged_by: str | None = None
-    begun: MergingPlan | None = None
+    begun: MergingPlan | AppendingPlan | None = None
 
     @property
     def has_nothing_to_do(self) -> bool:

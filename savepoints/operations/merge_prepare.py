@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from savepoints import app as apps
@@ -18,16 +17,18 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import kafka_offsets, lowest_offsets, new_id, utc_now
-from savepoints.operations import merge_outputs, merge_ways, merging, pause
-from savepoints.operations.merge_plan import PAUSED_FOR, SET_ASIDE, BaseUse, MergePlan, Prepared
+from savepoints.operations import appending, merge_steps, merging, pause
+from savepoints.operations.appending import AppendingPlan
+from savepoints.operations.merge_plan import PAUSED_FOR, SET_ASIDE, MergePlan, Prepared
 from savepoints.operations.merge_scope import Scope
 from savepoints.operations.merge_sources import Sources
 from savepoints.operations.merging import VERB, MergingPlan
-from savepoints.operations.plan import Progress, Step, silent
-from savepoints.sources import late
+from savepoints.operations.plan import Progress, silent
+from savepoints.sources import appended, late
 from savepoints.sources.events import EVENT
 from savepoints.sources.late import LateInput
-from savepoints.store import bindings, lease, ledger
+from savepoints.store import bindings, journal, lease, ledger
+from savepoints.store.ledger import Policy
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def prepare(
     input_name: str | None = None,
     controls: int | None = None,
     quarantine: str | None = None,
+    policy: Policy = "exact",
     progress: Progress = silent,
 ) -> MergePlan | Prepared:
     """Read the batch and find out what it concerns; nothing is written.
@@ -58,6 +60,7 @@ def prepare(
         input_name: The input that the batch is of; an application with one alone means that.
         controls: How many control entities; by the settings when not given.
         quarantine: Where rows go that are no events; None refuses the batch when it has some.
+        policy: What is given up, if anything.
         progress: Told what happens.
 
     Returns:
@@ -70,9 +73,9 @@ def prepare(
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
-    command = _command(query, batch, input_name, controls, quarantine)
+    command = _command(query, batch, input_name, controls, quarantine, policy)
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
-        if (begun := merging.unfinished(store, query)) is not None:
+        if (begun := _unfinished(store, query)) is not None:
             return _resumed(begun, command)
         _let_go_on(store, query, progress)
     settings = bindings.complete(store, given)
@@ -81,11 +84,15 @@ def prepare(
     app = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
     sources = Sources(app, bound, settings)
     name = sources.input(input_name)
-    sources.archive(name)
     checkpoint = Location.of(live.checkpoint)
     cut = read_cut(checkpoint)
-    _require_one_position(query, cut)
+    if policy != "append":
+        sources.archive(name)
+        _require_one_position(query, cut)
     until = lowest_offsets(cut.cut.offsets)
+    if policy == "append":
+        # What is in the topic already is not produced again, though nobody has read it.
+        until |= appended.ends(settings.kafka, sources.topic(name))
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark import session, session_for
 
@@ -100,7 +107,8 @@ def prepare(
             LateInput(name, sources.topic(name), sources.decoding(name), app.inputs[name].encode),
             place / "read",
             at=utc_now(),
-            clock=sources.clock(few, name, until),
+            # What is newer than all that was read does not come too late to be appended.
+            clock=None if policy == "append" else sources.clock(few, name, until),
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         scope = Scope(
@@ -114,7 +122,7 @@ def prepare(
             name,
             found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
             operation_id,
-            settings.merge.controls if controls is None else controls,
+            _controls(settings, controls) if policy == "exact" else 0,
         )
         scope.require_archived()
         same = ledger.find(scope.merges[-1:], name, found.content_hash)
@@ -131,6 +139,7 @@ def prepare(
             set_aside=sum(one.rows for one in found.rejected),
             quarantine=quarantine,
             known=found.rows,
+            policy=policy,
             generation=live.generation,
             operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
             outputs=tuple(bound.outputs[one] for one in app.outputs),
@@ -138,7 +147,7 @@ def prepare(
         )
         if same is None:
             progress("finding out what it concerns")
-            plan = _with_scope(plan, scope, cut)
+            plan = merge_steps.complete(plan, scope, cut)
     except BaseException:
         if scope is not None:
             scope.release()
@@ -147,89 +156,23 @@ def prepare(
     return Prepared(plan, found, scope, app, settings)
 
 
-def _with_scope(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
-    """Count what is merged and replayed, and refuse what could not be corrected."""
-    scope.require_removable()
-    rows = scope.late.count()
-    rows_known = max(0, plan.known - rows)
-    if not rows:
-        return replace(plan, known=rows_known)
-    used = scope.used
-    entities = sum(one.entities for one in used.values())
-    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id)
-    controls = scope.replayed.where("control").count()
-    events = sum(frame.count() for frame in scope.pending.values())
-    active = _with_events(scope)
-    known = merge_ways.batches(scope)
-    against = merge_ways.against_short(scope, scope.pending, known, cut)
-    if against:
-        merge_ways.refuse_unknown(scope, known, cut, against)
-    batches = cut.cut.batch_id + 1 - merge_ways.first_batch(scope)
-    how = f"batch by batch ({batches}), since {'; '.join(against)}" if against else "in few slices"
-    begins = ", ".join(
-        f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
-        for one in used.values()
-    )
-    then = "refuse if one differs"
-    if not against:
-        then = f"if one differs, replay {batches} batches one by one, and compare again"
-    return replace(
-        plan,
-        rows=rows,
-        known=rows_known,
-        entities=entities,
-        controls=controls,
-        bases=tuple(
-            BaseUse(one.savepoint.id if one.savepoint else None, one.entities)
-            for one in used.values()
-        ),
-        events=events,
-        way="faithful" if against else "short",
-        against_short=against,
-        batches=batches,
-        steps=(
-            Step(
-                "replayed",
-                f"replay {events} events of {entities} entities ({begins}) and {controls} control "
-                f"entities beside {plan.query}, {how}",
-            ),
-            Step("compared", f"compare the control entities with {plan.query}: {then}"),
-            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
-            Step("checkpoint_written", "save the present, and replace the state of these entities"),
-            *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
-            Step("settled", "archive the events, note them in the ledger, and let it go on"),
-        ),
-        warnings=_warnings(plan, controls, active),
-    )
+def _controls(settings: Settings, given: int | None) -> int:
+    return settings.merge.controls if given is None else given
 
 
-def _with_events(scope: Scope) -> int:
-    """Count the controls that have an event to be replayed."""
-    controls = scope.replayed.where("control").select("entity")
-    found = controls.limit(0)
-    for frame in scope.pending.values():
-        found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
-    return found.distinct().count()
+def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
+    """Return the merge of a query that was interrupted after its journal began.
+
+    Raises:
+        UnfinishedOperationError: If another operation on it was interrupted.
+    """
+    operation = journal.unfinished(store.root, query)
+    if operation is not None and operation.verb == appending.VERB:
+        return AppendingPlan.from_json(operation.plan)
+    return merging.unfinished(store, query)
 
 
-def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
-    notes = []
-    if controls and not active:
-        notes.append(
-            "no control entity has events since its base, so that it comes out as it was shows "
-            "little: ask for more of them with --controls"
-        )
-    if not controls:
-        notes.append(
-            "no control entities are replayed, so nothing shows that the query can be replayed "
-            "exactly"
-        )
-    if plan.set_aside:
-        notes.append(f"{plan.set_aside} rows of the batch are no events and are set aside")
-    return tuple(notes)
-
-
-def _resumed(begun: MergingPlan, command: str) -> MergePlan:
+def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     """Return a merge that was interrupted, if it is the same one.
 
     Raises:
@@ -258,8 +201,12 @@ def _resumed(begun: MergingPlan, command: str) -> MergePlan:
         controls=begun.facts.controls,
         policy=begun.facts.policy,
         way=begun.facts.way,
-        outputs=tuple(one.live.output.uri for one in begun.corrections),
-        generation=begun.generation - 1,
+        outputs=(
+            tuple(one.live.output.uri for one in begun.corrections)
+            if isinstance(begun, MergingPlan)
+            else ()
+        ),
+        generation=begun.generation - isinstance(begun, MergingPlan),
         begun=begun,
     )
 
@@ -270,11 +217,13 @@ def _command(
     input_name: str | None,
     controls: int | None,
     quarantine: str | None,
+    policy: Policy,
 ) -> str:
     words = ["savepoints", "merge", query, "--batch", batch]
     words += ["--input", input_name] if input_name else []
     words += ["--controls", str(controls)] if controls is not None else []
     words += ["--quarantine", quarantine] if quarantine else []
+    words += ["--policy", policy] if policy != "exact" else []
     return shlex.join([*words, "--yes"])
 
 

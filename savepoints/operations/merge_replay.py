@@ -10,6 +10,9 @@ come: there they would have been, in the order of event time. No batch is left o
 with the next one, though none of the entities has an event in it: it may evict and emit, and timers
 may fire.
 
+Of all entities: every event there is and the late ones are one slice, without a watermark, and the
+watermark of the cut comes in a second one without events, so that nothing is dropped.
+
 From the cut on each batch of the live query is a slice of its own, either way.
 """
 
@@ -31,7 +34,7 @@ from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
 from savepoints.operations import export, merging
 from savepoints.operations.merge_scope import Scope, Used
 from savepoints.operations.plan import Progress
-from savepoints.operations.replay import Base, Live, Replay, Slice
+from savepoints.operations.replay import PARTITIONS, Base, Live, Replay, Slice
 from savepoints.sources import slices
 from savepoints.sources.slices import End
 from savepoints.store import batch_log, canonical
@@ -53,7 +56,7 @@ class MergeReplay:
         place: An empty directory.
         cut: Files of the live query laid out at the cut where the replay is compared with it.
         proof: The savepoint that they are of.
-        way: How.
+        way: How; None for a replay of all entities.
         progress: Told what happens.
         batch: The last batch of the live query that was replayed.
     """
@@ -62,7 +65,7 @@ class MergeReplay:
     place: Location
     cut: Location
     proof: Savepoint
-    way: Way
+    way: Way | None
     progress: Progress
     batch: int = field(init=False, default=-1)
 
@@ -75,12 +78,16 @@ class MergeReplay:
             scope.sources.app,
             self.place / merging.replay_directory(self.way),
             Live(self.cut, self.files),
+            PARTITIONS if self.way else self.files.cut.partitions or PARTITIONS,
         )
 
     @cached_property
     def events(self) -> dict[str, DataFrame]:
         """The events up to the cut that are replayed, by input: columns of `archive.SCHEMA`."""
         scope, until = self.scope, lowest_offsets(self.files.cut.offsets)
+        if self.way is None:
+            scope.require_none_arrived(until)
+            return scope.with_late(scope.everything(until))
         if until == scope.until:
             return scope.pending
         more = scope.arrived(scope.until, until)
@@ -93,11 +100,21 @@ class MergeReplay:
             batches: Those of the live query, by number; the faithful way needs all of them from
                 `merge_ways.first_batch` to the cut.
         """
-        if self.way == "short":
+        if self.way is None:
+            self._run_all()
+        elif self.way == "short":
             self._run_short()
         else:
             self._run_each([batches[one] for one in sorted(batches)])
         self.batch = self.files.cut.batch_id
+
+    def _run_all(self) -> None:
+        last = self._logged(self.cut, self.files.cut.batch_id)
+        ends = [End(lowest_offsets(last.offsets), None)]
+        self.progress("replaying all events")
+        self._write(dict.fromkeys(self.events, ends))
+        self.replay.run(Slice(0, 0, last.timestamp_ms))
+        self.replay.run(Slice(0, last.watermark_ms, last.timestamp_ms))
 
     def _run_short(self) -> None:
         batch = self.files.cut.batch_id
@@ -145,7 +162,7 @@ class MergeReplay:
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
         logged = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
         positions = [lowest_offsets(one.offsets) for one in logged]
-        rows = self.scope.arrived(positions[0], positions[-1])
+        rows = self.scope.arrived(positions[0], positions[-1], of_all=self.way is None)
         first = self.replay.slices + 1
         self.replay.write(
             {
@@ -166,11 +183,13 @@ class MergeReplay:
         return self.replay.outputs()
 
     def fields(self) -> dict[int, str]:
-        """Return by operator the field of its keys that is the entity.
+        """Return by operator the field of its keys that is the entity; nothing for all entities.
 
         Raises:
             IncompatibleError: If an operator is not kept by the entity.
         """
+        if self.way is None:
+            return {}
         from savepoints.state import splice
 
         saved = self.state()

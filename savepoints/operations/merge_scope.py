@@ -5,7 +5,7 @@ Nothing here changes anything; all of it can be found out while the query runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -151,6 +151,8 @@ class Scope:
     @cached_property
     def control_entities(self) -> DataFrame:
         """Entities that the batch does not touch, chosen by chance: `entity` string."""
+        if not self.controls:
+            return self.spark.createDataFrame([], "entity string")
         touched = self.given.select("entity").distinct()
         uri = self.sources.archive(self.name)
         wanted = self.controls
@@ -211,12 +213,15 @@ class Scope:
                 events=found[:_SHOWN],
             )
 
-    def arrived(self, since: KafkaOffsets, until: KafkaOffsets) -> dict[str, DataFrame]:
+    def arrived(
+        self, since: KafkaOffsets, until: KafkaOffsets, *, of_all: bool = False
+    ) -> dict[str, DataFrame]:
         """Read what has arrived of the replayed entities since the batch was looked at.
 
         Args:
             since: Next-to-read offsets from which on.
             until: Up to these.
+            of_all: Of all entities.
 
         Returns:
             By input: columns of `archive.SCHEMA`.
@@ -231,14 +236,38 @@ class Scope:
                     name,
                     since={topic: since.get(topic, {})},
                     until={topic: until.get(topic, {})},
-                    entities=self.replayed.select("entity"),
+                    entities=None if of_all else self.replayed.select("entity"),
                     merges=(),
                 )
             )
             for name in self.sources.app.inputs
             for topic in (self.sources.topic(name),)
         }
-        same = found[self.name].join(self.late, "event_id", "left_semi").select("event_id").first()
+        self._refuse_late(found[self.name])
+        return found
+
+    def require_none_arrived(self, until: KafkaOffsets) -> None:
+        """Refuse late events that have come by themselves since they were looked at.
+
+        Args:
+            until: Next-to-read offsets up to which is looked.
+
+        Raises:
+            NotAlignedError: If one has: it would count twice.
+        """
+        topic = self.sources.topic(self.name)
+        rows = self.sources.rows(
+            self.spark,
+            self.name,
+            since={topic: self.until.get(topic, {})},
+            until={topic: until.get(topic, {})},
+            entities=self.late.select("entity").distinct(),
+            merges=(),
+        )
+        self._refuse_late(rows)
+
+    def _refuse_late(self, arrived: DataFrame) -> None:
+        same = arrived.join(self.late, "event_id", "left_semi").select("event_id").first()
         if same is not None:
             raise NotAlignedError(
                 f"the event {same['event_id']} of the batch has arrived in "
@@ -247,7 +276,6 @@ class Scope:
                 hint="nothing was changed; run the merge again, which leaves it out",
                 query=self.query,
             )
-        return found
 
     @cached_property
     def reach(self) -> Reach:
@@ -282,16 +310,7 @@ class Scope:
         found = self._assigned(bases)
         if len(found.counts) > affected.MOST_BASES:
             found = self._assigned(affected.kept(found.counts, bases))
-        from_nothing = found.counts.get(len(found.bases) - 1, 0)
-        if from_nothing and self.reach.ends_with:
-            raise IncompatibleError(
-                f"{from_nothing} of the entities would have to be replayed from before what no "
-                f"event tells of: {self.reach.ends_with}",
-                hint="merge what is newer than that alone, or correct their state by hand: "
-                f"savepoints edit latest --query {self.query}",
-                query=self.query,
-                entities=from_nothing,
-            )
+        self.require_told(found.counts.get(len(found.bases) - 1, 0))
         return found
 
     def _assigned(self, bases: list[Base]) -> Assigned:
@@ -343,15 +362,59 @@ class Scope:
 
         Columns of `archive.SCHEMA`, without what the late ones take away.
         """
-        merges = [*self.merge_ids, self.merge_id]
         entities = self.replayed.select("entity", "base")
         bases = {number: one.base for number, one in self.used.items()}
+        return {
+            name: self._keep(affected.after(kept, entities, bases))
+            for name, kept in self.with_late(self.history).items()
+        }
+
+    def with_late(self, rows: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """Return events with the late ones, corrected.
+
+        Args:
+            rows: By input: columns of `archive.SCHEMA`.
+        """
+        merges = [*self.merge_ids, self.merge_id]
         found = {}
-        for name, frame in self.history.items():
+        for name, frame in rows.items():
             both = frame.unionByName(self.late) if name == self.name else frame
-            kept = archive.applied(both, merges, self.reached)
-            found[name] = self._keep(affected.after(kept, entities, bases))
+            found[name] = archive.applied(both, merges, self.reached)
         return found
+
+    def everything(self, until: KafkaOffsets) -> dict[str, DataFrame]:
+        """Return all events of all entities before some offsets: columns of `archive.SCHEMA`."""
+        return {
+            name: self.sources.rows(
+                self.spark,
+                name,
+                since=self.beginning,
+                until={topic: until.get(topic, {})},
+                entities=None,
+                merges=self.merge_ids,
+            )
+            for name in self.sources.app.inputs
+            for topic in (self.sources.topic(name),)
+        }
+
+    def require_told(self, entities: int) -> None:
+        """Refuse entities that have to be replayed from before something that no event tells of.
+
+        Args:
+            entities: How many begin with nothing.
+
+        Raises:
+            IncompatibleError: If there are such.
+        """
+        if entities and self.reach.ends_with:
+            raise IncompatibleError(
+                f"{entities} of the entities would have to be replayed from before what no event "
+                f"tells of: {self.reach.ends_with}",
+                hint="merge what is newer than that alone, or correct their state by hand: "
+                f"savepoints edit latest --query {self.query}",
+                query=self.query,
+                entities=entities,
+            )
 
     def base_versions(self, output: str) -> dict[str, int | None]:
         """Return the version of a table at each base; None where entities begin with nothing."""

@@ -26,6 +26,11 @@ from savepoints.store.batch_log import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+ALTERNATIVES = (
+    "give something up: --policy replay-all replays all events in the order of event time, "
+    "--policy append counts the late ones as if they arrived now (see docs/merging.md)"
+)
+
 
 def batches(scope: Scope) -> dict[int, Batch]:
     """Return the batches that made the present, as far as they are known."""
@@ -86,8 +91,7 @@ def refuse_unknown(
         raise IncompatibleError(
             f"{scope.query} cannot be replayed exactly: in few slices not, since "
             f"{'; '.join(against)}; nor batch by batch, since {lost}",
-            hint="nothing was changed; replay all of it from the topic instead: "
-            f"savepoints reset {scope.query} --to-earliest",
+            hint=f"nothing was changed; {ALTERNATIVES}",
             query=scope.query,
             reasons=list(against),
         )
@@ -137,7 +141,7 @@ def replayed(
             f"{scope.query} cannot be replayed exactly: in few slices, {'; '.join(against)}; "
             f"batch by batch, {seen}",
             hint="nothing was changed; its program may depend on the time of day, on the order in "
-            "which events arrive, or on other tables: see docs/merging.md",
+            f"which events arrive, or on other tables; {ALTERNATIVES}",
             query=scope.query,
             checks=[*against, seen],
         )

@@ -58,7 +58,11 @@ if TYPE_CHECKING:
 VERB = "merge"
 
 # Below the scratch directory of a merge.
-_REPLAYS: Mapping[Way, str] = {"short": "replay", "faithful": "replay-each"}
+_REPLAYS: Mapping[Way | None, str] = {
+    "short": "replay",
+    "faithful": "replay-each",
+    None: "replay-all",
+}
 _EVENTS, _ENTITIES, _LIVE = "merged-events", "merged-entities", "live"
 
 
@@ -76,7 +80,7 @@ class Facts:
         first: Time of the earliest of them.
         last: Time of the latest.
         policy: What the merge guarantees.
-        way: How it was replayed.
+        way: How it was replayed; None for a replay of all entities, and without one.
         controls: Control entities that were replayed.
     """
 
@@ -135,6 +139,11 @@ class MergingPlan(TransitionPlan):
         """Whether a run of the query was paused for this, and is to go on afterwards."""
         return self.still_since is not None
 
+    @property
+    def of_all(self) -> bool:
+        """Whether the state and the rows of all entities are replaced."""
+        return self.facts.policy == "replay-all"
+
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> MergingPlan:
         """Read a plan from the journal, to go on with it."""
@@ -147,8 +156,12 @@ class MergingPlan(TransitionPlan):
         )
 
 
-def replay_directory(way: Way) -> str:
-    """Return where a replay lies, below the scratch directory of its merge."""
+def replay_directory(way: Way | None) -> str:
+    """Return where a replay lies, below the scratch directory of its merge.
+
+    Args:
+        way: How; None for a replay of all entities.
+    """
     return _REPLAYS[way]
 
 
@@ -157,11 +170,17 @@ def place_of(store: Store, operation_id: str) -> Location:
     return store.root / "scratch" / operation_id
 
 
-def keep(scope: Scope, place: Location) -> None:
+def events_of(place: Location) -> Location:
+    """Return where the events lie that are merged, below the scratch directory of a merge."""
+    return place / _EVENTS
+
+
+def keep(scope: Scope, place: Location, policy: Policy) -> None:
     """Write down what is merged and for whom, before the merge begins that cannot be repeated."""
-    scope.late.coalesce(1).write.mode("overwrite").parquet((place / _EVENTS).uri.hadoop)
-    touched = scope.touched.coalesce(1)
-    touched.write.mode("overwrite").parquet((place / _ENTITIES).uri.hadoop)
+    scope.late.coalesce(1).write.mode("overwrite").parquet(events_of(place).uri.hadoop)
+    if policy == "exact":
+        touched = scope.touched.coalesce(1)
+        touched.write.mode("overwrite").parquet((place / _ENTITIES).uri.hadoop)
 
 
 def plan(
@@ -204,7 +223,9 @@ def plan(
     checkpoint = transition.next_checkpoint(settings, live.query, number)
     from_batch, safety_id = safety.plan(live, bound.outputs, settings)
     operation_id = scope.merge_id
-    corrected = merge_outputs.corrections(scope, number, cut.cut.batch_id)
+    of_all = facts.policy == "replay-all"
+    corrected = merge_outputs.corrections(scope, number, cut.cut.batch_id, of_all=of_all)
+    whose = "all states" if of_all else f"{facts.entities} states"
     known = bindings.find(store.root, live.query, live.generation)
     first_id = new_id("sp", utc_now())
     return MergingPlan(
@@ -212,7 +233,7 @@ def plan(
         query=live.query,
         steps=(
             *safety.step(safety_id, live.checkpoint, from_batch),
-            Step("checkpoint_written", f"write {checkpoint} with {facts.entities} states replaced"),
+            Step("checkpoint_written", f"write {checkpoint} with {whose} replaced"),
             *(Step("outputs_corrected", correct.what(one)) for one in corrected),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
             Step("settled", f"archive the events, note them in the ledger, save {first_id}"),
@@ -235,7 +256,7 @@ def plan(
         replayed_batch=replayed_batch,
         corrections=corrected,
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
-        base_versions={name: scope.base_versions(name) for name in app.outputs},
+        base_versions=({} if of_all else {name: scope.base_versions(name) for name in app.outputs}),
         descent=scope.descent,
         archive=scope.sources.archive(scope.name),
         still_since=None if still_since is None else rfc3339(still_since),
@@ -266,16 +287,18 @@ def carry_out(
     place = Location.of(plan.place)
 
     def write() -> Written:
-        progress(f"writing {plan.checkpoint} with {plan.facts.entities} states replaced")
+        progress(f"writing {plan.checkpoint} with the states that were replayed")
         return _write(spark, plan, store, place)
 
     def correct_outputs(check: Callable[[], None]) -> None:
-        touched = _touched(spark, place)
+        touched = None if plan.of_all else _touched(spark, place)
         results = (_replay(plan) / scratch.RESULTS).uri.hadoop
         for one in plan.corrections:
             check()
             progress(correct.what(one))
-            entities = affected.versioned(touched, plan.base_versions[one.live.output.name])
+            entities = None
+            if touched is not None:
+                entities = affected.versioned(touched, plan.base_versions[one.live.output.name])
             correct.execute(spark, one, entities, spark.read.parquet(results))
             faults.reach(f"merge.corrected_{one.live.output.name}")
 
@@ -390,7 +413,7 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
             Live(live, read_cut(live, plan.batch_id)),
             replayed,
             {int(operator): field for operator, field in plan.entity_fields.items()},
-            _touched(spark, place).select("entity"),
+            None if plan.of_all else _touched(spark, place).select("entity"),
         ),
         begun=begun,
     )
@@ -398,7 +421,6 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
 
 
 def _replay(plan: MergingPlan) -> Location:
-    assert plan.facts.way is not None
     return Location.of(plan.place) / replay_directory(plan.facts.way)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from savepoints.config import Settings
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
 from savepoints.operations import (
+    appending,
     fork,
     merge,
     merging,
@@ -14,6 +15,7 @@ from savepoints.operations import (
     rollback,
     transition,
 )
+from savepoints.operations.appending import Appended, AppendingPlan
 from savepoints.operations.fork import Forked, ForkPlan
 from savepoints.operations.merging import MergingPlan
 from savepoints.operations.plan import Plan, Progress, Step, silent
@@ -25,7 +27,11 @@ from savepoints.store import journal
 from savepoints.store.journal import Operation
 from savepoints.store.root import Store
 
-_PLANS: dict[str, type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan]] = {
+_PLANS: dict[
+    str,
+    type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan | AppendingPlan],
+] = {
+    appending.VERB: AppendingPlan,
     fork.VERB: ForkPlan,
     merging.VERB: MergingPlan,
     promotion.VERB: PromotionPlan,
@@ -52,7 +58,7 @@ def find(store: Store, operation_id: str) -> Operation:
     )
 
 
-def plan(store: Store, operation_id: str) -> TransitionPlan | ForkPlan:
+def plan(store: Store, operation_id: str) -> TransitionPlan | ForkPlan | AppendingPlan:
     """Return the plan of an operation that was interrupted; see `resume`."""
     return _plan(find(store, operation_id))
 
@@ -62,6 +68,8 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
+    if isinstance(begun, AppendingPlan):
+        appending.refuse_undo(begun)
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]
@@ -81,7 +89,7 @@ def resume(
     *,
     settings: Settings | None = None,
     progress: Progress = silent,
-) -> Moved | Forked:
+) -> Moved | Forked | Appended:
     """Finish an operation that was interrupted, following the plan that it began with.
 
     Raises:
@@ -92,6 +100,8 @@ def resume(
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
         return fork.execute(begun, store, settings=settings, progress=progress)
+    if isinstance(begun, AppendingPlan):
+        return appending.finish(begun, store, given=settings or Settings(), progress=progress)
     if isinstance(begun, PromotionPlan):
         return promote.finish(begun, store, settings=settings or Settings(), progress=progress)
     if isinstance(begun, MergingPlan):
@@ -114,6 +124,8 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
     begun = _plan(operation)
     if isinstance(begun, ForkPlan):
         fork.undo(begun, store, progress=progress)
+    elif isinstance(begun, AppendingPlan):
+        appending.refuse_undo(begun)
     elif isinstance(begun, PromotionPlan):
         promote.undo(begun, store, progress=progress)
     elif isinstance(begun, MergingPlan):
@@ -123,7 +135,7 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
     return find(store, operation.id)
 
 
-def _plan(operation: Operation) -> TransitionPlan | ForkPlan:
+def _plan(operation: Operation) -> TransitionPlan | ForkPlan | AppendingPlan:
     if operation.finished_at is not None:
         what = "undone" if operation.undone else "finished"
         raise UsageError(

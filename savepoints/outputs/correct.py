@@ -20,7 +20,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import OutputVersion
-from savepoints.outputs import align, commit, correction_commit, features, rewind
+from savepoints.outputs import align, commit, correction_commit, features, replace_all, rewind
 from savepoints.outputs.correction_commit import Mark
 from savepoints.outputs.entity_rows import EntityRows
 from savepoints.outputs.readable import unreadable_files
@@ -40,7 +40,7 @@ class Correction:
         live: The table as it is, and which of its rows are the query's.
         mode: How the query writes it.
         key: Columns that identify a row, for `upsert`.
-        entity: Column with the entity that a row is about.
+        entity: Column with the entity that a row is about; None when all rows are replaced.
         app_id: Under which the next generation writes the table.
         batch_id: The batch at which that one begins.
         merge_id: The merge.
@@ -49,7 +49,7 @@ class Correction:
     live: Rewind
     mode: Mode
     key: tuple[str, ...]
-    entity: str
+    entity: str | None
     app_id: str
     batch_id: int
     merge_id: str
@@ -84,7 +84,7 @@ def plan(
     *,
     mode: Mode,
     key: tuple[str, ...],
-    entity: str,
+    entity: str | None,
     owner: str,
     own_ids: Sequence[str],
     app_id: str,
@@ -100,7 +100,7 @@ def plan(
         bases: It at each base savepoint that is used; None for entities that begin with nothing.
         mode: How the query writes it.
         key: Columns that identify a row, for `upsert`.
-        entity: Column with the entity that a row is about.
+        entity: Column with the entity that a row is about; None to replace all rows.
         owner: Beginning of the application ids that are the query's own.
         own_ids: Others that are, whole.
         app_id: Under which the next generation writes the table.
@@ -118,7 +118,8 @@ def plan(
     """
     table = _open(uri)
     features.require_writable(table, uri, removes=True)
-    require_entity(table, uri, entity)
+    if entity is not None:
+        require_entity(table, uri, entity)
     for base in bases:
         if base is not None:
             require_base(base, uri)
@@ -128,6 +129,11 @@ def plan(
 
 def what(correction: Correction) -> str:
     """Say what is done, as a step of a plan."""
+    if correction.entity is None:
+        return (
+            f"replace all rows of the query in {correction.live.output.uri}, in one commit that is "
+            "marked as a correction"
+        )
     return (
         f"correct the rows of the touched entities in {correction.live.output.uri}, in one commit "
         "that is marked as a correction"
@@ -135,15 +141,15 @@ def what(correction: Correction) -> str:
 
 
 def execute(
-    spark: SparkSession, correction: Correction, entities: DataFrame, replayed: DataFrame
+    spark: SparkSession, correction: Correction, entities: DataFrame | None, replayed: DataFrame
 ) -> Corrected:
-    """Replace the rows that differ, in one commit; done before, nothing happens.
+    """Replace the rows that differ, or all, in one commit; done before, nothing happens.
 
     Args:
         spark: Any session; it is not changed.
         correction: What was planned.
         entities: `entity` string, each once, and `version` bigint: of the table at its base, null
-            for one that begins with nothing.
+            for one that begins with nothing. None when all rows are replaced.
         replayed: The program's columns and `replay_slice`: all that the replay wrote. Rows of
             entities that are not among these are left out.
 
@@ -157,6 +163,13 @@ def execute(
     if table.transaction_version(correction.app_id) == correction.batch_id:
         return _done(output.uri, correction)
     refuse_changed(correction)
+    app_id, batch_id = correction.app_id, correction.batch_id
+    mark = Mark(correction.merge_id, output.name, app_id, batch_id, 0, 0, 0)
+    if correction.entity is None or entities is None:
+        replace_all.write(
+            spark, correction.live, replayed, mark, mode=correction.mode, key=correction.key
+        )
+        return _done(output.uri, correction)
     rows = EntityRows.of(spark, correction.live, correction.entity, correction.mode, correction.key)
     rows.require_applicable(replayed)
     rows.refuse_taken_keys(entities, replayed)
@@ -164,14 +177,11 @@ def execute(
     found.frame.persist()
     try:
         counts = found.counts()
-        mark = Mark(
-            correction.merge_id,
-            output.name,
-            correction.app_id,
-            correction.batch_id,
-            counts.rows_removed,
-            counts.rows_added,
-            counts.entities,
+        mark = replace(
+            mark,
+            rows_removed=counts.rows_removed,
+            rows_added=counts.rows_added,
+            entities=counts.entities,
         )
         correction_commit.write(table, rows, found, counts, mark)
     finally:
@@ -244,8 +254,8 @@ def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
     if entity.casefold() not in {name.casefold() for name in names}:
         raise IncompatibleError(
             f"{uri} has no column {entity!r}, so which entity a row is about is not known",
-            hint="name the column in the application: Output(…, entity_key=…); it has: "
-            + ", ".join(names),
+            hint="name the column in the application, Output(…, entity_key=…), or replace all rows "
+            f"with savepoints merge --policy replay-all; it has: {', '.join(names)}",
             uri=uri,
             column=entity,
         )

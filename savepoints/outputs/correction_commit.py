@@ -22,7 +22,7 @@ from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 # In the `userMetadata` of the commit, a JSON object with this one field.
 FIELD = "savepoints_correction"
@@ -75,18 +75,26 @@ def write(
         counts: How many.
         mark: What the commit says.
     """
-    conf = rows.spark.conf
-    # Of a session of its own: MERGE takes them from there alone, and nobody else may.
-    conf.set(_TXN_APP, mark.app_id)
-    conf.set(_TXN_VERSION, str(mark.batch_id))
-    conf.set(_USER_METADATA, str(mark))
-    conf.set(_CONSTRAINT_CHECK, "false")
-    conf.set("spark.sql.parser.escapedStringLiterals", "false")
+    mark_session(rows.spark, mark)
+    rows.spark.conf.set(_CONSTRAINT_CHECK, "false")
+    rows.spark.conf.set("spark.sql.parser.escapedStringLiterals", "false")
     followed = table.metadata().configuration.get(_CHANGE_FEED) == "true"
     if counts.groups > NAMED_GROUPS or (rows.mode == "upsert" and followed):
         merge(rows, found)
     else:
         overwrite(rows, found, counts)
+
+
+def mark_session(spark: SparkSession, mark: Mark) -> None:
+    """Let the next commits of a session be a correction.
+
+    Args:
+        spark: A session of its own: MERGE takes them from there alone, and nobody else may.
+        mark: What the commit says.
+    """
+    spark.conf.set(_TXN_APP, mark.app_id)
+    spark.conf.set(_TXN_VERSION, str(mark.batch_id))
+    spark.conf.set(_USER_METADATA, str(mark))
 
 
 def overwrite(rows: EntityRows, found: Differing, counts: Counts) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, SeveralRowsError
 from savepoints.outputs.write import Mode
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SLICE = "replay_slice"
 _BASE = -1
 _NUMBER = "__number"
+_NEWEST = "__newest"
 
 
 def content(base: DataFrame, replayed: DataFrame, mode: Mode, key: Sequence[str]) -> DataFrame:
@@ -48,6 +49,37 @@ def content(base: DataFrame, replayed: DataFrame, mode: Mode, key: Sequence[str]
     latest = Window.partitionBy(*map(quoted, key)).orderBy(F.col(SLICE).desc())
     numbered = every.withColumn(_NUMBER, F.row_number().over(latest))
     return numbered.where(F.col(_NUMBER) == 1).select(*names)
+
+
+def last_result(rows: DataFrame) -> DataFrame:
+    """Return the rows of the last slice in which anything was written, as `complete` leaves it."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    newest = F.max(SLICE).over(Window.partitionBy())
+    return rows.withColumn(_NEWEST, newest).where(F.col(SLICE) == F.col(_NEWEST)).drop(_NEWEST)
+
+
+def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
+    """Refuse rows of which two have one key in one slice.
+
+    Args:
+        rows: From `as_stored`.
+        key: Columns that identify a row.
+        uri: The table.
+
+    Raises:
+        SeveralRowsError: If there are such.
+    """
+    alike = rows.groupBy(*map(quoted, key), SLICE).count().where("count > 1")
+    if doubled := alike.count():
+        raise SeveralRowsError(
+            f"the replay wrote more than one row of {uri} for each of {doubled} keys in one slice: "
+            "which of them comes last is not known",
+            hint="make the key of the output tell the rows apart",
+            uri=uri,
+            key=list(key),
+        )
 
 
 def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:

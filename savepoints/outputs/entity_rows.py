@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError, SeveralRowsError
+from savepoints.errors import IncompatibleError
 from savepoints.io import Uri
 from savepoints.outputs import desired
-from savepoints.outputs.desired import SLICE, quoted
+from savepoints.outputs.desired import quoted
 from savepoints.outputs.differing import Differing, differing
 from savepoints.outputs.rewind import Rewind
 from savepoints.outputs.write import Mode
@@ -17,7 +17,7 @@ from savepoints.spark import session_like
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_VERSION, _NEWEST = "version", "__newest"
+_VERSION = "version"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class EntityRows:
             key: Columns that identify a row, for `upsert`.
         """
         own = session_like(spark)
-        table = _read(own, live, live.newest)
+        table = read(own, live, live.newest)
         named = next(name for name in table.columns if name.casefold() == entity.casefold())
         return cls(own, live, named, mode, key, table)
 
@@ -108,17 +108,8 @@ class EntityRows:
                 uri=uri,
                 column=self.entity,
             )
-        if self.mode != "upsert":
-            return
-        alike = rows.groupBy(*map(quoted, self.key), SLICE).count().where("count > 1")
-        if doubled := alike.count():
-            raise SeveralRowsError(
-                f"the replay wrote more than one row of {uri} for each of {doubled} keys in one "
-                "slice: which of them comes last is not known",
-                hint="make the key of the output tell the rows apart",
-                uri=uri,
-                key=list(self.key),
-            )
+        if self.mode == "upsert":
+            desired.refuse_several(rows, self.key, uri)
 
     def refuse_taken_keys(self, entities: DataFrame, replayed: DataFrame) -> None:
         """Refuse replayed rows with a key under which the table has a row of another entity.
@@ -155,14 +146,8 @@ class EntityRows:
 
     def _written(self, replayed: DataFrame) -> DataFrame:
         """Return replayed rows as the table has them."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.window import Window
-
         rows = desired.as_stored(replayed, self.table, self.live.output.uri)
-        if self.mode != "complete":
-            return rows
-        newest = F.max(SLICE).over(Window.partitionBy())
-        return rows.withColumn(_NEWEST, newest).where(F.col(SLICE) == F.col(_NEWEST)).drop(_NEWEST)
+        return desired.last_result(rows) if self.mode == "complete" else rows
 
     def _bases(self, entities: DataFrame) -> DataFrame:
         """Return the rows of entities at their bases."""
@@ -173,7 +158,7 @@ class EntityRows:
             return rows
         found = entities.where(f"{_VERSION} IS NOT NULL").select(_VERSION).distinct().collect()
         for (version,) in found:
-            then = _read(self.spark, self.live, version)
+            then = read(self.spark, self.live, version)
             mine = self._of(then, entities.where(F.col(_VERSION) == version))
             rows = rows.unionByName(mine, allowMissingColumns=True)
         return rows
@@ -186,7 +171,8 @@ class EntityRows:
         return rows.join(wanted, self.entity_text == F.col("__entity"), "left_semi")
 
 
-def _read(spark: SparkSession, live: Rewind, version: int) -> DataFrame:
+def read(spark: SparkSession, live: Rewind, version: int) -> DataFrame:
+    """Return the rows of a query in a version of its table."""
     uri = Uri.parse(live.output.uri).hadoop
     table = spark.read.format("delta").option("versionAsOf", version).load(uri)
     return table if live.own_rows is None else table.where(live.own_rows)

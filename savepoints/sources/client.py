@@ -1,4 +1,4 @@
-"""Kafka's clients, as this library uses them: to look, never to take part in a group."""
+"""Kafka's clients, as this library uses them: mostly to look, never to take part in a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from savepoints.config import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, Producer
     from confluent_kafka.admin import AdminClient
 
 _LOG = logging.getLogger(__name__)
@@ -84,6 +84,25 @@ def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator
         yield opened
     finally:
         opened.close()
+
+
+def producer(settings: KafkaSettings) -> Producer:
+    """Return a producer that sends each record once, to the partition that Java's would choose.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    servers = _servers(settings)
+    try:
+        from confluent_kafka import KafkaException, Producer
+    except ImportError:
+        raise _missing() from None
+    once = {"enable.idempotence": True, "partitioner": "murmur2_random"}
+    try:
+        return Producer({**servers, **once, **settings.options}, logger=_LOG)
+    except KafkaException as error:
+        raise _unfit(error) from None
 
 
 def answers(

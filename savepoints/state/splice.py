@@ -30,8 +30,8 @@ ENTITY = "entity"
 _CARRIED = ("column_family", "key_hash", "ord", "key_bytes", "value_bytes")
 _JOIN = "symmetricHashJoin"
 _HINT = (
-    "it cannot be merged key by key: read all anew with savepoints reset --to-earliest, or make "
-    "the part behind it a query of its own"
+    "it cannot be merged key by key: replay all events, with savepoints merge --policy replay-all, "
+    "or make the part behind it a query of its own"
 )
 
 

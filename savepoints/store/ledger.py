@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A generation that begins so with nothing reads everything once more, what was merged too.
 _READS_ANEW = "reset"
-Policy = Literal["exact", "append", "replay-all", "merge-function"]
+Policy = Literal["exact", "append", "replay-all"]
 Way = Literal["short", "faithful"]
 
 
@@ -35,7 +35,7 @@ class Merge:
     Attributes:
         id: `op-…`, also the merge id of the batch's events in the archive.
         query: Name of the query.
-        generation: The generation that the merge began.
+        generation: The generation that the merge began; with the policy `append` the one that ran.
         input: Name of the input that the batch is of.
         batch: URI of the batch, or what was given for it.
         content_hash: Of the batch's events, whatever their order; see `sources.late`.
@@ -190,6 +190,7 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
             one
             for one in merges
             if (one.query, one.generation) not in ancestry.generations
+            and one.policy != "append"
             and (one.query != life.query or one.generation < life.generation)
             and one.at <= life.begun_at
         ]
@@ -201,7 +202,12 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
                 merges=[one.id for one in unsure],
                 savepoint=gone,
             )
-    mine = [one for one in merges if (one.query, one.generation) in ancestry.generations]
+    # What was appended to the topic arrived there, and is in a state or not as anything that did.
+    mine = [
+        one
+        for one in merges
+        if (one.query, one.generation) in ancestry.generations and one.policy != "append"
+    ]
     return sorted(mine, key=lambda one: (one.at, one.id))
 
 

@@ -67,5 +67,14 @@ def windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return sums.select(F.unix_millis("window.start").alias("start_ms"), "k", "total")
 
 
+def overall(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Sum up in windows, of all keys together."""
+    timed = inputs["events"].withWatermark(json_records.AT, f"{LATENESS_S} seconds")
+    window = F.window(json_records.AT, f"{WINDOW_S} seconds")
+    sums = timed.groupBy(window).agg(F.sum("n").alias("total"))
+    return sums.select(F.unix_millis("window.start").alias("start_ms"), "total")
+
+
 ticking = App("ticking", {"events": read()}, ticks, {"out": Output("append")})
 windowed = App("windowed", {"events": read()}, windows, {"out": Output("append")})
+nobodys = App("nobodys", {"events": read()}, overall, {"out": Output("append")})

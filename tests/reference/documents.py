@@ -7,6 +7,7 @@ from typing import Any
 
 from savepoints.checkpoint.upgrade import Upgrade
 from savepoints.model import Savepoint
+from savepoints.operations.appending import Appended, AppendingPlan
 from savepoints.operations.availability import Availability
 from savepoints.operations.check import Health
 from savepoints.operations.compare import ComparePlan
@@ -183,8 +184,10 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"forked": (Forked, "What was made.")}, "For a fork"),
         Document({"promoted": (Moved, "What was done.")}, "For a promotion"),
         Document({"merged": (Moved, "What was done.")}, "For a merge"),
+        Document({"appended": (Appended, "What was done.")}, "For a merge with `append`"),
         planned(TransitionPlan),
         planned(ForkPlan, "For a fork, when nothing was done"),
+        planned(AppendingPlan, "For a merge with `append`, when nothing was done"),
     ),
     "operations undo": (_OPERATION, planned(Plan)),
     "tag": (_SAVEPOINT, planned(TagPlan)),

@@ -1,0 +1,127 @@
+"""What a merge did."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from savepoints.operations.appending import AppendingPlan
+from savepoints.operations.merge_plan import MergePlan
+from savepoints.operations.merging import MergingPlan
+from savepoints.operations.transition import Moved
+from savepoints.store.ledger import Ledger, Policy, Way
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge did.
+
+    Attributes:
+        operation_id: Its name in the journal, in the ledger, and in the archive.
+        query: The query.
+        generation: The generation that has begun; the one there was when none has.
+        checkpoint: Its directory; None when none has begun.
+        safety_id: The savepoint of what was before, for `merge --undo`.
+        rows: Events that were merged.
+        known: Events of the batch that the query had seen already.
+        entities: Entities that the events touch.
+        controls: Control entities that came out as the query had them.
+        policy: What was guaranteed, or given up.
+        way: How it was replayed: `short`, in few slices, or `faithful`, batch by batch; None when
+            nothing had to be done, and for policies that do neither.
+        outputs: New table version of each output.
+        pause_seconds: For how long the query wrote nothing: from asking its run to pause until it
+            went on. None when it did not run, or the merge was finished after a crash.
+        seconds: The whole merge.
+        merged_by: Id of the merge that had merged just these events before; nothing was done then.
+    """
+
+    operation_id: str
+    query: str
+    generation: int
+    checkpoint: str | None
+    safety_id: str | None
+    rows: int
+    known: int
+    entities: int
+    controls: int
+    policy: Policy
+    way: Way | None
+    outputs: dict[str, int]
+    pause_seconds: float | None
+    seconds: float
+    merged_by: str | None = None
+
+
+def nothing(plan: MergePlan, started: float) -> Merged:
+    """Return that nothing had to be done."""
+    return Merged(
+        plan.operation_id,
+        plan.query,
+        plan.generation,
+        None,
+        None,
+        0,
+        plan.known,
+        0,
+        0,
+        plan.policy,
+        None,
+        {},
+        None,
+        time.monotonic() - started,
+        plan.merged_by,
+    )
+
+
+def appended(begun: AppendingPlan, started: float) -> Merged:
+    """Return that events are at the end of their topic."""
+    return Merged(
+        begun.operation_id,
+        begun.query,
+        begun.generation,
+        None,
+        None,
+        begun.facts.rows,
+        begun.facts.known,
+        begun.facts.entities,
+        0,
+        begun.facts.policy,
+        None,
+        {},
+        None,
+        time.monotonic() - started,
+    )
+
+
+def finished(
+    store: Store,
+    begun: MergingPlan,
+    moved: Moved,
+    started: float,
+    pause_seconds: float | None = None,
+) -> Merged:
+    """Return what a merge did that began a generation."""
+    return Merged(
+        begun.operation_id,
+        begun.query,
+        moved.generation,
+        moved.checkpoint,
+        moved.safety_id,
+        begun.facts.rows,
+        begun.facts.known,
+        begun.facts.entities,
+        begun.facts.controls,
+        begun.facts.policy,
+        begun.facts.way,
+        _versions(store, begun.operation_id),
+        pause_seconds,
+        time.monotonic() - started,
+    )
+
+
+def _versions(store: Store, operation_id: str) -> dict[str, int]:
+    """Return the versions that a merge has made, as the ledger has them."""
+    noted = next(one for one in Ledger(store.root).all() if one.id == operation_id)
+    return {one.name: one.version for one in noted.outputs}

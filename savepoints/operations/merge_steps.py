@@ -1,0 +1,189 @@
+"""What a merge of some policy concerns, counted, with the steps that it will take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.layout import CutFiles
+from savepoints.errors import UsageError
+from savepoints.operations import merge_outputs, merge_ways
+from savepoints.operations.merge_plan import BaseUse, MergePlan
+from savepoints.operations.merge_scope import Scope
+from savepoints.operations.plan import Step
+
+if TYPE_CHECKING:
+    pass
+
+_GIVEN_UP_BY_APPEND = (
+    "the events count as if they arrived now: those below the watermark are dropped, and what "
+    "depends on the order of events comes out otherwise than if they had come in time"
+)
+_STAYS = "it cannot be taken back: the events stay in {topic}, and are read again after a rollback"
+_GIVEN_UP_BY_ALL = (
+    "all events count as if they had come in the order of event time: what the query made of the "
+    "order in which they arrived, such as those that it dropped as late, comes out otherwise, for "
+    "entities too that the batch does not touch"
+)
+_UNPROVED = "nothing shows that the query can be replayed exactly: there are no control entities"
+_CORRECTED = "archive the events, note them in the ledger, and let it go on"
+
+
+def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    """Count what is merged and replayed, and refuse what could not be corrected.
+
+    Args:
+        plan: With what the batch is.
+        scope: What it concerns.
+        cut: Where the query stands.
+
+    Raises:
+        LateBatchError: If it removes what is not there.
+        UsageError: If it removes something, and is to be appended.
+        IncompatibleError: If the merge cannot be done so.
+    """
+    if plan.policy == "append":
+        _require_no_removals(scope)
+    scope.require_removable()
+    rows = scope.late.count()
+    plan = replace(plan, rows=rows, known=max(0, plan.known - rows))
+    if not rows:
+        return plan
+    if plan.policy == "append":
+        return _append(plan, scope)
+    return _exact(plan, scope, cut) if plan.policy == "exact" else _all(plan, scope, cut)
+
+
+def _append(plan: MergePlan, scope: Scope) -> MergePlan:
+    topic = scope.sources.topic(plan.input)
+    return replace(
+        plan,
+        entities=_entities(scope),
+        operators=(),
+        outputs=(),
+        steps=(
+            Step("produced", f"produce {plan.rows} events to the end of {topic}"),
+            Step("in_ledger", "note them in the ledger"),
+        ),
+        warnings=(
+            _GIVEN_UP_BY_APPEND,
+            _STAYS.format(topic=topic),
+            *_set_aside(plan),
+        ),
+    )
+
+
+def _all(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    entities = _entities(scope)
+    scope.require_told(entities)
+    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id, of_all=True)
+    everything = scope.with_late(scope.everything(scope.until))
+    events = sum(frame.count() for frame in everything.values())
+    return replace(
+        plan,
+        entities=entities,
+        events=events,
+        steps=(
+            Step("replayed", f"replay all {events} events of all entities beside {plan.query}"),
+            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
+            Step("checkpoint_written", "save the present, and replace all of the state"),
+            *(Step("outputs_corrected", f"replace its rows in {uri}") for uri in plan.outputs),
+            Step("settled", _CORRECTED),
+        ),
+        warnings=(
+            _GIVEN_UP_BY_ALL,
+            _UNPROVED,
+            *_set_aside(plan),
+        ),
+    )
+
+
+def _entities(scope: Scope) -> int:
+    return scope.late.select("entity").distinct().count()
+
+
+def _require_no_removals(scope: Scope) -> None:
+    if removed := scope.given.where("op = 'remove'").count():
+        raise UsageError(
+            f"{removed} events of the batch are removed or replaced, and nothing can be taken out "
+            "of a topic",
+            hint="leave out --policy append",
+            query=scope.query,
+        )
+
+
+def _exact(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    used = scope.used
+    entities = sum(one.entities for one in used.values())
+    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id)
+    controls = scope.replayed.where("control").count()
+    events = sum(frame.count() for frame in scope.pending.values())
+    active = _with_events(scope)
+    known = merge_ways.batches(scope)
+    against = merge_ways.against_short(scope, scope.pending, known, cut)
+    if against:
+        merge_ways.refuse_unknown(scope, known, cut, against)
+    batches = cut.cut.batch_id + 1 - merge_ways.first_batch(scope)
+    how = f"batch by batch ({batches}), since {'; '.join(against)}" if against else "in few slices"
+    begins = ", ".join(
+        f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
+        for one in used.values()
+    )
+    then = "refuse if one differs"
+    if not against:
+        then = f"if one differs, replay {batches} batches one by one, and compare again"
+    return replace(
+        plan,
+        entities=entities,
+        controls=controls,
+        bases=tuple(
+            BaseUse(one.savepoint.id if one.savepoint else None, one.entities)
+            for one in used.values()
+        ),
+        events=events,
+        way="faithful" if against else "short",
+        against_short=against,
+        batches=batches,
+        steps=(
+            Step(
+                "replayed",
+                f"replay {events} events of {entities} entities ({begins}) and {controls} control "
+                f"entities beside {plan.query}, {how}",
+            ),
+            Step("compared", f"compare the control entities with {plan.query}: {then}"),
+            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
+            Step("checkpoint_written", "save the present, and replace the state of these entities"),
+            *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
+            Step("settled", _CORRECTED),
+        ),
+        warnings=_warnings(plan, controls, active),
+    )
+
+
+def _with_events(scope: Scope) -> int:
+    """Count the controls that have an event to be replayed."""
+    controls = scope.replayed.where("control").select("entity")
+    found = controls.limit(0)
+    for frame in scope.pending.values():
+        found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
+    return found.distinct().count()
+
+
+def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
+    notes = []
+    if controls and not active:
+        notes.append(
+            "no control entity has events since its base, so that it comes out as it was shows "
+            "little: ask for more of them with --controls"
+        )
+    if not controls:
+        notes.append(
+            "no control entities are replayed, so nothing shows that the query can be replayed "
+            "exactly"
+        )
+    return (*notes, *_set_aside(plan))
+
+
+def _set_aside(plan: MergePlan) -> tuple[str, ...]:
+    many = plan.set_aside
+    return (f"{many} rows of the batch are no events and are set aside",) if many else ()
