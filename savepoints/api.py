@@ -315,6 +315,7 @@ def merge(
     controls: int | None = None,
     quarantine: str | None = None,
     policy: MergePolicy = "exact",
+    until: datetime | None = None,
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Merged:
@@ -328,6 +329,7 @@ def merge(
         controls=controls,
         quarantine=quarantine,
         policy=policy,
+        until=until,
         progress=progress,
     )
     return _merge.execute(prepared, store, given=settings, wait=wait, progress=progress)

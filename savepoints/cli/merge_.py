@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.command import Invocation, common, mutating
+from savepoints.cli.command import Invocation, common, moment, mutating
 from savepoints.cli.rollback_ import undone
 from savepoints.cli.run_ import duration
 from savepoints.duration import duration_text
@@ -42,6 +42,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to give up where a merge cannot be exact.",
 )
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=moment,
+    help="Merge only events of the batch from before it, RFC 3339 or how long ago.",
+)
 @click.option("--undo", is_flag=True, help="Take the last merge of QUERY back.")
 @click.option(
     "--wait",
@@ -60,6 +66,7 @@ def command(
     controls: int | None,
     quarantine: str | None,
     policy: Policy,
+    until: datetime | None,
     wait: timedelta,
     *,
     undo: bool,
@@ -120,6 +127,7 @@ def command(
         controls=controls,
         quarantine=quarantine,
         policy=policy,
+        until=until,
         progress=call.output.progress,
     )
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
@@ -138,10 +146,10 @@ def command(
     if call.output.format == "json":
         call.output.document(merged=done)
     else:
-        call.output.pairs(_pairs(done))
+        call.output.pairs(_pairs(done, plan.left_out))
 
 
-def _pairs(done: Merged) -> list[tuple[str, object]]:
+def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
     counted = f"{done.rows} events of {done.entities} entities; {done.known} were known"
     if done.policy == "append" and done.rows:
         return [
@@ -151,7 +159,8 @@ def _pairs(done: Merged) -> list[tuple[str, object]]:
         ]
     if done.checkpoint is None:
         why = f"merged by {done.merged_by} already" if done.merged_by else "all known already"
-        return [("query", done.query), ("nothing to do", f"{done.known} events, {why}")]
+        rest = f"; {left_out} rows left out by --until" if left_out else ""
+        return [("query", done.query), ("nothing to do", f"{done.known} events, {why}{rest}")]
     seconds = done.pause_seconds
     pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.config import Settings
@@ -49,6 +50,8 @@ class MergePlan(Plan):
         known: Events of the batch that the query has seen already.
         set_aside: Rows of the batch that are no events.
         quarantine: Where they go; None when there are none, or they refuse the batch.
+        until: Only events of the batch from before it are merged; None for all.
+        left_out: Rows of the batch that are left out for that; they are not recorded as merged.
         entities: Entities that the events touch.
         controls: Entities that are replayed besides, to prove that the query can be replayed.
         bases: The savepoints that the entities are replayed from.
@@ -75,6 +78,8 @@ class MergePlan(Plan):
     known: int = 0
     set_aside: int = 0
     quarantine: str | None = None
+    until: datetime | None = None
+    left_out: int = 0
     entities: int = 0
     controls: int = 0
     bases: tuple[BaseUse, ...] = ()

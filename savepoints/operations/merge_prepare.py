@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints import app as apps
@@ -16,7 +17,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import kafka_offsets, lowest_offsets, new_id, utc_now
+from savepoints.model import kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
 from savepoints.operations import appending, merge_steps, merging, pause
 from savepoints.operations.appending import AppendingPlan
 from savepoints.operations.merge_plan import PAUSED_FOR, SET_ASIDE, MergePlan, Prepared
@@ -48,6 +49,7 @@ def prepare(
     controls: int | None = None,
     quarantine: str | None = None,
     policy: Policy = "exact",
+    until: datetime | None = None,
     progress: Progress = silent,
 ) -> MergePlan | Prepared:
     """Read the batch and find out what it concerns; nothing is written.
@@ -61,6 +63,7 @@ def prepare(
         controls: How many control entities; by the settings when not given.
         quarantine: Where rows go that are no events; None refuses the batch when it has some.
         policy: What is given up, if anything.
+        until: Only events of the batch from before it are merged; None for all.
         progress: Told what happens.
 
     Returns:
@@ -73,7 +76,7 @@ def prepare(
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
-    command = _command(query, batch, input_name, controls, quarantine, policy)
+    command = _command(query, batch, input_name, controls, quarantine, policy, until)
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
         if (begun := _unfinished(store, query)) is not None:
             return _resumed(begun, command)
@@ -89,10 +92,10 @@ def prepare(
     if policy != "append":
         sources.archive(name)
         _require_one_position(query, cut)
-    until = lowest_offsets(cut.cut.offsets)
+    position = lowest_offsets(cut.cut.offsets)
     if policy == "append":
         # What is in the topic already is not produced again, though nobody has read it.
-        until |= appended.ends(settings.kafka, sources.topic(name))
+        position |= appended.ends(settings.kafka, sources.topic(name))
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark import session, session_for
 
@@ -108,7 +111,8 @@ def prepare(
             place / "read",
             at=utc_now(),
             # What is newer than all that was read does not come too late to be appended.
-            clock=None if policy == "append" else sources.clock(few, name, until),
+            clock=None if policy == "append" else sources.clock(few, name, position),
+            before=until,
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         scope = Scope(
@@ -118,7 +122,7 @@ def prepare(
             query,
             live.generation,
             checkpoint,
-            until,
+            position,
             name,
             found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
             operation_id,
@@ -140,6 +144,8 @@ def prepare(
             quarantine=quarantine,
             known=found.rows,
             policy=policy,
+            until=until,
+            left_out=found.left_out,
             generation=live.generation,
             operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
             outputs=tuple(bound.outputs[one] for one in app.outputs),
@@ -218,12 +224,14 @@ def _command(
     controls: int | None,
     quarantine: str | None,
     policy: Policy,
+    until: datetime | None,
 ) -> str:
     words = ["savepoints", "merge", query, "--batch", batch]
     words += ["--input", input_name] if input_name else []
     words += ["--controls", str(controls)] if controls is not None else []
     words += ["--quarantine", quarantine] if quarantine else []
     words += ["--policy", policy] if policy != "exact" else []
+    words += ["--until", rfc3339(until)] if until is not None else []
     return shlex.join([*words, "--yes"])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.layout import CutFiles
 from savepoints.errors import UsageError
+from savepoints.model import rfc3339
 from savepoints.operations import merge_outputs, merge_ways
 from savepoints.operations.merge_plan import BaseUse, MergePlan
 from savepoints.operations.merge_scope import Scope
@@ -68,7 +69,7 @@ def _append(plan: MergePlan, scope: Scope) -> MergePlan:
         warnings=(
             _GIVEN_UP_BY_APPEND,
             _STAYS.format(topic=topic),
-            *_set_aside(plan),
+            *_not_merged(plan),
         ),
     )
 
@@ -93,7 +94,7 @@ def _all(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
         warnings=(
             _GIVEN_UP_BY_ALL,
             _UNPROVED,
-            *_set_aside(plan),
+            *_not_merged(plan),
         ),
     )
 
@@ -181,9 +182,16 @@ def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
             "no control entities are replayed, so nothing shows that the query can be replayed "
             "exactly"
         )
-    return (*notes, *_set_aside(plan))
+    return (*notes, *_not_merged(plan))
 
 
-def _set_aside(plan: MergePlan) -> tuple[str, ...]:
-    many = plan.set_aside
-    return (f"{many} rows of the batch are no events and are set aside",) if many else ()
+def _not_merged(plan: MergePlan) -> tuple[str, ...]:
+    notes = []
+    if plan.left_out and plan.until is not None:
+        notes.append(
+            f"{plan.left_out} rows of the batch are left out, since they are not from before "
+            f"{rfc3339(plan.until)}"
+        )
+    if plan.set_aside:
+        notes.append(f"{plan.set_aside} rows of the batch are no events and are set aside")
+    return tuple(notes)

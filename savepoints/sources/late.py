@@ -9,7 +9,7 @@ aside with the reason; nothing of a refused batch is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ class LateBatch:
         doubled: Rows that were there more than once, and count once.
         rejected: Rows that were set aside.
         ignored: Columns that nothing used.
+        left_out: Rows that happened too late to be looked at.
     """
 
     events: DataFrame
@@ -57,6 +58,7 @@ class LateBatch:
     doubled: int
     rejected: tuple[Rejected, ...]
     ignored: tuple[str, ...]
+    left_out: int = 0
 
 
 def read(
@@ -67,6 +69,7 @@ def read(
     *,
     at: datetime,
     clock: datetime | None = None,
+    before: datetime | None = None,
     quarantine: Location | None = None,
 ) -> LateBatch:
     """Read and check a batch.
@@ -78,6 +81,7 @@ def read(
         place: An empty directory, where its events are stored.
         at: The time of the merge; of records that come without one it is the timestamp.
         clock: Newest event time that the live query has seen; later events are no late ones.
+        before: Only events from before it are looked at; None for all.
         quarantine: An empty directory where bad rows are put, instead of refusing the batch.
 
     Raises:
@@ -86,6 +90,8 @@ def read(
         IncompatibleError: If its columns are others, or the application cannot read it.
         LateBatchError: If it has bad rows and they are not to be set aside.
     """
+    from pyspark.sql import functions as F
+
     decoded = _decoded_schema(spark, source)
     raw = spark.createDataFrame([], RAW_SCHEMA).schema
     records = _among(raw, ("key", "value", "timestamp", "headers"))
@@ -101,6 +107,11 @@ def read(
     marked = late_checks.marked(stored, source.decoding)
     good = marked.where(f"{REASON} IS NULL").drop(REASON, UNREADABLE)
     made = late_records.store(spark, good, source, place, at=at, encoded=stored.is_records)
+    left_out = 0
+    if before is not None:
+        is_left_out = F.coalesce(F.col("event_time") >= F.lit(before), F.expr("false"))
+        left_out = made.where(is_left_out).count()
+        made = made.where(~is_left_out)
     checked = late_checks.checked(made, clock)
     bad = late_checks.bad_rows(marked, checked)
     rejected = late_checks.rejected(bad)
@@ -108,7 +119,7 @@ def read(
         raise late_checks.refused(batch, rejected)
     if rejected and quarantine is not None:
         bad.write.mode("error").parquet(quarantine.uri.hadoop)
-    return _summed_up(checked, rejected, stored.ignored)
+    return replace(_summed_up(checked, rejected, stored.ignored), left_out=left_out)
 
 
 def unknown(batch: DataFrame, known: DataFrame) -> DataFrame:

@@ -141,6 +141,25 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_only_what_is_from_before_a_time_is_looked_at(spark: SparkSession, tmp_path: Path) -> None:
+    """What is left out may be bad, and counts neither in the hash nor as an event."""
+    orders = [order(number) for number in range(1, 5)]
+    future = order(9, at=NOON + timedelta(hours=1))
+    both = in_parquet(tmp_path / "both.parquet", [*orders, future])
+    before = orders[1]["at"]
+
+    found = taken(spark, both, tmp_path, before=before)
+
+    assert (found.left_out, found.rows) == (3, 2)
+    assert orders_of(found) == expected(orders[2:])
+    alone = taken(spark, in_parquet(tmp_path / "alone.parquet", orders[2:]), tmp_path)
+    assert (alone.left_out, alone.content_hash) == (0, found.content_hash)
+    with pytest.raises(LateBatchError):
+        taken(spark, in_parquet(tmp_path / "null.parquet", [order(1, at=None)]), tmp_path,
+              before=before)  # fmt: skip
+
+
+@pytest.mark.spark
 def test_files_and_tables_of_events_and_of_records_give_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
