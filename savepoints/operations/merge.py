@@ -100,15 +100,22 @@ def execute(
             VERB,
             query=plan.query,
             operation=plan.operation_id,
-            parameters={"batch": plan.batch, "rows": plan.rows, "entities": plan.entities},
-        ),
+            parameters={
+                "batch": plan.batch,
+                "entities": plan.entities,
+                **plan.size(plan.way).parameters,
+            },
+        ) as noted,
         standstill.ended_by_signals(),
         lease.hold_merging(store.root, plan.query),
     ):
         try:
             if plan.policy == "append":
                 return _append(prepared, store, given, progress, started)
-            return _Merge(prepared, store, given, wait, progress).run(started)
+            done = _Merge(prepared, store, given, wait, progress).run(started)
+            if done.way is not None:
+                noted.note(parameters={**noted.event.parameters, "way": done.way})
+            return done
         finally:
             drop(prepared, store)
 

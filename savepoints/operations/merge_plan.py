@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config import Settings
 from savepoints.operations.appending import AppendingPlan
+from savepoints.operations.merge_estimate import Expected, Size
 from savepoints.operations.merge_scope import Scope
 from savepoints.operations.merging import MergingPlan
 from savepoints.operations.plan import Plan
@@ -62,6 +63,7 @@ class MergePlan(Plan):
             one. None for a policy that does neither.
         against_short: Why few slices cannot be exact.
         batches: Batches of the query since the oldest base: as many slices has the faithful way.
+        expected: How long it will take; None when no such merge of the query was done before.
         operators: Stateful operators whose state is spliced.
         outputs: Tables that are corrected.
         generation: The generation that ends.
@@ -88,11 +90,16 @@ class MergePlan(Plan):
     way: Way | None = None
     against_short: tuple[str, ...] = ()
     batches: int = 0
+    expected: Expected | None = None
     operators: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     generation: int = 0
     merged_by: str | None = None
     begun: MergingPlan | AppendingPlan | None = None
+
+    def size(self, way: Way | None) -> Size:
+        """Return what its time depends on, when it is replayed in some way."""
+        return Size(self.policy, way, self.rows, self.events, self.batches)
 
     @property
     def has_nothing_to_do(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.layout import CutFiles
 from savepoints.errors import UsageError
 from savepoints.model import rfc3339
-from savepoints.operations import merge_outputs, merge_ways
+from savepoints.operations import merge_estimate, merge_outputs, merge_ways
 from savepoints.operations.merge_plan import BaseUse, MergePlan
 from savepoints.operations.merge_scope import Scope
 from savepoints.operations.plan import Step
@@ -51,8 +51,16 @@ def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     if not rows:
         return plan
     if plan.policy == "append":
-        return _append(plan, scope)
-    return _exact(plan, scope, cut) if plan.policy == "exact" else _all(plan, scope, cut)
+        plan = _append(plan, scope)
+    elif plan.policy == "exact":
+        plan = _exact(plan, scope, cut)
+    else:
+        plan = _all(plan, scope, cut)
+    known = scope.store.events.all()
+    expected = merge_estimate.expected(known, plan.query, plan.size(plan.way))
+    first, *others = plan.steps
+    first = replace(first, what=f"{first.what}; {merge_estimate.text(expected)}")
+    return replace(plan, expected=expected, steps=(first, *others))
 
 
 def _append(plan: MergePlan, scope: Scope) -> MergePlan:
