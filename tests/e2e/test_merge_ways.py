@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from savepoints.errors import IncompatibleError
 from savepoints.local import LocalWorld
 from savepoints.store.ledger import Ledger
 from tests.e2e.late_apps import LATENESS_S, WINDOW_S
@@ -112,6 +113,7 @@ def test_trap_what_the_query_dropped_as_late_stays_dropped(begun: LateDesk) -> N
     assert in_order(desk.desk.rows()) == in_order(model_of_windows(desk, []))
     prepared = desk.prepare(desk.write(LATE))
     assert prepared.plan.way == "faithful"
+    assert prepared.plan.expected is None
     assert prepared.plan.against_short == (
         "the live query may have dropped 1 of the events as late",
     )
@@ -122,3 +124,9 @@ def test_trap_what_the_query_dropped_as_late_stays_dropped(begun: LateDesk) -> N
     assert in_order(desk.desk.rows()) == in_order(model_of_windows(desk, LATE))
     desk.arrive(chunk(5))
     assert in_order(desk.desk.rows()) == in_order(model_of_windows(desk, LATE))
+    # Without the batch log nobody knows what was dropped, nor what each batch was.
+    log = desk.desk.store.root / f"batches/{desk.desk.query}/1"
+    log.delete(one.path for one in log.list())
+    with pytest.raises(IncompatibleError, match="since the batch log lacks") as refused:
+        desk.prepare(desk.write([Event("late-5", "d", 1, 30)], "more.parquet"))
+    assert "--policy replay-all" in refused.value.hint
