@@ -21,7 +21,7 @@ from savepoints import faults
 from savepoints.app import App, require_tables
 from savepoints.checkpoint import damage, standing
 from savepoints.config import QuerySettings, Settings
-from savepoints.errors import CheckpointDamagedError, NotFoundError, SavepointsError
+from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location, Uri
 from savepoints.model import KafkaOffsets
 from savepoints.outputs import align, write
@@ -273,16 +273,15 @@ class Runner:
 
     def has_written(self, batch: int) -> list[str]:
         """Return the outputs that have the rows of a batch already, by their transaction ids."""
-        found = []
-        for name in self._app.outputs:
-            app = write.app_id(self._app.name, name, self._generation)
-            try:
-                newest = align.open_table(str(self._table(name))).transaction_version(app)
-            except NotFoundError:
-                continue
-            if newest is not None and newest >= batch:
-                found.append(name)
-        return found
+        return [
+            name
+            for name in self._app.outputs
+            if align.has_batch(
+                str(self._table(name)),
+                write.app_id(self._app.name, name, self._generation),
+                batch,
+            )
+        ]
 
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state.

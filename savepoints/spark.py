@@ -88,7 +88,7 @@ def session_like(spark: SparkSession) -> SparkSession:
     return own
 
 
-def session_for(spark: SparkSession, rows: int) -> SparkSession:
+def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
     """Return a session of one's own, which spends no more on a query than so many rows are worth.
 
     For few of them most of the time goes into compiling generated code and into the extra jobs by
@@ -96,13 +96,14 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
 
     Args:
         spark: Any session; its time zone is kept.
-        rows: How many rows the queries are about, roughly.
+        rows: How many rows the queries are about, roughly; None for very many.
     """
     own = session_like(spark)
     # A mark of success is an empty file, which nobody looks for.
     own.conf.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-    for key, value in _FOR_FEW_ROWS.items() if rows < _MANY_ROWS else ():
-        own.conf.set(key, value)
+    if rows is not None and rows < _MANY_ROWS:
+        for key, value in _FOR_FEW_ROWS.items():
+            own.conf.set(key, value)
     return own
 
 

@@ -213,7 +213,9 @@ class _Merge:
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
                 merging.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
-                merge_prepare.require_no_batch_begun(self.plan.query, self._checkpoint)
+                merge_prepare.require_no_batch_written(
+                    self.prepared.app, self.prepared.settings.queries[self.plan.query], self._live
+                )
                 replay.follow(self._checkpoint, self._newest)
                 faults.reach("merge.followed")
                 held.check()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from savepoints import app as apps
+from savepoints.app import App
 from savepoints.checkpoint import standing
 from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.config import QuerySettings, Settings
@@ -17,7 +17,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
+from savepoints.model import Generation, kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
 from savepoints.operations import appending, merge_steps, merging, pause
 from savepoints.operations.appending import AppendingPlan
 from savepoints.operations.merge_plan import PAUSED_FOR, SET_ASIDE, MergePlan, Prepared
@@ -25,16 +25,14 @@ from savepoints.operations.merge_scope import Scope
 from savepoints.operations.merge_sources import Sources
 from savepoints.operations.merging import VERB, MergingPlan
 from savepoints.operations.plan import Progress, silent
+from savepoints.outputs import align
+from savepoints.outputs.write import app_id
 from savepoints.sources import appended, late
 from savepoints.sources.events import EVENT
 from savepoints.sources.late import LateInput
 from savepoints.store import bindings, journal, lease, ledger
 from savepoints.store.ledger import Policy
 from savepoints.store.root import Store
-
-if TYPE_CHECKING:
-    pass
-
 
 _WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
@@ -116,7 +114,7 @@ def prepare(
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         scope = Scope(
-            session_for(few, found.rows),
+            session_for(few, None if policy == "replay-all" else found.rows),
             store,
             sources,
             query,
@@ -282,18 +280,29 @@ def _bound(settings: Settings, query: str) -> QuerySettings:
     return bound
 
 
-def require_no_batch_begun(query: str, checkpoint: Location) -> None:
-    """Refuse a query that died in a batch, parts of which may be in its outputs.
+def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -> None:
+    """Refuse a query that died in a batch of which some outputs have the rows already.
+
+    A busy run begins a batch before it sees that it is to pause, and writes nothing of it: the next
+    generation reads the same records again.
 
     Raises:
-        NotAlignedError: If a batch was begun and not finished.
+        NotAlignedError: If an output has the rows of a batch that is not committed.
     """
-    begun = standing.read(checkpoint).begun
-    if begun is not None:
+    begun = standing.read(Location.of(live.checkpoint)).begun
+    if begun is None:
+        return
+    written = [
+        bound.outputs[name]
+        for name in app.outputs
+        for known in {app_id(app.name, name, live.generation), bound.app_ids.get(name)}
+        if known is not None and align.has_batch(bound.outputs[name], known, begun)
+    ]
+    if written:
         raise NotAlignedError(
-            f"batch {begun} of {query} was begun and not finished, so parts of it may be in the "
-            "outputs",
-            hint=f"let it be finished: savepoints run {query} --until latest",
-            query=query,
+            f"batch {begun} of {live.query} was begun and not finished, and {written[0]} has its "
+            "rows already",
+            hint=f"let it be finished: savepoints run {live.query} --until latest",
+            query=live.query,
             batch_id=begun,
         )

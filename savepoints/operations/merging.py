@@ -283,7 +283,8 @@ def carry_out(
     from savepoints.spark import session, session_for
 
     settings = bindings.complete(store, given)
-    spark = session_for(session(settings, f"savepoints merge {plan.query}"), plan.facts.rows)
+    rows = None if plan.facts.policy == "replay-all" else plan.facts.rows
+    spark = session_for(session(settings, f"savepoints merge {plan.query}"), rows)
     place = Location.of(plan.place)
 
     def write() -> Written:

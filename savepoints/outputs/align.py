@@ -39,6 +39,24 @@ class _Found:
     app_version: int | None
 
 
+def has_batch(uri: str, app: str, batch_id: int) -> bool:
+    """Say whether a table has a batch already, by the transaction id that wrote it.
+
+    Args:
+        uri: The table; none there has no batch.
+        app: The transaction's application id.
+        batch_id: The batch.
+
+    Raises:
+        FileSinkError: If it is a directory of Spark's file sink.
+    """
+    try:
+        newest = open_table(uri).transaction_version(app)
+    except NotFoundError:
+        return False
+    return newest is not None and newest >= batch_id
+
+
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
     """Open a Delta table at a version, the newest by default.
 
