@@ -32,7 +32,8 @@ from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
 from savepoints.operations import export, merging
-from savepoints.operations.merge_scope import Scope, Used
+from savepoints.operations.merge_bases import Used
+from savepoints.operations.merge_scope import Scope
 from savepoints.operations.plan import Progress
 from savepoints.operations.replay import PARTITIONS, Base, Live, Replay, Slice
 from savepoints.sources import slices

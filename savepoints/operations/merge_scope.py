@@ -5,9 +5,8 @@ Nothing here changes anything; all of it can be found out while the query runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,19 +16,15 @@ from savepoints.errors import (
     LateBatchError,
     NotAlignedError,
     NotFoundError,
-    OutputVersionGoneError,
 )
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
-from savepoints.operations import goal, merge_lineage
+from savepoints.model import KafkaOffsets, lowest_offsets
+from savepoints.operations import merge_bases, merge_lineage
+from savepoints.operations.merge_bases import Assigned, Used
 from savepoints.operations.merge_lineage import Lineage, Reach
 from savepoints.operations.merge_sources import Sources
-from savepoints.operations.past_of import is_before
-from savepoints.outputs import correct
 from savepoints.sources import affected, archive, archive_table, late, sample
 from savepoints.sources.affected import Base
-from savepoints.sources.arrivals import Arrivals
-from savepoints.store import manifest
 from savepoints.store.ledger import Merge
 from savepoints.store.root import Store
 
@@ -37,41 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHOWN = 20
-
-
-@dataclass(frozen=True)
-class Used:
-    """A base that entities are replayed from.
-
-    Attributes:
-        base: Where they begin.
-        savepoint: Its savepoint, None for the empty state.
-        entities: How many entities begin there.
-    """
-
-    base: Base
-    savepoint: Savepoint | None
-    entities: int
-
-    def pinned(self, output: str) -> OutputVersion | None:
-        """Return the version of an output there; None where entities begin with nothing."""
-        outputs = self.savepoint.outputs if self.savepoint else ()
-        return next((one for one in outputs if one.name == output), None)
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """The entities that are touched, and where each begins.
-
-    Attributes:
-        entities: `entity` string, each once, and `base` int, an index of `bases`.
-        bases: Where entities can begin, from `affected.thinned`.
-        counts: Entities by base, those of which there are some.
-    """
-
-    entities: DataFrame
-    bases: list[Base]
-    counts: dict[int, int]
 
 
 @dataclass
@@ -284,20 +244,16 @@ class Scope:
 
     @cached_property
     def candidates(self) -> list[Base]:
-        """Where entities can begin, the newest first."""
-        known = tuple(self.sources.arrivals(name) for name in self.sources.app.inputs)
-        layout = state_layout.read(self.checkpoint)
-        found = []
-        for one in goal.history(self.store, self.query):
-            offsets = lowest_offsets(one.cut.offsets)
-            clock = _clock(known, offsets)
-            if clock is None or not self.reach.has(one) or not self._is_usable(one, layout):
-                continue
-            has = self._lineage.in_effect(self.query, one.generation)
-            # A query that was reset reads what was merged again, and has it only after that.
-            seen = (each.id for each in has if is_before(each.offsets, offsets))
-            found.append(Base(one.id, clock, offsets, frozenset(seen)))
-        return affected.thinned(found, Base(offsets=self.beginning))
+        """Where entities can begin, the newest first and the empty state last."""
+        return merge_bases.candidates(
+            self.store,
+            self.query,
+            self.sources,
+            state_layout.read(self.checkpoint),
+            self._lineage,
+            self.reach,
+            self.beginning,
+        )
 
     @cached_property
     def assigned(self) -> Assigned:
@@ -464,29 +420,3 @@ class Scope:
     @cached_property
     def _lineage(self) -> Lineage:
         return Lineage.of(self.store)
-
-    def _is_usable(self, savepoint: Savepoint, layout: state_layout.Layout) -> bool:
-        """Say whether a savepoint has the program's state layout, and its outputs are there."""
-        small = self.store.root / manifest.directory(savepoint.id) / "checkpoint"
-        if state_layout.read(small) != layout:
-            return False
-        outputs = {one.name: one for one in savepoint.outputs}
-        try:
-            for name in self.sources.app.outputs:
-                correct.require_base(outputs[name], self.sources.bound.outputs[name])
-        except (KeyError, OutputVersionGoneError, IncompatibleError):
-            return False
-        return True
-
-
-def _clock(known: Sequence[Arrivals], offsets: KafkaOffsets) -> datetime | None:
-    """Return a time that nothing before some offsets is later than; None if it is not known."""
-    found = []
-    for one in known:
-        mine = {topic: parts for topic, parts in offsets.items() if topic in one.end}
-        try:
-            found.append(one.clock(mine))
-        except NotAlignedError:
-            return None
-    times = [one for one in found if one is not None]
-    return max(times) if times and len(times) == len(found) else None
