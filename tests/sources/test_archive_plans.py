@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -126,9 +127,9 @@ def test_there_are_few_runs_and_each_byte_is_written_again_a_few_times(sizes: li
             kept = [one for one in files if one not in chosen]
             files = [*kept, File(f"runs/{number}/x.parquet", total, 1, {}, {})]
         assert sum(one.size for one in files) == sum(sizes[: number + 1])
-    # Each run is more than four times what is newer, so their number grows with the logarithm.
+    # Each run is more than four times the next smaller one: their number grows with the logarithm.
     runs = sorted(one.size for one in files if one.path.startswith("runs/"))
-    assert all(4 * sum(runs[:at]) < run for at, run in enumerate(runs))
+    assert all(4 * smaller < larger for smaller, larger in pairwise(runs))
     assert len([one for one in files if one.path.startswith("batches/")]) <= 1
 
 
