@@ -31,7 +31,7 @@ from savepoints.checkpoint.layout import committed_batches
 from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.sources import archive_compact, archive_query
+from savepoints.sources import archive, archive_compact, archive_query, archive_table
 from savepoints.sources.archive_query import Archiving
 from savepoints.sources.events import Decoding
 from savepoints.spark import session
@@ -100,6 +100,7 @@ class _Story:
             took = median(self._batches()) * OF_THE_HISTORY
             self._sample("all events in micro-batches", took)
         self._archive()
+        self._read_some()
         for name in list(LATE)[:-1]:
             self._merge(name)
         self._merge_into_a_running_one(list(LATE)[-1])
@@ -129,6 +130,26 @@ class _Story:
         )
         archive_query.start(self.spark, archiving).awaitTermination()
         archive_compact.compact(self.spark, uri)
+
+    def _read_some(self) -> None:
+        """See how much of the archive is read for 1 % of the clients."""
+        uri = self.settings.queries[QUERY].archives[INPUT]
+        files = archive_table.files(archive_table.require(Location.of(uri)))
+        late = self.site.happened(self.spark, 0, self.site.events).where("late = '1 %'")
+        clients = [row.client_id for row in late.select("client_id").distinct().collect()]
+        before = self._bytes_read()
+        archive.read(
+            self.spark, uri, entities=clients, since=None, until=archive.end(uri), merges=()
+        ).write.format("noop").mode("overwrite").save()
+        share = (self._bytes_read() - before) / sum(one.size for one in files)
+        self.notes.append(f"{share:.1%} of the archive's bytes are read for {len(clients)} clients")
+
+    def _bytes_read(self) -> int:
+        """Return what Hadoop's file systems have read in this process."""
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        known = jvm.org.apache.hadoop.fs.FileSystem.getAllStatistics()
+        return sum(int(one.getBytesRead()) for one in known)
 
     def _merge(self, name: str) -> Merged:
         batch = self._late(name)

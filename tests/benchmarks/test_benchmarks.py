@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Half a minute and more each; what they call is tested elsewhere.
-_SLOW = ("export", "restore-canonical", "restore-migrated", "bounded-run")
+_SLOW = ("export", "restore-canonical", "restore-migrated", "bounded-run", "merge")
 _ROW = re.compile(r"^(.+?)((?: +\d+\.\d+){6}) +(\d+)$", re.MULTILINE)
 
 
