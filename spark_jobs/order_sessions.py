@@ -256,7 +256,8 @@ class Sessions(StatefulProcessor):
         ]
         over, pending, next_ms = settle([*views, *orders, *new], clock.getCurrentWatermarkInMs())
         self._keep(pending)
-        self._wake_at(next_ms)
+        # A timer fires as soon as the watermark is there; a session is over once it is beyond.
+        self._wake_at(None if next_ms is None else next_ms + 1)
         if over:
             yield rows(key[0], over)
 

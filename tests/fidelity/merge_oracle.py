@@ -93,6 +93,7 @@ class Merge:
         saved: After which files there are savepoints.
         bases: How many entities began from which file at the last merge; -1 is nothing.
         controls: What became of the untouched entities at the last merge.
+        planned_at: The watermark at the plan of each merge.
     """
 
     spark: SparkSession
@@ -104,6 +105,7 @@ class Merge:
     saved: Sequence[int] = (0, 2)
     bases: Counter[int] = field(default_factory=Counter)
     controls: StateControls = field(init=False)
+    planned_at: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         events = merge_families.placed(self.families, self.case.sources, self.case.scale)
@@ -126,23 +128,15 @@ class Merge:
         ends = [0, *(one + 1 for cut in self.cuts for one in (cut.planned, cut.spliced)), FILES]
         return [range(*one) for one in pairwise(ends)]
 
-    def situations(self, query: Query) -> Counter[str]:
-        """Count the late events in each situation.
-
-        Args:
-            query: Which all of them were merged into.
-        """
-        watermarks = {**self.live.watermarks(), **query.watermarks()}
-        at = [watermarks[self._batch_of(query, cut.planned)][0] for cut in self.cuts]
-        return merge_families.situations(self.events, self.cuts, at, self.case.scale)
-
-    def _batch_of(self, query: Query, file: int) -> int:
-        mine = self.live if file <= self.cuts[0].spliced else query
-        return mine.batch_of(file, last=True)
+    @property
+    def situations(self) -> Counter[str]:
+        """How many late events there were in each situation when they were merged."""
+        return merge_families.situations(self.events, self.cuts, self.planned_at, self.case.scale)
 
     def merged(self, way: Way = "short") -> Query:
         """Merge all late batches; return the query that goes on from there."""
         query = self.live
+        self.planned_at = []
         for number in range(1, len(self.cuts) + 1):
             if number > 1:
                 for files in self._phases[2 * number - 2 : 2 * number]:

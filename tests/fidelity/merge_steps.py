@@ -83,6 +83,7 @@ class LateBatch:
         planned, spliced = (
             self.query.batch_of(file, last=True) for file in (self.cut.planned, self.cut.spliced)
         )
+        self.merge.planned_at.append(self.watermarks[planned][0])
         live = self.query.at(spliced)
         news, candidates, replayed = self._scope()
         running = Replay(self.spark, self.case.app, Location.of(str(self.place / "scratch")), live)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fidelity import harness, local_files, merge_families
+from tests.fidelity import harness, merge_families
 from tests.fidelity.merge_cases import FAITHFUL, SHORT
 from tests.fidelity.merge_families import ONCE, TWICE, Cut, Family
 from tests.fidelity.merge_oracle import Merge, Outcome
@@ -54,13 +54,6 @@ STORES = {
     "offsets_2": {"spark.sql.streaming.offsetLog.formatVersion": "2"},
     "join_3": {"spark.sql.streaming.join.stateFormatVersion": "3"},
 }
-
-
-@pytest.fixture(scope="module")
-def cheap(spark: SparkSession) -> SparkSession:
-    """Give a session whose local files are cheap."""
-    local_files.make_cheap(spark)
-    return spark
 
 
 @dataclass
@@ -123,7 +116,7 @@ class Trial:
 
     def require_situations(self) -> None:
         """Check that the families have what a merge must be right in."""
-        found = self.merge.situations(self.merged)
+        found = self.merge.situations
         print(f"{self.case.name}, seed {self.seed}: {dict(found)}, bases {self.merge.bases}")
         timed = any(watermark for watermark, _ in self.merge.live.watermarks().values())
         lacking = {name for name, least in SITUATIONS.items() if found[name] < least}
@@ -144,13 +137,13 @@ class Trial:
 
 
 @pytest.fixture(scope="module")
-def trial(cheap: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trial]:
+def trial(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trial]:
     """Give the trial of a program, which is run once for all that is asked of it."""
     known: dict[str, Trial] = {}
 
     def of(name: str) -> Trial:
         if name not in known:
-            known[name] = Trial(cheap, SHORT[name], tmp_path_factory.mktemp(name))
+            known[name] = Trial(spark, SHORT[name], tmp_path_factory.mktemp(name))
         return known[name]
 
     return of
@@ -190,9 +183,9 @@ def test_late_events_that_are_appended_give_something_else(
     "name",
     [pytest.param(one, marks=[] if one == "session" else [pytest.mark.slow]) for one in SHORT],
 )
-def test_after_an_earlier_merge(cheap: SparkSession, tmp_path: Path, name: str) -> None:
+def test_after_an_earlier_merge(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Savepoints before it lack its events; the batches overlap, and some entities are in both."""
-    trial = Trial(cheap, SHORT[name], tmp_path, seed=2, cuts=TWICE)
+    trial = Trial(spark, SHORT[name], tmp_path, seed=2, cuts=TWICE)
     trial.require_exact()
     both = [{one.k for one in trial.merge.late if one.merge == number} for number in (1, 2)]
     assert both[0] & both[1]
@@ -203,13 +196,13 @@ def test_after_an_earlier_merge(cheap: SparkSession, tmp_path: Path, name: str) 
     [pytest.param(one, marks=[pytest.mark.slow] if one == "rearming" else []) for one in FAITHFUL],
 )
 def test_some_programs_want_the_faithful_way(
-    cheap: SparkSession, tmp_path: Path, name: str
+    spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     """A short replay gets them wrong: late rows that live dropped, the clock, timers that re-arm.
 
     Of the two last ones its controls say so.
     """
-    trial = Trial(cheap, FAITHFUL[name], tmp_path)
+    trial = Trial(spark, FAITHFUL[name], tmp_path)
     short = trial.merge.merged("short")
     assert not (trial.merge.controls.equal and trial.merge.outcome(short).exact)
     assert not (trial.merge.controls.equal and name in {"ticking", "rearming"})
@@ -220,12 +213,12 @@ def test_some_programs_want_the_faithful_way(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 4])
 @pytest.mark.parametrize("name", [*SHORT, *FAITHFUL])
-def test_other_seeds(cheap: SparkSession, tmp_path: Path, name: str, seed: int) -> None:
+def test_other_seeds(spark: SparkSession, tmp_path: Path, name: str, seed: int) -> None:
     """Thirty more each; one time with batches without input, one time faithfully."""
     case = {**SHORT, **FAITHFUL}[name]
     empty = {EMPTY_BATCHES: str(seed == 3).lower()}
     way: Way = "faithful" if seed == 4 or name in FAITHFUL else "short"
-    Trial(cheap, case, tmp_path, seed, conf=empty, way=way).require_exact()
+    Trial(spark, case, tmp_path, seed, conf=empty, way=way).require_exact()
 
 
 @pytest.mark.slow
@@ -241,15 +234,15 @@ def test_other_seeds(cheap: SparkSession, tmp_path: Path, name: str, seed: int) 
         ("join_left", "join_3"),
     ],
 )
-def test_other_state_stores(cheap: SparkSession, tmp_path: Path, name: str, store: str) -> None:
+def test_other_state_stores(spark: SparkSession, tmp_path: Path, name: str, store: str) -> None:
     """Whatever keeps the state: the default provider, ids in the commit log, other formats."""
-    Trial(cheap, SHORT[name], tmp_path, seed=5, conf=STORES[store]).require_exact()
+    Trial(spark, SHORT[name], tmp_path, seed=5, conf=STORES[store]).require_exact()
 
 
 @pytest.mark.slow
-def test_what_comes_out_wrong_is_made_small(cheap: SparkSession, tmp_path: Path) -> None:
+def test_what_comes_out_wrong_is_made_small(spark: SparkSession, tmp_path: Path) -> None:
     """Of a family without its splice an event or two are left."""
-    trial = Trial(cheap, SHORT["totals"], tmp_path)
+    trial = Trial(spark, SHORT["totals"], tmp_path)
     trial.families = trial.families[:4]
 
     def wrong(families: Sequence[Family]) -> set[int]:
