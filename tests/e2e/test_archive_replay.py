@@ -90,6 +90,7 @@ def lacking(before: Mapping[int, int], position: Mapping[int, int]) -> int:
     return sum(before[part] - offset for part, offset in position.items())
 
 
+@pytest.mark.slow
 def test_what_kafka_forgot_is_read_from_the_archive(world: LocalWorld, local_shop: Shop) -> None:
     """Drill, fork and rollback of a savepoint whose offsets Kafka no longer has."""
     shop = local_shop
@@ -194,6 +195,7 @@ def put_merged(spark: SparkSession, shop: Shop, held: Collection[Order]) -> None
     )
 
 
+@pytest.mark.slow
 def test_trap_a_reset_forgets_what_was_merged(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:

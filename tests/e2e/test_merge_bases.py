@@ -11,7 +11,14 @@ from savepoints.operations import merge as merging
 from tests.e2e.late_shop import archive, day, differing, ids, late_orders, prepared, written
 from tests.e2e.shop import Shop
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
+# The oracle begins from savepoints each time; here a shop with its archive does.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1800),
+]
 
 
 def merge(shop: Shop, file: Path) -> dict[str | None, int]:

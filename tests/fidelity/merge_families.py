@@ -91,8 +91,7 @@ def families(
     """Draw a family, with a few late events in each late batch."""
     found: list[Drawn] = []
     source, number = st.integers(0, sources - 1), st.integers(0, 3)
-    # A batch drops by the watermark of the one before it: four batches later they are too late.
-    delay = st.sampled_from([0, 0, 0, 1, 4]) if disorder else st.just(0)
+    delay = st.sampled_from([0, 0, 0, 1, 3]) if disorder else st.just(0)
 
     def add(who: str, t: int, v: int | None = None, *, merge: int = 0) -> None:
         v, late = draw(number) if v is None else v, 0 if merge else draw(delay)
