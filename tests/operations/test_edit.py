@@ -237,7 +237,9 @@ def fewer(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.take(list(reversed(range(batch.num_rows))))
+    import pyarrow as pa
+
+    return batch.take(pa.array(range(batch.num_rows)[::-1], pa.int64()))
 
 
 @pytest.mark.spark
