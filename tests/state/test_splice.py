@@ -67,7 +67,7 @@ def test_trap_a_second_operator_by_another_key_is_refused(spark: SparkSession) -
     saved = rows(spark, "hour long", (7,), (8,))
     with pytest.raises(IncompatibleError, match=r"operator 0 .* hour has other values") as error:
         found(spark, AGGREGATE, saved, "a", "b")
-    assert "reset --to-earliest" in error.value.hint
+    assert "--policy replay-all" in error.value.hint
 
 
 def test_a_field_that_is_only_called_so_is_refused(spark: SparkSession) -> None:
