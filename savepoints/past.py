@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.app import App
 from savepoints.checkpoint.standing import Standing
 from savepoints.config import KafkaSettings, QuerySettings
-from savepoints.errors import NotAlignedError, NotFoundError
-from savepoints.io import Location
+from savepoints.errors import NotAlignedError
+from savepoints.inputs import Inputs
 from savepoints.model import KafkaOffsets, kafka_offsets, lowest_offsets
-from savepoints.sources import archive, archive_table, arrivals, hybrid, kafka, slices, supply, turn
+from savepoints.sources import archive, hybrid, kafka, supply, turn
 from savepoints.sources.arrivals import Arrivals
-from savepoints.sources.events import RAW, Decoding
+from savepoints.sources.events import RAW
 from savepoints.sources.positions import merge, with_new_partitions
 from savepoints.store.ledger import Merge
 
@@ -74,9 +73,13 @@ class Past:
     merges: tuple[Merge, ...] = ()
 
     @property
+    def _inputs(self) -> Inputs:
+        return Inputs(self.app, self.bound, self.kafka)
+
+    @property
     def topics(self) -> list[str]:
         """The topics that the query reads."""
-        return sorted({self._topic(name) for name in self.app.inputs})
+        return sorted({self._inputs.topic(name) for name in self.app.inputs})
 
     @property
     def archives(self) -> tuple[str, ...]:
@@ -102,7 +105,7 @@ class Past:
         """
         begin = with_new_partitions(position, ranges)
         pending = self.require_replayable(begin)
-        archived = {self._topic(one.input) for one in pending}
+        archived = {self._inputs.topic(one.input) for one in pending}
         for topic, parts in begin.items():
             if any(offset < ranges[topic][part].kafka_earliest for part, offset in parts.items()):
                 archived.add(topic)
@@ -132,7 +135,7 @@ class Past:
         found = {topic: dict(parts) for topic, parts in end.items()}
         for one in self.pending(begin):
             known = self._require_archived(one).end
-            topic = self._topic(one.input)
+            topic = self._inputs.topic(one.input)
             for part, offset in found.get(topic, {}).items():
                 start = begin.get(topic, {}).get(part, 0)
                 there = known.get(topic, {}).get(part, start)
@@ -155,7 +158,7 @@ class Past:
         pending = self.pending(position)
         for one in pending:
             known = self._require_archived(one)
-            topic = self._topic(one.input)
+            topic = self._inputs.topic(one.input)
             known.require({topic: position.get(topic, {})})
         return pending
 
@@ -180,7 +183,7 @@ class Past:
         rows = {name: self._rows(spark, name, begin, end) for name in self.app.inputs}
         inputs = {}
         for name, one in rows.items():
-            topic = self._topic(name)
+            topic = self._inputs.topic(name)
             inputs[name] = turn.streamed(spark, one, {topic: begin.get(topic, {})})
         kept = tuple(rows.values())
         return Reading(now.begun, inputs, sum(one.count() for one in kept), kept)
@@ -197,28 +200,18 @@ class Past:
         self, spark: SparkSession, name: str, begin: KafkaOffsets, end: KafkaOffsets
     ) -> DataFrame:
         """Return the records of an input, those of a partition together and in order."""
-        topic = self._topic(name)
+        topic = self._inputs.topic(name)
         merges = [one for one in self.pending(begin) if one.input == name]
         since, until = {topic: begin.get(topic, {})}, {topic: end.get(topic, {})}
-        uri = self.bound.archives.get(name)
         if merges:
-            one = self.app.inputs[name]
-            rows = hybrid.rows(
-                spark,
-                Decoding(one.decode, one.entity_key, one.event_time, one.event_id),
-                topic=topic,
-                archive=uri,
-                kafka=self.kafka,
-                since=since,
-                until=until,
-                entities=None,
-                merges=[each.id for each in merges],
+            ids, reached = [one.id for one in merges], {one.id: one.offsets for one in merges}
+            rows = self._inputs.rows(
+                spark, name, since=since, until=until, entities=None, merges=ids
             )
-            reached = {each.id: each.offsets for each in merges}
-            rows = archive.applied(rows, [each.id for each in merges], reached)
+            rows = archive.applied(rows, ids, reached)
             rows = self._due(spark, name, rows, merges, since, until)
         else:
-            rows = hybrid.records(spark, uri, self.kafka, since, until)
+            rows = hybrid.records(spark, self.bound.archives.get(name), self.kafka, since, until)
         parts = len(until[topic]) + bool(merges)
         ordered = rows.select(*RAW).repartition(parts, "topic", "partition")
         return ordered.sortWithinPartitions("topic", "partition", "offset").persist()
@@ -235,7 +228,7 @@ class Past:
         """Leave out the late events that belong to an earlier batch, or to a later one."""
         from pyspark.sql import functions as F
 
-        before, after = self._clock(spark, name, begin), self._clock(spark, name, end)
+        before, after = (self._inputs.clock(spark, name, one) for one in (begin, end))
         is_due = F.col("merge_id").isNull()
         for one in merges:
             mine = F.col("merge_id") == one.id
@@ -247,29 +240,10 @@ class Past:
             is_due |= mine
         return rows.where(is_due)
 
-    def _clock(self, spark: SparkSession, name: str, position: KafkaOffsets) -> datetime | None:
-        """Return the time of the newest event of an input before a position; it is exact."""
-        uri = self.bound.archives[name]
-        known = arrivals.load(uri)
-        whole = known.whole(position)
-        rest = archive.read(spark, uri, entities=None, since=whole, until=position, merges=())
-        found = [known.clock(whole), slices.newest([rest])]
-        return max((one for one in found if one is not None), default=None)
-
     def _require_archived(self, one: Merge) -> Arrivals:
-        uri = self.bound.archives.get(one.input, "") if one.input in self.app.inputs else ""
-        table = archive_table.find(Location.of(uri)) if uri else None
-        if table is None or not archive_table.has(table, one.id, 0):
-            raise NotFoundError(
-                f"the events of the merge {one.id}, which {self.app.name} has in its state, are "
-                f"not in the archive of {one.input}, {uri or 'which has none'}",
-                hint=f"name the archive that has them: [queries.{self.app.name}.archives] "
-                f"{one.input}; or go back to before the merge first: savepoints list --query "
-                f"{self.app.name}",
-                merge=one.id,
-            )
-        known = arrivals.load(uri)
-        topic = self._topic(one.input)
+        self._inputs.require_merged(one, self.app.name)
+        known = self._inputs.arrivals(one.input)
+        topic = self._inputs.topic(one.input)
         try:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
@@ -283,16 +257,13 @@ class Past:
 
     def _has_passed(self, one: Merge, position: KafkaOffsets) -> bool:
         topics = (
-            {self._topic(one.input)} if one.input in self.app.inputs else set(one.offsets)
+            {self._inputs.topic(one.input)} if one.input in self.app.inputs else set(one.offsets)
         ) & one.offsets.keys()
         return all(
             position.get(topic, {}).get(part, 0) >= offset
             for topic in topics
             for part, offset in one.offsets[topic].items()
         )
-
-    def _topic(self, name: str) -> str:
-        return self.bound.topics.get(name, self.app.inputs[name].topic)
 
 
 def _one(positions: Sequence[str | None]) -> KafkaOffsets:

@@ -296,7 +296,7 @@ def _append(
     plan, scope = prepared.plan, prepared.scope
     merging.refuse_other_generation(store, plan.query, plan.generation)
     journal.refuse_unfinished(store.root, plan.query)
-    topic = scope.sources.topic(plan.input)
+    topic = scope.inputs.topic(plan.input)
     since = appended.ends(prepared.settings.kafka, topic)
     scope.require_none_arrived(since)
     place = merging.place_of(store, plan.operation_id)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint import state_layout
 from savepoints.checkpoint.state_layout import Layout
 from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionGoneError
+from savepoints.inputs import Inputs
 from savepoints.io import in_parallel
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations import goal
 from savepoints.operations.merge_lineage import Lineage, Reach
-from savepoints.operations.merge_sources import Sources
 from savepoints.operations.past_of import is_before
 from savepoints.outputs import correct
 from savepoints.sources import affected
@@ -65,7 +65,7 @@ class Assigned:
 def candidates(
     store: Store,
     query: str,
-    sources: Sources,
+    inputs: Inputs,
     layout: Layout,
     lineage: Lineage,
     reach: Reach,
@@ -76,13 +76,13 @@ def candidates(
     Args:
         store: Where the savepoints are.
         query: Name of the query.
-        sources: Its inputs.
+        inputs: Those of it.
         layout: The fields of its state.
         lineage: What is known of its generations.
         reach: How far back its state can be told from its events.
         beginning: Where it began to read.
     """
-    known = tuple(sources.arrivals(name) for name in sources.app.inputs)
+    known = tuple(inputs.arrivals(name) for name in inputs.app.inputs)
     savepoints = {one.id: one for one in goal.history(store, query) if reach.has(one)}
     bases = []
     for one in savepoints.values():
@@ -92,7 +92,7 @@ def candidates(
     # Few are looked at closely: for each, files of the store and two versions of tables are read.
     *some, nothing = affected.thinned(bases, Base(offsets=beginning))
     usable = in_parallel(
-        lambda one: _is_usable(store, sources, savepoints[one.savepoint_id or ""], layout), some
+        lambda one: _is_usable(store, inputs, savepoints[one.savepoint_id or ""], layout), some
     )
     found = []
     for base, is_usable in zip(some, usable, strict=True):
@@ -104,15 +104,15 @@ def candidates(
     return [*found, nothing]
 
 
-def _is_usable(store: Store, sources: Sources, savepoint: Savepoint, layout: Layout) -> bool:
+def _is_usable(store: Store, inputs: Inputs, savepoint: Savepoint, layout: Layout) -> bool:
     """Say whether a savepoint has the program's state layout, and its outputs are there."""
     small = store.root / manifest.directory(savepoint.id) / "checkpoint"
     if state_layout.read(small) != layout:
         return False
     outputs = {one.name: one for one in savepoint.outputs}
     try:
-        for name in sources.app.outputs:
-            correct.require_base(outputs[name], sources.bound.outputs[name])
+        for name in inputs.app.outputs:
+            correct.require_base(outputs[name], inputs.bound.outputs[name])
     except (KeyError, OutputVersionGoneError, IncompatibleError):
         return False
     return True

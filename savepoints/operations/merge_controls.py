@@ -74,7 +74,7 @@ def compare(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proo
         layout=state_layout.read(replay.cut),
         tolerance=tolerance,
     )
-    app = scope.sources.app
+    app = scope.inputs.app
     rows = replay.outputs()
     outputs = tuple(
         output_controls.compare(

@@ -25,7 +25,7 @@ def corrections(
         FileSinkError: If one is a file sink.
         IncompatibleError: If a table does not say which entity a row is about.
     """
-    app, bound = scope.sources.app, scope.sources.bound
+    app, bound = scope.inputs.app, scope.inputs.bound
     known = next_outputs.own_ids(scope.store, app.name)
     return tuple(
         correct.plan(

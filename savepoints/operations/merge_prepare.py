@@ -16,13 +16,13 @@ from savepoints.errors import (
     UnfinishedOperationError,
     UsageError,
 )
+from savepoints.inputs import Inputs
 from savepoints.io import Location
 from savepoints.model import Generation, kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
 from savepoints.operations import appending, merge_steps, merging, pause
 from savepoints.operations.appending import AppendingPlan
 from savepoints.operations.merge_plan import PAUSED_FOR, SET_ASIDE, MergePlan, Prepared
 from savepoints.operations.merge_scope import Scope
-from savepoints.operations.merge_sources import Sources
 from savepoints.operations.merging import VERB, MergingPlan
 from savepoints.operations.plan import Progress, silent
 from savepoints.outputs import align
@@ -83,17 +83,17 @@ def prepare(
     live = store.generations.current(query)
     bound = _bound(settings, query)
     app = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
-    sources = Sources(app, bound, settings)
-    name = sources.input(input_name)
+    inputs = Inputs(app, bound, settings.kafka)
+    name = inputs.input(input_name)
     checkpoint = Location.of(live.checkpoint)
     cut = read_cut(checkpoint)
     if policy != "append":
-        sources.archive(name)
+        inputs.archive(name)
         _require_one_position(query, cut)
     position = lowest_offsets(cut.cut.offsets)
     if policy == "append":
         # What is in the topic already is not produced again, though nobody has read it.
-        position |= appended.ends(settings.kafka, sources.topic(name))
+        position |= appended.ends(settings.kafka, inputs.topic(name))
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark import session, session_for
 
@@ -105,18 +105,18 @@ def prepare(
         found = late.read(
             few,
             batch,
-            LateInput(name, sources.topic(name), sources.decoding(name), app.inputs[name].encode),
+            LateInput(name, inputs.topic(name), inputs.decoding(name), app.inputs[name].encode),
             place / "read",
             at=utc_now(),
             # What is newer than all that was read does not come too late to be appended.
-            clock=None if policy == "append" else sources.clock(few, name, position),
+            clock=None if policy == "append" else inputs.clock(few, name, position),
             before=until,
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         scope = Scope(
             session_for(few, None if policy == "replay-all" else found.rows),
             store,
-            sources,
+            inputs,
             query,
             live.generation,
             checkpoint,

@@ -76,7 +76,7 @@ class MergeReplay:
         scope = self.scope
         self.replay = Replay(
             scope.spark,
-            scope.sources.app,
+            scope.inputs.app,
             self.place / merging.replay_directory(self.way),
             Live(self.cut, self.files),
             PARTITIONS if self.way else self.files.cut.partitions or PARTITIONS,
@@ -203,7 +203,7 @@ class MergeReplay:
 
     def _clock(self, until: KafkaOffsets) -> datetime | None:
         scope = self.scope
-        return scope.sources.clock(scope.spark, scope.name, until)
+        return scope.inputs.clock(scope.spark, scope.name, until)
 
     def _ends(
         self, name: str, begin: KafkaOffsets | None, positions: Sequence[KafkaOffsets]
@@ -214,7 +214,7 @@ class MergeReplay:
         if newest is None:
             return [End(one, None) for one in positions]
         scope = self.scope
-        clocks = scope.sources.clocks(scope.spark, name, begin, positions, newest)
+        clocks = scope.inputs.clocks(scope.spark, name, begin, positions, newest)
         both = [*map(End, positions, clocks)]
         return [*both[:-1], End(positions[-1], None)]
 

@@ -5,7 +5,7 @@ Nothing here changes anything; all of it can be found out while the query runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,15 +15,14 @@ from savepoints.errors import (
     IncompatibleError,
     LateBatchError,
     NotAlignedError,
-    NotFoundError,
 )
+from savepoints.inputs import Inputs
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, lowest_offsets
 from savepoints.operations import merge_bases, merge_lineage
 from savepoints.operations.merge_bases import Assigned, Used
 from savepoints.operations.merge_lineage import Lineage, Reach
-from savepoints.operations.merge_sources import Sources
-from savepoints.sources import affected, archive, archive_table, late, sample
+from savepoints.sources import affected, archive, late, sample
 from savepoints.sources.affected import Base
 from savepoints.store.ledger import Merge
 from savepoints.store.root import Store
@@ -41,7 +40,7 @@ class Scope:
     Attributes:
         spark: A session.
         store: Where the savepoints are.
-        sources: The query's inputs.
+        inputs: Those of the query.
         query: Name of the query.
         generation: Number of its current generation.
         checkpoint: The generation's checkpoint.
@@ -54,7 +53,7 @@ class Scope:
 
     spark: SparkSession
     store: Store
-    sources: Sources
+    inputs: Inputs
     query: str
     generation: int
     checkpoint: Location
@@ -92,16 +91,7 @@ class Scope:
             NotFoundError: If one has not: a replay would silently take that merge back.
         """
         for one in self.merges:
-            uri = self.sources.bound.archives.get(one.input, "")
-            table = archive_table.find(Location.of(uri)) if uri else None
-            if table is None or not archive_table.has(table, one.id, 0):
-                raise NotFoundError(
-                    f"the events of the merge {one.id}, which {self.query} has in its state, are "
-                    f"not in the archive of {one.input}, {uri or 'which has none'}",
-                    hint=f"name the archive that has them: [queries.{self.query}.archives] "
-                    f"{one.input}",
-                    merge=one.id,
-                )
+            self.inputs.require_merged(one, self.query)
 
     @cached_property
     def beginning(self) -> KafkaOffsets:
@@ -114,11 +104,12 @@ class Scope:
         if not self.controls:
             return self.spark.createDataFrame([], "entity string")
         touched = self.given.select("entity").distinct()
-        uri = self.sources.archive(self.name)
+        uri = self.inputs.archive(self.name)
         wanted = self.controls
         found = sample.entities(self.spark, uri, count=wanted, without=touched, seed=self.merge_id)
         if len(found) < wanted:
-            more = self._rows(self.name, None, since=archive.end(uri) or self.beginning)
+            since = archive.end(uri) or self.beginning
+            more = self._rows(self.name, None, since, self.until, self.merge_ids)
             others = sample.among(more, wanted, touched, self.merge_id)
             found += [one for one in others if one not in found][: wanted - len(found)]
         return self.spark.createDataFrame([(one,) for one in found], "entity string")
@@ -130,8 +121,8 @@ class Scope:
             self.given.select("entity").unionByName(self.control_entities).distinct()
         )
         return {
-            name: self._keep(self._rows(name, wanted, since=self.beginning))
-            for name in self.sources.app.inputs
+            name: self._keep(self._rows(name, wanted, self.beginning, self.until, self.merge_ids))
+            for name in self.inputs.app.inputs
         }
 
     @cached_property
@@ -189,19 +180,10 @@ class Scope:
         Raises:
             NotAlignedError: If one of the late events has come by itself: it would count twice.
         """
+        whose = None if of_all else self.replayed.select("entity")
         found = {
-            name: self._keep(
-                self.sources.rows(
-                    self.spark,
-                    name,
-                    since={topic: since.get(topic, {})},
-                    until={topic: until.get(topic, {})},
-                    entities=None if of_all else self.replayed.select("entity"),
-                    merges=(),
-                )
-            )
-            for name in self.sources.app.inputs
-            for topic in (self.sources.topic(name),)
+            name: self._keep(self._rows(name, whose, since, until, ()))
+            for name in self.inputs.app.inputs
         }
         self._refuse_late(found[self.name])
         return found
@@ -215,23 +197,15 @@ class Scope:
         Raises:
             NotAlignedError: If one has: it would count twice.
         """
-        topic = self.sources.topic(self.name)
-        rows = self.sources.rows(
-            self.spark,
-            self.name,
-            since={topic: self.until.get(topic, {})},
-            until={topic: until.get(topic, {})},
-            entities=self.late.select("entity").distinct(),
-            merges=(),
-        )
-        self._refuse_late(rows)
+        whose = self.late.select("entity").distinct()
+        self._refuse_late(self._rows(self.name, whose, self.until, until, ()))
 
     def _refuse_late(self, arrived: DataFrame) -> None:
         same = arrived.join(self.late, "event_id", "left_semi").select("event_id").first()
         if same is not None:
             raise NotAlignedError(
                 f"the event {same['event_id']} of the batch has arrived in "
-                f"{self.sources.topic(self.name)} while the merge was under way, and would count "
+                f"{self.inputs.topic(self.name)} while the merge was under way, and would count "
                 "twice",
                 hint="nothing was changed; run the merge again, which leaves it out",
                 query=self.query,
@@ -248,7 +222,7 @@ class Scope:
         return merge_bases.candidates(
             self.store,
             self.query,
-            self.sources,
+            self.inputs,
             state_layout.read(self.checkpoint),
             self._lineage,
             self.reach,
@@ -341,16 +315,8 @@ class Scope:
     def everything(self, until: KafkaOffsets) -> dict[str, DataFrame]:
         """Return all events of all entities before some offsets: columns of `archive.SCHEMA`."""
         return {
-            name: self.sources.rows(
-                self.spark,
-                name,
-                since=self.beginning,
-                until={topic: until.get(topic, {})},
-                entities=None,
-                merges=self.merge_ids,
-            )
-            for name in self.sources.app.inputs
-            for topic in (self.sources.topic(name),)
+            name: self._rows(name, None, self.beginning, until, self.merge_ids)
+            for name in self.inputs.app.inputs
         }
 
     def require_told(self, entities: int) -> None:
@@ -379,7 +345,7 @@ class Scope:
 
     def entity_of(self, output: str) -> str:
         """Return the column of an output with the entity that a row is about."""
-        app = self.sources.app
+        app = self.inputs.app
         return app.outputs[output].entity_key or app.inputs[self.name].entity_key
 
     def release(self) -> None:
@@ -400,16 +366,15 @@ class Scope:
         return found
 
     def _rows(
-        self, name: str, entities: DataFrame | None, *, since: KafkaOffsets | None = None
+        self,
+        name: str,
+        entities: DataFrame | None,
+        since: KafkaOffsets,
+        until: KafkaOffsets,
+        merges: Sequence[str],
     ) -> DataFrame:
-        topic = self.sources.topic(name)
-        return self.sources.rows(
-            self.spark,
-            name,
-            since=since,
-            until={topic: self.until.get(topic, {})},
-            entities=entities,
-            merges=self.merge_ids,
+        return self.inputs.rows(
+            self.spark, name, since=since, until=until, entities=entities, merges=merges
         )
 
     def _keep(self, frame: DataFrame) -> DataFrame:

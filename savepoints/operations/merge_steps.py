@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.layout import CutFiles
 from savepoints.errors import UsageError
@@ -12,9 +11,6 @@ from savepoints.operations import merge_estimate, merge_outputs, merge_ways
 from savepoints.operations.merge_plan import BaseUse, MergePlan
 from savepoints.operations.merge_scope import Scope
 from savepoints.operations.plan import Step
-
-if TYPE_CHECKING:
-    pass
 
 _GIVEN_UP_BY_APPEND = (
     "the events count as if they arrived now: those below the watermark are dropped, and what "
@@ -64,7 +60,7 @@ def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
 
 
 def _append(plan: MergePlan, scope: Scope) -> MergePlan:
-    topic = scope.sources.topic(plan.input)
+    topic = scope.inputs.topic(plan.input)
     return replace(
         plan,
         entities=_entities(scope),

@@ -258,7 +258,7 @@ def plan(
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
         base_versions=({} if of_all else {name: scope.base_versions(name) for name in app.outputs}),
         descent=scope.descent,
-        archive=scope.sources.archive(scope.name),
+        archive=scope.inputs.archive(scope.name),
         still_since=None if still_since is None else rfc3339(still_since),
         first_id=first_id,
     )

@@ -101,17 +101,19 @@ def records(
     """
     known = arrivals.load(archive) if archive else None
     parts = seam(since, until, known)
-    found = _of_kafka(spark, kafka, parts, known)
+    found = None
     if archive and parts.archive_to:
-        old = archives.read(
+        found = archives.read(
             spark,
             archive,
             entities=None,
             since=parts.archive_from,
             until=parts.archive_to,
             merges=(),
-        )
-        found = old.select(*RAW).unionByName(found) if parts.kafka_to else old.select(*RAW)
+        ).select(*RAW)
+    if parts.kafka_to or found is None:
+        fresh = _of_kafka(spark, kafka, parts, known)
+        found = fresh if found is None else found.unionByName(fresh)
     return found
 
 

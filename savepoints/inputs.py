@@ -1,4 +1,4 @@
-"""The inputs of a query whose late events are merged, and where their events are."""
+"""The inputs of an application as it is bound, and where their events are: Kafka and archives."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.app import App
-from savepoints.config import QuerySettings, Settings
-from savepoints.errors import UsageError
+from savepoints.config import KafkaSettings, QuerySettings
+from savepoints.errors import NotFoundError, UsageError
+from savepoints.io import Location
 from savepoints.model import KafkaOffsets
-from savepoints.sources import arrivals, hybrid, slices
+from savepoints.sources import archive_table, arrivals, hybrid, slices
 from savepoints.sources.arrivals import Arrivals
 from savepoints.sources.events import Decoding
+from savepoints.store.ledger import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
-class Sources:
-    """The inputs of a query, and where their events are.
+class Inputs:
+    """The inputs of an application, and where their events are.
 
     Attributes:
         app: The application.
         bound: What it is bound to.
-        settings: Where Kafka is.
+        kafka: Where Kafka is.
     """
 
     app: App
     bound: QuerySettings
-    settings: Settings
+    kafka: KafkaSettings
 
     def topic(self, name: str) -> str:
         """Return the topic of an input."""
@@ -77,7 +79,7 @@ class Sources:
             self.decoding(name),
             topic=self.topic(name),
             archive=self.bound.archives.get(name),
-            kafka=self.settings.kafka,
+            kafka=self.kafka,
             since=since,
             until=until,
             entities=entities,
@@ -128,6 +130,27 @@ class Sources:
         rows = self.rows(spark, name, since=begin or {}, until=few[-1], entities=None, merges=())
         found = slices.clocks(rows, few, start or slices.NEVER)
         return found + found[-1:] * (len(mine) - len(few))
+
+    def require_merged(self, one: Merge, query: str) -> None:
+        """Check that the archive of an input has the events of a merge.
+
+        Args:
+            one: The merge.
+            query: The query that has it in its state.
+
+        Raises:
+            NotFoundError: If it does not: what reads them again would silently take the merge back.
+        """
+        uri = self.bound.archives.get(one.input, "") if one.input in self.app.inputs else ""
+        table = archive_table.find(Location.of(uri)) if uri else None
+        if table is None or not archive_table.has(table, one.id, 0):
+            raise NotFoundError(
+                f"the events of the merge {one.id}, which {query} has in its state, are not in the "
+                f"archive of {one.input}, {uri or 'which has none'}",
+                hint=f"name the archive that has them: [queries.{query}.archives] {one.input}; or "
+                f"go back to before the merge first: savepoints list --query {query}",
+                merge=one.id,
+            )
 
     def arrivals(self, name: str) -> Arrivals:
         """Return what has arrived in the archive of an input; nothing where it has none."""
