@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         rollback,
         tag,
     )
-    from savepoints.app import App, Input, KeyMigration, Output
+    from savepoints.app import App, Input, KeyMigration, MergeFunctions, Output, RowCombination
     from savepoints.config import Settings
     from savepoints.errors import SavepointsError
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
@@ -69,6 +69,8 @@ _HOMES = {
     "Generation": "savepoints.model",
     "Input": "savepoints.app",
     "KeyMigration": "savepoints.app",
+    "MergeFunctions": "savepoints.app",
+    "RowCombination": "savepoints.app",
     "Output": "savepoints.app",
     "OutputVersion": "savepoints.model",
     "Policy": "savepoints.store.retention",
@@ -120,9 +122,11 @@ __all__ = [
     "Generation",
     "Input",
     "KeyMigration",
+    "MergeFunctions",
     "Output",
     "OutputVersion",
     "Policy",
+    "RowCombination",
     "Savepoint",
     "SavepointsError",
     "Settings",

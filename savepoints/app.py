@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 # From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new columns, in
 # the same order and called as the program's state calls them.
 ValueMigration: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
+# From what a query has and what late events gave alone, row by row under the same key, to what they
+# are together.
+Combination: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,38 @@ class KeyMigration:
 
 
 @dataclass(frozen=True)
+class RowCombination:
+    """How rows of an output become one, of the query's and of what late events gave alone.
+
+    Attributes:
+        key: Columns by which two rows are about the same.
+        combine: From the rows of the query and the late ones, in the columns of the table, to what
+            they are together; keys as they were, row for row.
+    """
+
+    key: tuple[str, ...]
+    combine: Combination
+
+
+@dataclass(frozen=True)
+class MergeFunctions:
+    """How late events are worked in without replaying anything: `merge --policy merge-function`.
+
+    The application reads the late events alone, beginning with nothing, and what it then has and
+    writes is combined with what the query has and has written.
+
+    Attributes:
+        states: By Spark's name or the number of an operator: from the rows of state of the query
+            and the late ones, both in columns `key.NAME` and `value.NAME`, to the value columns,
+            called `NAME`, row for row.
+        rows: By output.
+    """
+
+    states: Mapping[str, Combination]
+    rows: Mapping[str, RowCombination]
+
+
+@dataclass(frozen=True)
 class App:
     """A query that this library can run, restore, fork and compare.
 
@@ -116,6 +151,7 @@ class App:
         migrate: For `restore --migrate`: how values of state become what they are now, or keys; by
             Spark's name or the number of the operator, the name of a state variable, or the side
             of a join.
+        merge: For `merge --policy merge-function`; None where late events are only replayed.
     """
 
     name: str
@@ -123,6 +159,7 @@ class App:
     build: Callable[[Mapping[str, DataFrame]], DataFrame]
     outputs: Mapping[str, Output]
     migrate: Mapping[str, ValueMigration | KeyMigration] = field(default_factory=dict)
+    merge: MergeFunctions | None = None
 
     def __post_init__(self) -> None:
         """Check that the names can be parts of paths and transaction ids."""

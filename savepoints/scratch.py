@@ -7,7 +7,7 @@ reads, and its watermarks and time, is decided in `savepoints.operations.replay`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.app import App
 from savepoints.checkpoint import file_log, offset_log
-from savepoints.errors import SavepointsError
+from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location
 from savepoints.runner import EMPTY, cause, output_mode, report, run_on_nothing
 from savepoints.sources.events import RAW, RAW_SCHEMA
@@ -176,6 +176,28 @@ class Probed:
 
     sources: tuple[str, ...]
     join_keys: Mapping[int, tuple[tuple[str, str], ...]]
+
+
+def compute(frames: Iterable[DataFrame], functions: str) -> None:
+    """Compute frames, of which nothing is kept, to see that a program's functions do not fail.
+
+    Args:
+        frames: They.
+        functions: How to call the functions in an error.
+
+    Raises:
+        IncompatibleError: If one fails.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        for frame in frames:
+            frame.write.format("noop").mode("overwrite").save()
+    except PySparkException as error:
+        raise IncompatibleError(
+            f"{functions} failed: {cause(report(error))}",
+            hint="nothing was changed; correct the program and run the command again",
+        ) from error
 
 
 def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import pyarrow as pa
+from pyarrow import compute
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from savepoints.app import App, Input, Output
+from savepoints.app import App, Input, MergeFunctions, Output, RowCombination
 from spark_jobs.orders.codec import (
     ORDER_EVENT_DDL,
     ORDER_RECORD_DDL,
@@ -83,6 +86,49 @@ def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return totals.withColumn("tier", tier(F.col("amount_cents")))
 
 
+def add_state(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the totals of customers who have some of both, for `merge --policy merge-function`.
+
+    Args:
+        live: State that the query has: `value.count`, `value.sum`, `value.max`.
+        late: State of the late orders alone, row for row.
+    """
+    parts = {
+        "count": _sum("value.count", live, late),
+        "sum": _sum("value.sum", live, late),
+        "max": _newest("value.max", live, late),
+    }
+    return pa.RecordBatch.from_pydict(parts)
+
+
+def add_rows(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of such customers, in the columns of `build`."""
+    amount = _sum("amount_cents", live, late)
+    tiers = {"gold": GOLD_FROM_CENTS, "silver": SILVER_FROM_CENTS}
+    reached = [compute.greater_equal(amount, pa.scalar(cents)) for cents in tiers.values()]
+    parts = {
+        "customer_id": live.column("customer_id"),
+        "orders": _sum("orders", live, late),
+        "amount_cents": amount,
+        "last_ordered_at": _newest("last_ordered_at", live, late),
+        "tier": compute.case_when(compute.make_struct(*reached), *tiers, "bronze"),
+    }
+    return pa.RecordBatch.from_pydict(parts)
+
+
+def _sum(name: str, one: pa.RecordBatch, other: pa.RecordBatch) -> pa.Array[Any]:
+    total: pa.Array[Any] = compute.add_checked(one.column(name), other.column(name))
+    return total
+
+
+def _newest(name: str, one: pa.RecordBatch, other: pa.RecordBatch) -> pa.Array[Any]:
+    # Of times with a zone Arrow does not compute it.
+    times = (each.column(name).cast(pa.int64()) for each in (one, other))
+    newest: Any = compute.max_element_wise(*times)
+    found: pa.Array[Any] = newest.cast(one.column(name).type)
+    return found
+
+
 app = App(
     name="order_totals",
     inputs={
@@ -97,4 +143,8 @@ app = App(
     },
     build=build,
     outputs={"totals": Output(mode="upsert", key=("customer_id",))},
+    merge=MergeFunctions(
+        states={"stateStoreSave": add_state},
+        rows={"totals": RowCombination(("customer_id",), add_rows)},
+    ),
 )

@@ -20,7 +20,7 @@ from savepoints.errors import UsageError
 JOIN = "symmetricHashJoin"
 _SIDE = re.compile(r"(left|right)-(?:keyWithIndexToValue|keyWithTsToValues)")
 # Their rows are found by the whole key, which is all that Spark places them by.
-_WITH_PLAIN_KEYS = frozenset(
+WITH_PLAIN_KEYS = frozenset(
     {"stateStoreSave", "dedupe", "dedupeWithinWatermark", "applyInPandasWithState"}
 )
 
@@ -157,7 +157,7 @@ class Pair:
         # All variables of an operator have the same grouping key.
         prefix = f"{label}." if label and not self.new.has_variables else ""
         function = next((one for one in named if one in self.functions.keys), None)
-        if function is not None and self.new.name not in _WITH_PLAIN_KEYS:
+        if function is not None and self.new.name not in WITH_PLAIN_KEYS:
             text = f"a KeyMigration cannot make the keys of a {self.new.name}"
             self.say("incompatible", str(self.new), text)
             function = None

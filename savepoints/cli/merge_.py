@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--policy",
-    type=click.Choice(["exact", "append", "replay-all"]),
+    type=click.Choice(["exact", "append", "replay-all", "merge-function"]),
     default="exact",
     show_default=True,
     help="What to give up where a merge cannot be exact.",
@@ -91,7 +91,9 @@ def command(
     What cannot be merged exactly is refused, with the reason. --policy append sends the events to
     the end of the topic, as if they arrived now: what comes below the watermark is dropped, and it
     cannot be taken back. --policy replay-all replays all events of all entities in the order of
-    event time: what the query made of the order in which they arrived is gone.
+    event time: what the query made of the order in which they arrived is gone. --policy
+    merge-function replays nothing: functions of the application combine what it has with what the
+    late events give alone.
 
     With --undo the query goes back to what it was before, outputs too, and goes on from there.
 
@@ -178,6 +180,8 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
 def _replay(done: Merged) -> list[tuple[str, object]]:
     if done.policy == "replay-all":
         return [("replayed", "all events of all entities")]
+    if done.policy == "merge-function":
+        return [("combined", "by the application's functions, nothing replayed")]
     return [
         ("control entities", f"{done.controls}, all as the query has them"),
         ("replayed", "batch by batch" if done.way == "faithful" else "in few slices"),

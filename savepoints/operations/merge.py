@@ -37,6 +37,7 @@ from savepoints.operations import (
     standstill,
 )
 from savepoints.operations.appending import AppendingPlan
+from savepoints.operations.merge_alone import LateReplay
 from savepoints.operations.merge_plan import MergePlan, Prepared
 from savepoints.operations.merge_replay import MergeReplay
 from savepoints.operations.merge_result import Merged
@@ -238,7 +239,7 @@ class _Merge:
     def _newest(self) -> int:
         return committed_batches(self._checkpoint.list())[-1]
 
-    def _replayed(self, needed: ExitStack) -> MergeReplay:
+    def _replayed(self, needed: ExitStack) -> MergeReplay | LateReplay:
         """Save the query where it stands, and replay up to there; it goes on meanwhile.
 
         Even without controls it is seen whether the rows of the outputs are those of the entities.
@@ -257,6 +258,12 @@ class _Merge:
             replay.run({})
             faults.reach("merge.replayed")
             return replay
+        if self.plan.policy == "merge-function":
+            alone = LateReplay(self.prepared.scope, self.place, cut, self.progress)
+            alone.run()
+            alone.try_out()
+            faults.reach("merge.replayed")
+            return alone
         return merge_ways.replayed(
             self.prepared.scope,
             self.prepared.settings,
@@ -267,14 +274,14 @@ class _Merge:
             self.progress,
         )
 
-    def _catch_up(self, replay: MergeReplay) -> None:
+    def _catch_up(self, replay: MergeReplay | LateReplay) -> None:
         """Replay what the query has run since, while it goes on, until only little is left."""
         for _ in range(_MOST_ROUNDS):
             if self._newest - replay.batch <= _FEW_BATCHES:
                 return
             replay.follow(self._checkpoint, self._newest)
 
-    def _moving(self, replay: MergeReplay, since: datetime | None) -> MergingPlan:
+    def _moving(self, replay: MergeReplay | LateReplay, since: datetime | None) -> MergingPlan:
         scope, plan = self.prepared.scope, self.plan
         return merging.plan(
             self.store,

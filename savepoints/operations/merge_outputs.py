@@ -7,18 +7,17 @@ from savepoints.operations.merge_scope import Scope
 from savepoints.outputs import correct
 from savepoints.outputs.correct import Correction
 from savepoints.outputs.write import app_id, owner_prefix
+from savepoints.store.ledger import Policy
 
 
-def corrections(
-    scope: Scope, number: int, batch_id: int, *, of_all: bool = False
-) -> tuple[Correction, ...]:
+def corrections(scope: Scope, number: int, batch_id: int, policy: Policy) -> tuple[Correction, ...]:
     """Find out whether the outputs can be corrected without loss; nothing is written.
 
     Args:
         scope: What the batch concerns.
         number: Of the generation that begins.
         batch_id: The last batch of the one that ends.
-        of_all: The rows of all entities are replaced.
+        policy: How the batch is merged.
 
     Raises:
         NotAlignedError: If others have written to an output.
@@ -31,10 +30,10 @@ def corrections(
         correct.plan(
             name,
             bound.outputs[name],
-            [None] if of_all else [one.pinned(name) for one in scope.used.values()],
+            [one.pinned(name) for one in scope.used.values()] if policy == "exact" else [None],
             mode=output.mode,
             key=output.key,
-            entity=None if of_all else scope.entity_of(name),
+            entity=None if policy == "replay-all" else scope.entity_of(name),
             owner=owner_prefix(app.name),
             own_ids=(*known, *([bound.app_ids[name]] if name in bound.app_ids else [])),
             app_id=app_id(app.name, name, number),

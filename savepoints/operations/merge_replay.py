@@ -77,7 +77,7 @@ class MergeReplay:
         self.replay = Replay(
             scope.spark,
             scope.inputs.app,
-            self.place / merging.replay_directory(self.way),
+            self.place / merging.replay_directory("exact" if self.way else "replay-all", self.way),
             Live(self.cut, self.files),
             PARTITIONS if self.way else self.files.cut.partitions or PARTITIONS,
         )
@@ -110,7 +110,7 @@ class MergeReplay:
         self.batch = self.files.cut.batch_id
 
     def _run_all(self) -> None:
-        last = self._logged(self.cut, self.files.cut.batch_id)
+        last = logged(self.scope, self.cut, self.files.cut.batch_id)
         ends = [End(lowest_offsets(last.offsets), None)]
         self.progress("replaying all events")
         self._write(dict.fromkeys(self.events, ends))
@@ -119,8 +119,8 @@ class MergeReplay:
 
     def _run_short(self) -> None:
         batch = self.files.cut.batch_id
-        last = self._logged(self.cut, batch)
-        before = self._logged(self.cut, batch - 1) if batch > 0 else None
+        last = logged(self.scope, self.cut, batch)
+        before = logged(self.scope, self.cut, batch - 1) if batch > 0 else None
         ends = [End(lowest_offsets(last.offsets), None)]
         low = self._seed(last)
         if before is not None:
@@ -161,7 +161,7 @@ class MergeReplay:
         if newest <= self.batch:
             return
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
-        logged = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
+        logged = [logged(self.scope, checkpoint, one) for one in range(self.batch, newest + 1)]
         positions = [lowest_offsets(one.offsets) for one in logged]
         rows = self.scope.arrived(positions[0], positions[-1], of_all=self.way is None)
         first = self.replay.slices + 1
@@ -275,18 +275,22 @@ class MergeReplay:
         paths = [file.path for file in schemas]
         return state_layout.of_files(dict(zip(paths, found, strict=True)))
 
-    def _logged(self, checkpoint: Location, batch: int) -> Batch:
-        """Return what a batch of the live query was, from its checkpoint or from the batch log."""
-        if (found := batch_log.of(checkpoint, batch)) is not None:
-            return found
-        scope = self.scope
-        copied = batch_log.read(scope.store.root, scope.query, scope.generation)
-        if batch not in copied:
-            raise NoCommittedBatchError(
-                f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",
-                hint="run the merge again, while less is going on; or raise "
-                "spark.sql.streaming.minBatchesToRetain",
-                checkpoint=str(checkpoint),
-                batch_id=batch,
-            )
-        return copied[batch]
+
+def logged(scope: Scope, checkpoint: Location, batch: int) -> Batch:
+    """Return what a batch of the live query was, from its checkpoint or from the batch log.
+
+    Raises:
+        NoCommittedBatchError: If neither has it any more.
+    """
+    if (found := batch_log.of(checkpoint, batch)) is not None:
+        return found
+    copied = batch_log.read(scope.store.root, scope.query, scope.generation)
+    if batch not in copied:
+        raise NoCommittedBatchError(
+            f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",
+            hint="run the merge again, while less is going on; or raise "
+            "spark.sql.streaming.minBatchesToRetain",
+            checkpoint=str(checkpoint),
+            batch_id=batch,
+        )
+    return copied[batch]

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+# Versions of a table by base, as of `Scope.base_versions`, where all entities begin with nothing.
+FROM_NOTHING: Mapping[str, int | None] = {"0": None}
+
+
 @dataclass
 class Scope:
     """What a late batch concerns.
@@ -253,6 +257,11 @@ class Scope:
     def touched(self) -> DataFrame:
         """The entities of the late events: `entity` string, `base` int."""
         return self.assigned.entities
+
+    @property
+    def from_nothing(self) -> DataFrame:
+        """The entities of the late events, for what no base is needed: as `touched`."""
+        return self.late.selectExpr("entity", "0 as base").distinct()
 
     @cached_property
     def used(self) -> dict[int, Used]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from savepoints.checkpoint.layout import CutFiles
 from savepoints.errors import UsageError
 from savepoints.model import rfc3339
-from savepoints.operations import merge_estimate, merge_outputs, merge_ways
+from savepoints.operations import merge_estimate, merge_functions, merge_outputs, merge_ways
 from savepoints.operations.merge_plan import BaseUse, MergePlan
 from savepoints.operations.merge_scope import Scope
 from savepoints.operations.plan import Step
+from savepoints.store.ledger import Policy
 
 _GIVEN_UP_BY_APPEND = (
     "the events count as if they arrived now: those below the watermark are dropped, and what "
@@ -22,6 +24,14 @@ _GIVEN_UP_BY_ALL = (
     "order in which they arrived, such as those that it dropped as late, comes out otherwise, for "
     "entities too that the batch does not touch"
 )
+_GIVEN_UP_BY_FUNCTION = (
+    "nothing is replayed, and nothing shows that the application's functions give what it would "
+    "have made of these events in their time"
+)
+_ONLY_ADD: Mapping[Policy, str] = {
+    "append": "nothing can be taken out of a topic",
+    "merge-function": "no function takes an event out of what it has become part of",
+}
 _UNPROVED = "nothing shows that the query can be replayed exactly: there are no control entities"
 _CORRECTED = "archive the events, note them in the ledger, and let it go on"
 
@@ -39,8 +49,8 @@ def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
         UsageError: If it removes something, and is to be appended.
         IncompatibleError: If the merge cannot be done so.
     """
-    if plan.policy == "append":
-        _require_no_removals(scope)
+    if plan.policy in _ONLY_ADD:
+        _require_no_removals(scope, plan.policy)
     scope.require_removable()
     rows = scope.late.count()
     plan = replace(plan, rows=rows, known=max(0, plan.known - rows))
@@ -50,6 +60,8 @@ def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
         plan = _append(plan, scope)
     elif plan.policy == "exact":
         plan = _exact(plan, scope, cut)
+    elif plan.policy == "merge-function":
+        plan = _function(plan, scope, cut)
     else:
         plan = _all(plan, scope, cut)
     known = scope.store.events.all()
@@ -81,7 +93,7 @@ def _append(plan: MergePlan, scope: Scope) -> MergePlan:
 def _all(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     entities = _entities(scope)
     scope.require_told(entities)
-    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id, of_all=True)
+    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
     everything = scope.with_late(scope.everything(scope.until))
     events = sum(frame.count() for frame in everything.values())
     return replace(
@@ -107,12 +119,35 @@ def _entities(scope: Scope) -> int:
     return scope.late.select("entity").distinct().count()
 
 
-def _require_no_removals(scope: Scope) -> None:
+def _function(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    functions = merge_functions.required(scope.inputs.app)
+    merge_functions.require_states(scope.checkpoint, cut, functions)
+    entities = _entities(scope)
+    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+    return replace(
+        plan,
+        entities=entities,
+        events=plan.rows,
+        steps=(
+            Step("replayed", f"run the application on the {plan.rows} late events alone"),
+            Step("paused", f"let {plan.query} stand still"),
+            Step(
+                "checkpoint_written",
+                f"save the present, and combine the states of {entities} entities by the "
+                "application's functions",
+            ),
+            *(Step("outputs_corrected", f"combine their rows in {uri}") for uri in plan.outputs),
+            Step("settled", _CORRECTED),
+        ),
+        warnings=(_GIVEN_UP_BY_FUNCTION, *_not_merged(plan)),
+    )
+
+
+def _require_no_removals(scope: Scope, policy: Policy) -> None:
     if removed := scope.given.where("op = 'remove'").count():
         raise UsageError(
-            f"{removed} events of the batch are removed or replaced, and nothing can be taken out "
-            "of a topic",
-            hint="leave out --policy append",
+            f"{removed} events of the batch are removed or replaced, and {_ONLY_ADD[policy]}",
+            hint=f"leave out --policy {policy}",
             query=scope.query,
         )
 
@@ -120,7 +155,7 @@ def _require_no_removals(scope: Scope) -> None:
 def _exact(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     used = scope.used
     entities = sum(one.entities for one in used.values())
-    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id)
+    merge_outputs.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
     controls = scope.replayed.where("control").count()
     events = sum(frame.count() for frame in scope.pending.values())
     active = _with_events(scope)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 ALTERNATIVES = (
     "give something up: --policy replay-all replays all events in the order of event time, "
-    "--policy append counts the late ones as if they arrived now (see docs/merging.md)"
+    "--policy append counts the late ones as if they arrived now, --policy merge-function combines "
+    "by functions of the application (see docs/merging.md)"
 )
 
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from savepoints import app as apps
 from savepoints import faults, scratch
-from savepoints.app import App
+from savepoints.app import App, MergeFunctions
+from savepoints.checkpoint import state_layout
 from savepoints.checkpoint.layout import read_cut
 from savepoints.config import Settings
 from savepoints.errors import NotAlignedError
@@ -32,6 +34,7 @@ from savepoints.operations import (
     create,
     export,
     goal,
+    merge_functions,
     merge_outputs,
     pause,
     restore,
@@ -39,7 +42,7 @@ from savepoints.operations import (
     splicing,
     transition,
 )
-from savepoints.operations.merge_scope import Scope
+from savepoints.operations.merge_scope import FROM_NOTHING, Scope
 from savepoints.operations.plan import Progress, Step
 from savepoints.operations.recorded import who
 from savepoints.operations.replay import Live
@@ -55,14 +58,11 @@ from savepoints.store.root import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from savepoints.state.saved_rows import SavedRows
+
 VERB = "merge"
 
 # Below the scratch directory of a merge.
-_REPLAYS: Mapping[Way | None, str] = {
-    "short": "replay",
-    "faithful": "replay-each",
-    None: "replay-all",
-}
 _EVENTS, _ENTITIES, _LIVE = "merged-events", "merged-entities", "live"
 
 
@@ -156,13 +156,9 @@ class MergingPlan(TransitionPlan):
         )
 
 
-def replay_directory(way: Way | None) -> str:
-    """Return where a replay lies, below the scratch directory of its merge.
-
-    Args:
-        way: How; None for a replay of all entities.
-    """
-    return _REPLAYS[way]
+def replay_directory(policy: Policy, way: Way | None) -> str:
+    """Return where a replay lies, below the scratch directory of its merge."""
+    return f"replay-{way or policy}"
 
 
 def place_of(store: Store, operation_id: str) -> Location:
@@ -178,9 +174,10 @@ def events_of(place: Location) -> Location:
 def keep(scope: Scope, place: Location, policy: Policy) -> None:
     """Write down what is merged and for whom, before the merge begins that cannot be repeated."""
     scope.late.coalesce(1).write.mode("overwrite").parquet(events_of(place).uri.hadoop)
-    if policy == "exact":
-        touched = scope.touched.coalesce(1)
-        touched.write.mode("overwrite").parquet((place / _ENTITIES).uri.hadoop)
+    if policy == "replay-all":
+        return
+    touched = scope.touched if policy == "exact" else scope.from_nothing
+    touched.coalesce(1).write.mode("overwrite").parquet((place / _ENTITIES).uri.hadoop)
 
 
 def plan(
@@ -223,9 +220,8 @@ def plan(
     checkpoint = transition.next_checkpoint(settings, live.query, number)
     from_batch, safety_id = safety.plan(live, bound.outputs, settings)
     operation_id = scope.merge_id
-    of_all = facts.policy == "replay-all"
-    corrected = merge_outputs.corrections(scope, number, cut.cut.batch_id, of_all=of_all)
-    whose = "all states" if of_all else f"{facts.entities} states"
+    corrected = merge_outputs.corrections(scope, number, cut.cut.batch_id, facts.policy)
+    whose = "all states" if facts.policy == "replay-all" else f"the states of {facts.entities}"
     known = bindings.find(store.root, live.query, live.generation)
     first_id = new_id("sp", utc_now())
     return MergingPlan(
@@ -256,7 +252,10 @@ def plan(
         replayed_batch=replayed_batch,
         corrections=corrected,
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
-        base_versions=({} if of_all else {name: scope.base_versions(name) for name in app.outputs}),
+        base_versions={
+            name: scope.base_versions(name) if facts.policy == "exact" else FROM_NOTHING
+            for name in app.outputs
+        },
         descent=scope.descent,
         archive=scope.inputs.archive(scope.name),
         still_since=None if still_since is None else rfc3339(still_since),
@@ -286,21 +285,24 @@ def carry_out(
     rows = None if plan.facts.policy == "replay-all" else plan.facts.rows
     spark = session_for(session(settings, f"savepoints merge {plan.query}"), rows)
     place = Location.of(plan.place)
+    functions = _functions(plan, settings)
 
     def write() -> Written:
         progress(f"writing {plan.checkpoint} with the states that were replayed")
-        return _write(spark, plan, store, place)
+        return _write(spark, plan, store, place, functions)
 
     def correct_outputs(check: Callable[[], None]) -> None:
         touched = None if plan.of_all else _touched(spark, place)
-        results = (_replay(plan) / scratch.RESULTS).uri.hadoop
+        results = spark.read.parquet((_replay(plan) / scratch.RESULTS).uri.hadoop)
         for one in plan.corrections:
             check()
             progress(correct.what(one))
-            entities = None
+            entities, rows = None, results
             if touched is not None:
                 entities = affected.versioned(touched, plan.base_versions[one.live.output.name])
-            correct.execute(spark, one, entities, spark.read.parquet(results))
+                if functions is not None:
+                    rows = merge_functions.rows(spark, one, entities, results, functions)
+            correct.execute(spark, one, entities, rows)
             faults.reach(f"merge.corrected_{one.live.output.name}")
 
     def settle(check: Callable[[], None]) -> None:
@@ -389,7 +391,22 @@ def unfinished(store: Store, query: str) -> MergingPlan | None:
     return MergingPlan.from_json(dict(operation.plan))
 
 
-def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location) -> Written:
+def _functions(plan: MergingPlan, settings: Settings) -> MergeFunctions | None:
+    """Return the functions that combine what the late events gave; None after a replay."""
+    if plan.facts.policy != "merge-function":
+        return None
+    bound = settings.queries[plan.query]
+    app = apps.load_for(plan.query, bound.app, bound.outputs, name=bound.app_name)
+    return merge_functions.required(app)
+
+
+def _write(
+    spark: SparkSession,
+    plan: MergingPlan,
+    store: Store,
+    place: Location,
+    functions: MergeFunctions | None,
+) -> Written:
     """Write the new checkpoint from the safety savepoint and the replayed state."""
     from savepoints.state.saved_rows import CheckpointRows
 
@@ -403,7 +420,14 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
     live.delete(info.path for info in live.list())
     export.mount(stored, store, live)
     replay = _replay(plan) / scratch.CHECKPOINT
-    replayed = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
+    files = read_cut(live, plan.batch_id)
+    made = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
+    found: SavedRows = made
+    entities = None if plan.of_all else _touched(spark, place).select("entity")
+    if functions is not None:
+        before = CheckpointRows.of(spark, live, files)
+        found = merge_functions.state(before, made, state_layout.read(live), functions)
+        entities = None  # The rows of all of them: combined, or as they were.
     done = restore.fill(
         restoring,
         store,
@@ -411,10 +435,10 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
         lambda: splicing.write(
             spark,
             Location.of(plan.checkpoint),
-            Live(live, read_cut(live, plan.batch_id)),
-            replayed,
+            Live(live, files),
+            found,
             {int(operator): field for operator, field in plan.entity_fields.items()},
-            None if plan.of_all else _touched(spark, place).select("entity"),
+            entities,
         ),
         begun=begun,
     )
@@ -422,7 +446,7 @@ def _write(spark: SparkSession, plan: MergingPlan, store: Store, place: Location
 
 
 def _replay(plan: MergingPlan) -> Location:
-    return Location.of(plan.place) / replay_directory(plan.facts.way)
+    return Location.of(plan.place) / replay_directory(plan.facts.policy, plan.facts.way)
 
 
 def _touched(spark: SparkSession, place: Location) -> DataFrame:

@@ -151,5 +151,5 @@ def _column(
 def _wrong(what: str, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"the function for {what} {why}",
-        hint="correct the program's migrate={…} and run the command again",
+        hint="correct it in the program's App(…) and run the command again",
     )

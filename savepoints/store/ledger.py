@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A generation that begins so with nothing reads everything once more, what was merged too.
 _READS_ANEW = "reset"
-Policy = Literal["exact", "append", "replay-all"]
+Policy = Literal["exact", "append", "replay-all", "merge-function"]
 Way = Literal["short", "faithful"]
 
 

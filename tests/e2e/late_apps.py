@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
+from pyarrow import compute
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from savepoints.app import App, Input, Output
+from savepoints.app import App, Combination, Input, MergeFunctions, Output, RowCombination
 from spark_jobs import json_records
 
 if TYPE_CHECKING:
@@ -76,5 +78,33 @@ def overall(inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 
 ticking = App("ticking", {"events": read()}, ticks, {"out": Output("append")})
-windowed = App("windowed", {"events": read()}, windows, {"out": Output("append")})
+
+
+def added(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:
+    """Add up the values of two rows of state."""
+    names = [name for name in live.schema.names if name.startswith("value.")]
+    return pa.RecordBatch.from_pydict(
+        {one.removeprefix("value."): compute.add(live.column(one), late.column(one))
+         for one in names}
+    )  # fmt: skip
+
+
+def added_totals(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:
+    """Add up the totals of two rows of a window."""
+    total = compute.add(live.column("total"), late.column("total"))
+    columns = {"start_ms": live.column("start_ms"), "k": live.column("k"), "total": total}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def functions(
+    states: Mapping[str, Combination] | None = None, rows: Combination = added_totals
+) -> MergeFunctions:
+    """Return functions for sums in windows."""
+    states = {"stateStoreSave": added} if states is None else states
+    return MergeFunctions(states, {"out": RowCombination(("k", "start_ms"), rows)})
+
+
+windowed = App(
+    "windowed", {"events": read()}, windows, {"out": Output("append")}, merge=functions()
+)
 nobodys = App("nobodys", {"events": read()}, overall, {"out": Output("append")})

@@ -93,12 +93,14 @@ class LateDesk:
         )
         assert query.awaitTermination(120)
 
-    def write(self, events: Sequence[Event], name: str = "late.parquet") -> str:
+    def write(self, events: Sequence[Event], name: str = "late.parquet", op: str = "insert") -> str:
         """Write events as a batch of records; returns where."""
         columns: list[pa.Field[Any]] = [
-            pa.field("key", pa.binary()), pa.field("value", pa.binary())
-        ]  # fmt: skip
-        rows = [{"key": one.k.encode(), "value": one.value} for one in events]
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("op", pa.string()),
+        ]
+        rows = [{"key": one.k.encode(), "value": one.value, "op": op} for one in events]
         path = self.desk.directory / name
         pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
         return str(path)

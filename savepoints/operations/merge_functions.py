@@ -1,0 +1,108 @@
+"""What an application says of late events that are not replayed: `merge-function`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from savepoints.app import App, MergeFunctions
+from savepoints.checkpoint import state_layout
+from savepoints.checkpoint.layout import CutFiles
+from savepoints.checkpoint.state_layout import Layout
+from savepoints.errors import IncompatibleError
+from savepoints.io import Location
+from savepoints.outputs.correct import Correction
+from savepoints.outputs.entity_rows import EntityRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from savepoints.state.combine import CombinedRows
+    from savepoints.state.saved_rows import CheckpointRows
+
+
+def required(app: App) -> MergeFunctions:
+    """Return the functions by which late events are worked in without a replay.
+
+    Raises:
+        IncompatibleError: If the application has none, or lacks that of an output.
+    """
+    if app.merge is None:
+        raise IncompatibleError(
+            f"the application {app.name} does not say how late events combine with what it has",
+            hint="give it functions: App(…, merge=MergeFunctions(states=…, rows=…)), see "
+            "docs/merging.md; or merge without --policy, which replays the events",
+            query=app.name,
+        )
+    if lacking := [name for name in app.outputs if name not in app.merge.rows]:
+        raise IncompatibleError(
+            f"the application {app.name} does not say how rows of {lacking[0]} combine",
+            hint="add it to MergeFunctions(rows=…), see docs/merging.md",
+            query=app.name,
+            outputs=lacking,
+        )
+    return app.merge
+
+
+def require_states(checkpoint: Location, files: CutFiles, functions: MergeFunctions) -> None:
+    """Check that the functions combine the state of each operator.
+
+    Args:
+        checkpoint: Of the query.
+        files: Its cut.
+        functions: From `required`.
+
+    Raises:
+        IncompatibleError: If an operator cannot be combined.
+    """
+    from savepoints.state import combine
+
+    combine.required(files.operators, state_layout.read(checkpoint), functions.states)
+
+
+def state(
+    live: CheckpointRows, late: CheckpointRows, layout: Layout, functions: MergeFunctions
+) -> CombinedRows:
+    """Return the state of a query with what late events gave.
+
+    Args:
+        live: The query's.
+        late: That of a `LateReplay`.
+        layout: The fields of both.
+        functions: From `required`.
+
+    Raises:
+        IncompatibleError: If an operator cannot be combined.
+    """
+    from savepoints.state import combine
+
+    operators = combine.required(live.files.operators, layout, functions.states)
+    return combine.CombinedRows(live, late, operators)
+
+
+def rows(
+    spark: SparkSession,
+    correction: Correction,
+    entities: DataFrame,
+    late: DataFrame,
+    functions: MergeFunctions,
+) -> DataFrame:
+    """Return what an output should hold of entities, as `correct.execute` wants it.
+
+    Args:
+        spark: Any session.
+        correction: What is corrected.
+        entities: `entity` string and `version` bigint, which is null for all.
+        late: What the late events gave, with `replay_slice`.
+        functions: From `required`.
+
+    Raises:
+        SeveralRowsError: If the key of the function does not tell rows apart.
+        IncompatibleError: If the rows are no rows of the table.
+    """
+    from savepoints.outputs import combine
+
+    one = functions.rows[correction.live.output.name]
+    table = EntityRows.of(
+        spark, correction.live, correction.entity or "", correction.mode, correction.key
+    )
+    return combine.combined(table, entities, late, one.key, one.combine)

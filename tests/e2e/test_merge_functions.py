@@ -1,0 +1,166 @@
+"""`merge --policy merge-function`: late events are combined by functions, and not replayed."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from savepoints.app import Combination
+from savepoints.errors import IncompatibleError, UsageError
+from savepoints.local import LocalWorld
+from savepoints.operations.merge_plan import Prepared
+from savepoints.store import journal
+from savepoints.store.ledger import Ledger
+from tests.e2e import late_apps
+from tests.e2e.late_apps import WINDOW_S
+from tests.e2e.late_desk import Event, LateDesk
+from tests.e2e.late_shop import archive, day, differing, ids, late_orders, written
+from tests.e2e.shop import QUERY, Shop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+
+POLICY = "merge-function"
+
+
+def model(desk: LateDesk, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return the windows that are over, with all events whenever they came."""
+    totals: Counter[tuple[int, str]] = Counter()
+    for one in events:
+        totals[int(one.s // WINDOW_S) * WINDOW_S, one.k] += one.n
+    over = desk.batches[-1].watermark_ms / 1000
+    found = [
+        {"start_ms": start * 1000, "k": k, "total": total}
+        for (start, k), total in totals.items()
+        if start + WINDOW_S <= over
+    ]
+    return sorted(found, key=str)
+
+
+@pytest.fixture
+def begun(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> LateDesk:
+    """Give a query with windows that are over, and some that are not."""
+    desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    desk.arrive([Event("1", "a", 1, 3), Event("2", "b", 2, 15), Event("3", "a", 4, 31)])
+    desk.arrive([Event("4", "b", 8, 52), Event("5", "a", 16, 41)])
+    return desk
+
+
+LATE = (
+    Event("over", "a", 1000, 4),
+    Event("over-of-nobody", "b", 2000, 22),
+    Event("open", "b", 4000, 49.5),
+    Event("open-of-nobody", "c", 8000, 51),
+    Event("over-when-the-next-comes", "a", 16000, 43),
+)
+
+
+def test_windows_that_are_over_and_open_ones_are_combined(begun: LateDesk) -> None:
+    """What came in time, what is late, and what comes afterwards add up."""
+    arrived = [one for chunk in begun.chunks for one in chunk]
+    assert begun.desk.rows() == model(begun, arrived)
+    prepared = begun.prepare(begun.write(LATE), policy=POLICY)
+    assert "nothing is replayed" in prepared.plan.warnings[0]
+    # It goes on meanwhile, so that a window is over which was open when the merge was planned.
+    begun.arrive([Event("6", "c", 32, 61)])
+
+    done = begun.merge(prepared)
+
+    assert (done.policy, done.way, done.rows, done.controls) == (POLICY, None, len(LATE), 0)
+    arrived = [one for chunk in begun.chunks for one in chunk]
+    assert begun.desk.rows() == model(begun, [*arrived, *LATE])
+    begun.arrive([Event("7", "a", 64, 55), Event("8", "c", 128, 90)])
+    begun.arrive([Event("9", "c", 256, 130)])
+    arrived = [one for chunk in begun.chunks for one in chunk]
+    assert begun.desk.rows() == model(begun, [*arrived, *LATE]), "the open ones were, too"
+    (noted,) = Ledger(begun.desk.store.root).all()
+    assert (noted.policy, noted.way) == (POLICY, None)
+    again = begun.prepare(begun.write(LATE), policy=POLICY)
+    assert again.plan.has_nothing_to_do
+
+
+def doubling(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:
+    """Return twice as many rows as it was given."""
+    made = late_apps.added_totals(live, late)
+    return made.take(pa.array([0, 0]))
+
+
+def other_key(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows under another key."""
+    made = late_apps.added_totals(live, late)
+    return made.set_column(1, "k", pa.array(["x"] * len(made)))
+
+
+def nothing(live: pa.RecordBatch, _late: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a column that there is not."""
+    return pa.RecordBatch.from_pydict({"strange": [1] * len(live)})
+
+
+def with_functions(prepared: Prepared, **functions: Any) -> Prepared:
+    """Return a plan whose application combines otherwise."""
+    inputs = prepared.scope.inputs
+    app = dataclasses.replace(inputs.app, merge=late_apps.functions(**functions))
+    prepared.scope.inputs = dataclasses.replace(inputs, app=app)
+    return prepared
+
+
+def test_functions_that_cannot_be_used_are_refused_while_the_query_runs(begun: LateDesk) -> None:
+    """Nothing stands still for them, and nothing is changed."""
+    batch = begun.write(LATE)
+    before = begun.desk.rows()
+    cases: list[tuple[dict[str, Combination | dict[str, Combination]], str]] = [
+        ({"rows": doubling}, "gives 2 rows instead of 1"),
+        ({"rows": other_key}, "changes k, which is of the key"),
+        ({"states": {"0": nothing}}, "combining states of operator 0 .* gives .'strange'."),
+    ]
+    for functions, said in cases:
+        prepared = with_functions(begun.prepare(batch, policy=POLICY), **functions)
+        with pytest.raises(IncompatibleError, match=said) as refused:
+            begun.merge(prepared)
+        assert "nothing was changed" in refused.value.hint
+    assert begun.desk.rows() == before
+    assert begun.desk.store.generations.current("windowed").generation == 1
+    removal = begun.write([LATE[0]], "gone.parquet", op="remove")
+    with pytest.raises(UsageError, match="no function takes an event out"):
+        begun.prepare(removal, policy=POLICY)
+
+
+def test_orders_are_combined_though_it_was_killed_and_taken_back(local_shop: Shop) -> None:
+    """Also of customers who had none; killed where the outputs are corrected."""
+    shop, held = local_shop, late_orders(0, 4)
+    shop.sell(day(0), day(4), without=ids(held))
+    shop.run()
+    archive(shop)
+    file = written(shop, held)
+    words = ("merge", QUERY, "--batch", str(file), "--policy", POLICY, "--yes")
+    killed = shop.command(*words, crash_at="merge.corrected_totals")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+    done = shop.json(*words)["merged"]
+
+    assert (done["policy"], done["rows"]) == (POLICY, len(held))
+    assert journal.unfinished(shop.store.root, QUERY) is None
+    assert differing(shop, day(4)) == 0
+    shop.sell(day(4), day(6))
+    shop.run()
+    assert differing(shop, day(6)) == 0
+    # An exact merge of the same customers replays them, and finds them as they are.
+    more = late_orders(6, 8)
+    shop.sell(day(6), day(8), without=ids(more))
+    shop.run()
+    merged = shop.json("merge", QUERY, "--batch", str(written(shop, more, "more.parquet")), "--yes")
+    assert (merged["merged"]["policy"], merged["merged"]["way"]) == ("exact", "short")
+    assert differing(shop, day(8)) == 0
+    assert shop.command("merge", QUERY, "--undo", "--yes").returncode == 0
+    assert differing(shop, day(8), without=ids(more)) == 0
