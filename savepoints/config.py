@@ -296,6 +296,26 @@ class Settings(BaseSettings):
     merge: MergeSettings = MergeSettings()
     queries: dict[str, QuerySettings] = {}
 
+    def bound(self, query: str, consequence: str) -> QuerySettings:
+        """Return what a query is bound to.
+
+        Args:
+            query: Name of the query.
+            consequence: What follows if the settings do not say it, for the error.
+
+        Raises:
+            UsageError: If they do not.
+        """
+        found = self.queries.get(query)
+        if found is None:
+            raise UsageError(
+                f"the query {query} is not in the settings, so {consequence}",
+                hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
+                f"savepoints.toml; it has: {', '.join(self.queries) or 'none'}",
+                query=query,
+            )
+        return found
+
     @classmethod
     def settings_customise_sources(
         cls,

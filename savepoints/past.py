@@ -24,7 +24,7 @@ from savepoints.model import KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.sources import archive, hybrid, kafka, supply, turn
 from savepoints.sources.arrivals import Arrivals
 from savepoints.sources.events import RAW
-from savepoints.sources.positions import merge, with_new_partitions
+from savepoints.sources.positions import ends, merge, with_new_partitions
 from savepoints.store.ledger import Merge
 
 if TYPE_CHECKING:
@@ -111,10 +111,7 @@ class Past:
                 archived.add(topic)
         if not archived:
             return None
-        found = {
-            topic: {part: one.end for part, one in ranges[topic].items()}
-            for topic in begin.keys() - archived
-        }
+        found = ends({topic: ranges[topic] for topic in begin.keys() - archived})
         found |= {topic: dict(begin[topic]) for topic in archived}
         for one in supply.of_topics(self.archives, archived):
             for topic in archived & one.end.keys():

@@ -11,9 +11,8 @@ from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Savepoint, kafka_offsets
 from savepoints.operations import bounded, fitting
-from savepoints.operations.past_of import past_of
+from savepoints.operations.past_of import runner_of
 from savepoints.operations.plan import Progress, silent
-from savepoints.runner import Runner
 from savepoints.sources import kafka
 from savepoints.store.root import Store
 
@@ -82,22 +81,16 @@ def to(
     spark = session(settings, f"savepoints run on {query}")
     bound = settings.queries[query]
     application = apps.load_for(query, app, bound.outputs, name=bound.app_name)
-    runner = Runner(
+    runner = runner_of(
         spark,
+        store,
         application,
         bound,
         settings,
         generation=generation,
         checkpoint=checkpoint,
-        past=past_of(
-            store,
-            application,
-            bound,
-            settings,
-            query=begun_from.query if begun_from else query,
-            generation=begun_from.generation if begun_from else generation,
-            position=standing.read(checkpoint).offsets,
-        ),
+        position=standing.read(checkpoint).offsets,
+        begun_from=begun_from,
     )
     progress("comparing the program with the state that it goes on with")
     fitting.require_layout(store, runner, checkpoint, app)

@@ -179,23 +179,12 @@ def _journal(plan: AppendingPlan, store: Store) -> Journal:
 
 def _row(plan: AppendingPlan) -> Merge:
     """Return what the ledger says of it."""
-    facts = plan.facts
     return Merge(
         id=plan.operation_id,
         query=plan.query,
         generation=plan.generation,
         descent=plan.descent,
-        input=facts.input,
-        batch=facts.batch,
-        content_hash=facts.content_hash,
-        rows=facts.rows,
-        known=facts.known,
-        entities=facts.entities,
-        first_event_time=facts.first,
-        last_event_time=facts.last,
-        policy=facts.policy,
-        way=facts.way,
-        controls=facts.controls,
+        **vars(plan.facts),
         controls_differing=0,
         batch_id=plan.batch_id,
         offsets=lowest_offsets([plan.offsets]),

@@ -24,7 +24,7 @@ from savepoints.operations import bounded, comparison, ending, ends, fitting, re
 from savepoints.operations.boundaries import Approach
 from savepoints.operations.comparison import SAMPLE
 from savepoints.operations.lanes import Field, Lane, lane_of, other_settings, ranges_of
-from savepoints.operations.past_of import past_of
+from savepoints.operations.past_of import runner_of
 from savepoints.operations.plan import Plan, Progress, Step, silent
 from savepoints.operations.recorded import recording
 from savepoints.operations.verdict import Comparison, RunCost
@@ -278,22 +278,15 @@ class _Compare:
         from savepoints.spark import session
 
         most = self.plan.max_offsets_per_trigger
-        return Runner(
+        return runner_of(
             session(self.settings, f"savepoints compare {lane.query}"),
+            self.store,
             lane.application,
             lane.bound.model_copy(update={"max_offsets_per_trigger": most}),
             self.settings,
             generation=lane.generation.generation,
             checkpoint=lane.checkpoint,
-            past=past_of(
-                self.store,
-                lane.application,
-                lane.bound,
-                self.settings,
-                query=lane.query,
-                generation=lane.generation.generation,
-                position=lane.standing.offsets,
-            ),
+            position=lane.standing.offsets,
         )
 
     def _savepoint(self, lane: Lane, *, moved: bool) -> str:

@@ -21,12 +21,11 @@ from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations import bounded, restore
-from savepoints.operations.past_of import past_of
+from savepoints.operations.past_of import runner_of
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
 from savepoints.outputs import align, compare
 from savepoints.outputs.write import app_id
-from savepoints.runner import Runner
 from savepoints.sources import kafka
 from savepoints.store import bindings, native
 from savepoints.store.manifest import StoredFile
@@ -233,22 +232,15 @@ class _Drill:
         application = apps.load_for(
             self.savepoint.query, bound.app, isolated.outputs, name=bound.app_name
         )
-        runner = Runner(
+        runner = runner_of(
             spark,
+            self.store,
             application,
             isolated,
             self.settings,
             generation=self.savepoint.generation,
             checkpoint=self._checkpoint,
-            past=past_of(
-                self.store,
-                application,
-                isolated,
-                self.settings,
-                query=self.savepoint.query,
-                generation=self.savepoint.generation,
-                position=lowest_offsets(self.savepoint.cut.offsets),
-            ),
+            position=lowest_offsets(self.savepoint.cut.offsets),
         )
         batches = range(self.savepoint.cut.batch_id + 1, newest + 1)
         bounded.replay(runner, self._planned, batches, progress=self.progress)

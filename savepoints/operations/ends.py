@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from savepoints.config import KafkaSettings
 from savepoints.errors import UsageError
 from savepoints.model import KafkaOffsets, kafka_offsets, parse_rfc3339, rfc3339, utc_now
-from savepoints.sources import kafka
+from savepoints.sources import kafka, positions
 from savepoints.sources.positions import merge, parse_offsets
 from savepoints.store.root import Store
 
@@ -56,20 +56,13 @@ def resolve(
         SavepointNotFoundError: If it is none of these.
     """
     if until == "latest":
-        return newest(ranges)
+        return positions.ends(ranges)
     if _DATE.match(until):
         return _at(until, list(ranges), settings, archives)
     if until.endswith(".json") or Path(until).is_file():
         return _of_file(Path(until), ranges)
     savepoint = store.catalog.find(until, query=query)
     return _of_positions(savepoint.cut.offsets, savepoint.id, ranges)
-
-
-def newest(ranges: Ranges) -> KafkaOffsets:
-    """Return the ends of all partitions."""
-    return {
-        topic: {part: one.end for part, one in parts.items()} for topic, parts in ranges.items()
-    }
 
 
 def _at(

@@ -111,7 +111,7 @@ def estimate(
         {name: topic.ranges for name, topic in topics.items()}, supply.of_topics(archives, topics)
     )
     complete = positions.with_new_partitions(begin, ranges)
-    ends = {name: {p: one.end for p, one in parts.items()} for name, parts in ranges.items()}
+    ends = positions.ends(ranges)
     backlog = positions.count(complete, ends)
     counted = rates.arrivals(topics, settings.kafka, now)
     places = {

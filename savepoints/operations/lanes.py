@@ -118,14 +118,7 @@ def lane_of(store: Store, query: str, settings: Settings) -> Lane:
         UsageError: If nothing says what it runs, or its program cannot be imported.
     """
     generation = store.generations.current(query)
-    bound = settings.queries.get(query)
-    if bound is None:
-        raise UsageError(
-            f"the query {query} is not in the settings, so it cannot be run",
-            hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
-            "savepoints.toml",
-            query=query,
-        )
+    bound = settings.bound(query, "it cannot be run")
     application = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
     return Lane(
         query, generation, bound, application, standing.read(Location.of(generation.checkpoint))

@@ -14,7 +14,6 @@ from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
     UnfinishedOperationError,
-    UsageError,
 )
 from savepoints.inputs import Inputs
 from savepoints.io import Location
@@ -81,7 +80,7 @@ def prepare(
         _let_go_on(store, query, progress)
     settings = bindings.complete(store, given)
     live = store.generations.current(query)
-    bound = _bound(settings, query)
+    bound = settings.bound(query, "its program and its sources are open")
     app = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
     inputs = Inputs(app, bound, settings.kafka)
     name = inputs.input(input_name)
@@ -267,17 +266,6 @@ def _require_one_position(query: str, cut: CutFiles) -> None:
             hint="only queries with the policy min can be merged into",
             query=query,
         )
-
-
-def _bound(settings: Settings, query: str) -> QuerySettings:
-    bound = settings.queries.get(query)
-    if bound is None:
-        raise UsageError(
-            f"the query {query} is not in the settings, so its program and its sources are open",
-            hint=f"add a table [queries.{query}] with app, checkpoints, outputs and archives",
-            query=query,
-        )
-    return bound
 
 
 def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -> None:

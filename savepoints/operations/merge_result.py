@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from savepoints.operations.appending import AppendingPlan
 from savepoints.operations.merge_plan import MergePlan
-from savepoints.operations.merging import MergingPlan
+from savepoints.operations.merging import Facts, MergingPlan
 from savepoints.operations.transition import Moved
 from savepoints.store.ledger import Ledger, Policy, Way
 from savepoints.store.root import Store
@@ -57,41 +58,36 @@ class Merged:
 def nothing(plan: MergePlan, started: float) -> Merged:
     """Return that nothing had to be done."""
     return Merged(
-        plan.operation_id,
-        plan.query,
-        plan.generation,
-        None,
-        None,
-        0,
-        plan.known,
-        0,
-        0,
-        plan.policy,
-        None,
-        {},
-        None,
-        time.monotonic() - started,
-        plan.merged_by,
+        operation_id=plan.operation_id,
+        query=plan.query,
+        generation=plan.generation,
+        checkpoint=None,
+        safety_id=None,
+        rows=0,
+        known=plan.known,
+        entities=0,
+        controls=0,
+        policy=plan.policy,
+        way=None,
+        outputs={},
+        pause_seconds=None,
+        seconds=time.monotonic() - started,
+        merged_by=plan.merged_by,
     )
 
 
 def appended(begun: AppendingPlan, started: float) -> Merged:
     """Return that events are at the end of their topic."""
     return Merged(
-        begun.operation_id,
-        begun.query,
-        begun.generation,
-        None,
-        None,
-        begun.facts.rows,
-        begun.facts.known,
-        begun.facts.entities,
-        0,
-        begun.facts.policy,
-        None,
-        {},
-        None,
-        time.monotonic() - started,
+        operation_id=begun.operation_id,
+        query=begun.query,
+        generation=begun.generation,
+        checkpoint=None,
+        safety_id=None,
+        **_facts(begun.facts),
+        outputs={},
+        pause_seconds=None,
+        seconds=time.monotonic() - started,
     )
 
 
@@ -104,21 +100,21 @@ def finished(
 ) -> Merged:
     """Return what a merge did that began a generation."""
     return Merged(
-        begun.operation_id,
-        begun.query,
-        moved.generation,
-        moved.checkpoint,
-        moved.safety_id,
-        begun.facts.rows,
-        begun.facts.known,
-        begun.facts.entities,
-        begun.facts.controls,
-        begun.facts.policy,
-        begun.facts.way,
-        _versions(store, begun.operation_id),
-        pause_seconds,
-        time.monotonic() - started,
+        operation_id=begun.operation_id,
+        query=begun.query,
+        generation=moved.generation,
+        checkpoint=moved.checkpoint,
+        safety_id=moved.safety_id,
+        **_facts(begun.facts),
+        outputs=_versions(store, begun.operation_id),
+        pause_seconds=pause_seconds,
+        seconds=time.monotonic() - started,
     )
+
+
+def _facts(facts: Facts) -> dict[str, Any]:
+    names = ("rows", "known", "entities", "controls", "policy", "way")
+    return {name: getattr(facts, name) for name in names}
 
 
 def _versions(store: Store, operation_id: str) -> dict[str, int]:

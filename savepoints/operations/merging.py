@@ -77,8 +77,8 @@ class Facts:
         rows: Events that are merged.
         known: Events that were known already.
         entities: Entities that they touch.
-        first: Time of the earliest of them.
-        last: Time of the latest.
+        first_event_time: Time of the earliest of them.
+        last_event_time: Time of the latest.
         policy: What the merge guarantees.
         way: How it was replayed; None for a replay of all entities, and without one.
         controls: Control entities that were replayed.
@@ -90,8 +90,8 @@ class Facts:
     rows: int
     known: int
     entities: int
-    first: datetime | None
-    last: datetime | None
+    first_event_time: datetime | None
+    last_event_time: datetime | None
     policy: Policy
     way: Way | None
     controls: int
@@ -99,7 +99,7 @@ class Facts:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Facts:
         """Read what `model.to_json` wrote."""
-        times = {name: _moment(data[name]) for name in ("first", "last")}
+        times = {name: _moment(data[name]) for name in ("first_event_time", "last_event_time")}
         return cls(**{**data, **times})
 
 
@@ -455,7 +455,7 @@ def _touched(spark: SparkSession, place: Location) -> DataFrame:
 
 def _row(plan: MergingPlan, store: Store) -> Merge:
     """Return what the ledger says of the merge."""
-    now, facts = utc_now(), plan.facts
+    now = utc_now()
     savepoint = store.manifest(plan.savepoint_id or "").savepoint
     since = _moment(plan.still_since)
     outputs = (align.present(one.live.output.name, one.live.output.uri, one.app_id)
@@ -465,17 +465,7 @@ def _row(plan: MergingPlan, store: Store) -> Merge:
         query=plan.query,
         generation=plan.generation,
         descent=(*plan.descent, f"{plan.query}/{plan.generation}"),
-        input=facts.input,
-        batch=facts.batch,
-        content_hash=facts.content_hash,
-        rows=facts.rows,
-        known=facts.known,
-        entities=facts.entities,
-        first_event_time=facts.first,
-        last_event_time=facts.last,
-        policy=facts.policy,
-        way=facts.way,
-        controls=facts.controls,
+        **vars(plan.facts),
         controls_differing=0,
         batch_id=plan.batch_id,
         offsets=lowest_offsets(savepoint.cut.offsets),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from savepoints.app import App
 from savepoints.config import QuerySettings, Settings
-from savepoints.model import KafkaOffsets
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, Savepoint
 from savepoints.past import Past
+from savepoints.runner import Runner
 from savepoints.store import ledger
 from savepoints.store.ledger import Merge
 from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def past_of(
@@ -40,6 +46,46 @@ def past_of(
     """
     found = merges(store, query, generation, position)
     return Past(app, bound, settings.kafka, found) if found or bound.archives else None
+
+
+def runner_of(
+    spark: SparkSession,
+    store: Store,
+    app: App,
+    bound: QuerySettings,
+    settings: Settings,
+    *,
+    generation: int,
+    checkpoint: Location,
+    position: KafkaOffsets,
+    begun_from: Savepoint | None = None,
+) -> Runner:
+    """Bind an application to run a generation, with what that reads beside Kafka.
+
+    Args:
+        spark: Where it runs.
+        store: Where the ledger is.
+        app: The application, under the name of its query.
+        bound: What it is bound to.
+        settings: Where Kafka is.
+        generation: Number of the generation.
+        checkpoint: Its checkpoint.
+        position: Where it stands.
+        begun_from: The savepoint that it is going to begin from, when it has not begun yet: what
+            that one's generation has merged, it has.
+
+    Raises:
+        NotAlignedError: See `past_of`.
+    """
+    known = (app.name, generation)
+    if begun_from is not None:
+        known = (begun_from.query, begun_from.generation)
+    past = past_of(
+        store, app, bound, settings, query=known[0], generation=known[1], position=position
+    )
+    return Runner(
+        spark, app, bound, settings, generation=generation, checkpoint=checkpoint, past=past
+    )
 
 
 def merges(store: Store, query: str, generation: int, position: KafkaOffsets) -> tuple[Merge, ...]:

@@ -77,7 +77,9 @@ def plan(
         )  # fmt: skip
     store.generations.current(fork)
     completed = bindings.complete(store, settings)
-    live_bound, fork_bound = _bound(completed, origin), _bound(completed, fork)
+    live_bound, fork_bound = (
+        completed.bound(one, "it cannot be run to exact offsets") for one in (origin, fork)
+    )
     if fork == origin:
         raise UsageError(f"{fork} cannot take over from itself", hint="name a fork of it")
     _refuse_done(store, fork, origin)
@@ -139,17 +141,6 @@ def _begun(store: Store, live: str, command: str) -> PromotionPlan | None:
     if operation.verb != VERB or known["command"] != command or journal.UNDOING in operation.done:
         raise journal.refusal(operation)
     return PromotionPlan.from_json(known)
-
-
-def _bound(settings: Settings, query: str) -> QuerySettings:
-    bound = settings.queries.get(query)
-    if bound is None:
-        raise UsageError(
-            f"the query {query} is not in the settings, so it cannot be run to exact offsets",
-            hint=f"add a table [queries.{query}] with app, checkpoints and outputs",
-            query=query,
-        )
-    return bound
 
 
 def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:

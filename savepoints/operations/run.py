@@ -24,7 +24,7 @@ from savepoints.model import FORMS, Form, Generation, KafkaOffsets, Savepoint
 from savepoints.operations import bounded, catching_up, ending, ends, fitting, periodic, waiting
 from savepoints.operations import recover as recovery
 from savepoints.operations.bounded import Limits
-from savepoints.operations.past_of import past_of
+from savepoints.operations.past_of import runner_of
 from savepoints.operations.paused import Pauses
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
@@ -365,28 +365,20 @@ class _Asked:
         from savepoints.spark import session
 
         self.progress("starting Spark")
-        runner = Runner(
+        checkpoint = Location.of(generation.checkpoint)
+        runner = runner_of(
             session(self.settings, f"savepoints run {self.query}"),
+            self.store,
             self.application,
             self.bound,
             self.settings,
             generation=generation.generation,
-            checkpoint=Location.of(generation.checkpoint),
-            past=past_of(
-                self.store,
-                self.application,
-                self.bound,
-                self.settings,
-                query=self.query,
-                generation=generation.generation,
-                position=standing.read(Location.of(generation.checkpoint)).offsets,
-            ),
+            checkpoint=checkpoint,
+            position=standing.read(checkpoint).offsets,
         )
         if restored and not self.accept_state_names:
             self.progress("comparing the program with the state that it goes on with")
-            fitting.require_layout(
-                self.store, runner, Location.of(generation.checkpoint), self.bound.app
-            )
+            fitting.require_layout(self.store, runner, checkpoint, self.bound.app)
         return runner
 
     def _recorder(self, generation: Generation) -> Recorder:
@@ -459,11 +451,5 @@ def _refuse_promoted(store: Store, query: str, app: str, *, since: Generation | 
 
 
 def _bound(settings: Settings, query: str, app: str | None) -> QuerySettings:
-    bound = settings.queries.get(query)
-    if bound is None:
-        raise UsageError(
-            f"the query {query!r} is not in the settings",
-            hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
-            f"savepoints.toml; it has: {', '.join(settings.queries) or 'none'}",
-        )
-    return bound if app is None else bound.model_copy(update={"app": app})
+    found = settings.bound(query, "it cannot be run")
+    return found if app is None else found.model_copy(update={"app": app})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from savepoints.config import KafkaSettings
 from savepoints.errors import PartlyDoneError
 from savepoints.model import KafkaOffsets
-from savepoints.sources import client, kafka, kafka_records
+from savepoints.sources import client, kafka, kafka_records, positions
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -29,8 +29,7 @@ def ends(settings: KafkaSettings, topic: str) -> KafkaOffsets:
         SourceDataGoneError: If there is no such topic.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
-    found = kafka.ranges([topic], settings)
-    return {topic: {part: one.end for part, one in found[topic].items()}}
+    return positions.ends(kafka.ranges([topic], settings))
 
 
 def missing(

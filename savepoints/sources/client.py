@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from savepoints.config import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
@@ -27,6 +28,7 @@ _OR = ", or pass --no-source-check where there is that option"
 
 Key = TypeVar("Key")
 T = TypeVar("T")
+Options: TypeAlias = dict[str, str | float | bool]
 
 
 def admin(settings: KafkaSettings) -> AdminClient:
@@ -36,17 +38,8 @@ def admin(settings: KafkaSettings) -> AdminClient:
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
         MissingExtraError: If Kafka's client is not installed.
     """
-    servers = _servers(settings)
-    try:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-    except ImportError:
-        raise _missing() from None
-    try:
-        # Without a logger it writes to stderr by itself, with the servers and what stands in them.
-        return AdminClient({**servers, **settings.options}, logger=_LOG)
-    except KafkaException as error:
-        raise _unfit(error) from None
+    opened: AdminClient = _opened(settings, lambda kafka: kafka.admin.AdminClient, {})
+    return opened
 
 
 @contextmanager
@@ -61,25 +54,13 @@ def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
         MissingExtraError: If Kafka's client is not installed.
     """
-    servers = _servers(settings)
-    try:
-        from confluent_kafka import Consumer, KafkaException
-    except ImportError:
-        raise _missing() from None
-    try:
-        opened = Consumer(
-            {
-                **servers,
-                "group.id": "savepoints-offset-check",
-                "enable.auto.commit": False,
-                "isolation.level": "read_uncommitted",
-                **{name.replace("_", "."): value for name, value in options.items()},
-                **settings.options,
-            },
-            logger=_LOG,
-        )
-    except KafkaException as error:
-        raise _unfit(error) from None
+    looking: Options = {
+        "group.id": "savepoints-offset-check",
+        "enable.auto.commit": False,
+        "isolation.level": "read_uncommitted",
+        **{name.replace("_", "."): value for name, value in options.items()},
+    }
+    opened: Consumer = _opened(settings, lambda kafka: kafka.Consumer, looking)
     try:
         yield opened
     finally:
@@ -93,16 +74,9 @@ def producer(settings: KafkaSettings) -> Producer:
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
         MissingExtraError: If Kafka's client is not installed.
     """
-    servers = _servers(settings)
-    try:
-        from confluent_kafka import KafkaException, Producer
-    except ImportError:
-        raise _missing() from None
-    once = {"enable.idempotence": True, "partitioner": "murmur2_random"}
-    try:
-        return Producer({**servers, **once, **settings.options}, logger=_LOG)
-    except KafkaException as error:
-        raise _unfit(error) from None
+    once: Options = {"enable.idempotence": True, "partitioner": "murmur2_random"}
+    opened: Producer = _opened(settings, lambda kafka: kafka.Producer, once)
+    return opened
 
 
 def answers(
@@ -173,7 +147,26 @@ def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
     )
 
 
-def _servers(settings: KafkaSettings) -> dict[str, str | float | bool]:
+def _opened(
+    settings: KafkaSettings,
+    kind: Callable[[ModuleType], Callable[..., T]],
+    options: Options,
+) -> T:
+    """Open a client; options in the settings win."""
+    servers = _servers(settings)
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError:
+        raise _missing() from None
+    try:
+        # Without a logger it writes to stderr by itself, with the servers and what stands in them.
+        return kind(confluent_kafka)({**servers, **options, **settings.options}, logger=_LOG)
+    except confluent_kafka.KafkaException as error:
+        raise _unfit(error) from None
+
+
+def _servers(settings: KafkaSettings) -> Options:
     if not settings.bootstrap_servers:
         raise EnvironmentUnfitError(
             "the query reads from Kafka, but no broker is configured to ask for its offsets",

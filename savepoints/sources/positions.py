@@ -72,6 +72,17 @@ class Range:
         return max(0, self.kafka_earliest - max(offset, self.earliest))
 
 
+def ends(ranges: Mapping[str, Mapping[int, Range]]) -> KafkaOffsets:
+    """Return where each partition ends.
+
+    Args:
+        ranges: By topic and partition.
+    """
+    return {
+        topic: {part: one.end for part, one in parts.items()} for topic, parts in ranges.items()
+    }
+
+
 Ranges: TypeAlias = Mapping[str, Mapping[int, Range]]
 
 

@@ -18,9 +18,8 @@ from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, kafka_position, utc_now
-from savepoints.operations import ends
 from savepoints.runner import Ran, Runner
-from savepoints.sources import kafka
+from savepoints.sources import kafka, positions
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.codec import decode_order
 from spark_jobs.orders.producer import produce
@@ -68,7 +67,7 @@ def ends_at_random(spark: SparkSession, desk: Desk, rng: random.Random, legs: li
     topic, servers = desk.topics["orders"], desk.settings.kafka.bootstrap_servers
     orders = orders_between(read_orders(), from_date=BEGIN, until_date=BEGIN + timedelta(days=6))
     produce(orders, bootstrap_servers=servers, topic=topic)
-    newest = ends.newest(kafka.ranges([topic], desk.settings.kafka))
+    newest = positions.ends(kafka.ranges([topic], desk.settings.kafka))
     here: KafkaOffsets = {topic: dict.fromkeys(newest[topic], 0)}
     batch = -1
     for leg in legs:

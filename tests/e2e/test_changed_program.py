@@ -12,8 +12,8 @@ from savepoints.checkpoint.layout import committed_batches
 from savepoints.errors import LayoutChangedError, LockedError
 from savepoints.io import Location
 from savepoints.model import kafka_position
-from savepoints.operations import advance, ends
-from savepoints.sources import kafka
+from savepoints.operations import advance
+from savepoints.sources import kafka, positions
 from tests.e2e.shop import QUERY, Shop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -50,7 +50,7 @@ def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
     generation = shop.store.generations.current(QUERY)
     checkpoint = Location.of(generation.checkpoint)
     before = [info.path for info in checkpoint.list()]
-    to = kafka_position(ends.newest(kafka.ranges([shop.topic], shop.settings.kafka)))
+    to = kafka_position(positions.ends(kafka.ranges([shop.topic], shop.settings.kafka)))
 
     def lost() -> None:
         raise LockedError("the lease is lost")
