@@ -49,6 +49,7 @@ class Event:
         t: When it happened, in seconds.
         merge: Number of the late batch that brings it; 0 for what comes in time.
         of: Which event it is, where that is not its place.
+        gone: It takes away the event that it is.
     """
 
     source: int
@@ -59,6 +60,7 @@ class Event:
     t: float
     merge: int = 0
     of: str = ""
+    gone: bool = False
 
     @property
     def time(self) -> dt.datetime:
@@ -100,6 +102,7 @@ class Event:
 
     def archived(self, op: str | None = None) -> dict[str, Any]:
         """Return it as it stands in the archive, or in a late batch."""
+        op = "remove" if self.gone else op
         return {
             **self._decoded(),
             "merge_id": f"m{self.merge}" if self.merge else None,

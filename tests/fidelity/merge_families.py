@@ -66,6 +66,7 @@ class Drawn:
         t: When it happened, in seconds.
         merge: Number of the late batch that brings it; 0 for what comes in time.
         delay: By how many batches it comes later than it might.
+        gone: It takes away the event with this number, which has come before.
     """
 
     number: int
@@ -75,6 +76,7 @@ class Drawn:
     t: int
     merge: int = 0
     delay: int = 0
+    gone: bool = False
 
     @property
     def batch(self) -> int:
@@ -111,12 +113,17 @@ def families(
     for who in ("a", "b", "new", "calm"):
         in_time(who, newest + 1, FILES * SECONDS - 1, 0, 3)
     for merge, cut in enumerate(cuts, 1):
+        gone = {one.number for one in found if one.gone}
         known = [one for one in found if not one.merge and one.batch <= cut.planned]
-        touched = [one for one in known if one.who != "calm"]
-        for kind in draw(st.lists(st.sampled_from(sorted(_LATE)), min_size=3, max_size=7)):
-            if kind == "again":
-                again = draw(st.sampled_from(touched))
-                found.append(replace(again, merge=merge, delay=0))
+        touched = [one for one in known if one.who != "calm" and one.number not in gone]
+        removable = touched + [one for one in found if 0 < one.merge < merge and not one.gone]
+        repeated: set[int] = set()
+        for kind in draw(st.lists(st.sampled_from(sorted(_LATE)), min_size=3, max_size=8)):
+            if kind in {"again", "removed"}:
+                one = draw(st.sampled_from(touched if kind == "again" else removable))
+                if one.number not in repeated | gone:
+                    found.append(replace(one, merge=merge, delay=0, gone=kind == "removed"))
+                repeated.add(one.number)
             else:
                 add(*_LATE[kind](draw, touched, cut.newest), merge=merge)
     return tuple(found)
@@ -150,7 +157,7 @@ def _same_time(draw: DrawFn, known: Sequence[Drawn], newest: int) -> tuple[str, 
 
 
 # How late events are drawn: of which entity, and when they happened; maybe with which number.
-# Events that are known already come `again`.
+# Events that are known already come `again`, or are `removed`.
 _LATE: dict[str, Any] = {
     "anywhere": _anywhere,
     "recently": _recently,
@@ -159,6 +166,7 @@ _LATE: dict[str, Any] = {
     "between": _between,
     "same_time": _same_time,
     "again": None,
+    "removed": None,
 }
 
 
@@ -210,7 +218,8 @@ def placed(found: Sequence[Family], sources: int, scale: int = 1) -> list[Event]
         k = _TIMEKEEPER if at < 0 else f"f{at}-{one.who}"
         offset = -1 - place if one.merge else place
         of = f"{k}-{one.number}"
-        events.append(Event(one.source, one.batch, offset, k, one.v, one.t * scale, one.merge, of))
+        row = Event(one.source, one.batch, offset, k, one.v, one.t * scale, one.merge, of, one.gone)
+        events.append(row)
     return events
 
 
@@ -240,6 +249,9 @@ def situations(
         if not one.merge:
             continue
         cut = cuts[one.merge - 1]
+        if one.gone:
+            found["removed"] += 1
+            continue
         if one.id in known:
             found["known already"] += 1
             continue

@@ -112,12 +112,14 @@ class Merge:
         self.events = events
         self.in_time = [one for one in events if not one.merge]
         known = {one.id for one in self.in_time}
-        self.late = [one for one in events if one.merge and one.id not in known]
         self.given = [one for one in events if one.merge]
+        self.late = [one for one in self.given if one.gone or one.id not in known]
+        gone = {one.id for one in self.late if one.gone}
+        self.true = [one for one in (*self.in_time, *self.late) if one.id not in gone]
         self.live = Query(self.spark, self.case, self.place / "live", self.conf)
         self.truth = Query(self.spark, self.case, self.place / "truth", self.conf)
         for files in self._phases:
-            self.truth.advance([*self.in_time, *self.late], files)
+            self.truth.advance(self.true, files)
         for files in self._phases[:2]:
             self.live.advance(self.in_time, files)
         self.batch = self.live.batch_of(self.cuts[0].spliced, last=True)
@@ -152,7 +154,7 @@ class Merge:
         """Compare a query that reads the late events when they arrive, after all others."""
         query = self._copy("appended", self.live)
         first = self.cuts[-1].spliced + 1
-        now = [replace(one, batch=first) for one in self.late]
+        now = [replace(one, batch=first) for one in self.late if not one.gone]
         return self.outcome(query, [*self.in_time, *now])
 
     def _copy(self, name: str, gave: Query) -> Query:

@@ -110,7 +110,9 @@ class LateBatch:
         merge = self.merge
         given = [one for one in merge.given if one.merge == self.number]
         if self.number > 1:  # A batch that overlaps with the one before.
-            given += [one for one in merge.late if one.merge == self.number - 1][::2]
+            before = [one for one in merge.late if one.merge == self.number - 1]
+            mine = {one.id for one in given}
+            given += [one for one in before if one.id not in mine and not one.gone][::2]
         news = []
         for source in range(self.case.sources):
             rows = [

@@ -32,6 +32,7 @@ SEEDS = 30
 # How many late events there are of each situation, in thirty families, at least.
 SITUATIONS = {
     "known already": 15,
+    "removed": 10,
     "of a new entity": 10,
     "before the first event": 10,
     "at the time of another": 5,
