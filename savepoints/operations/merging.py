@@ -158,7 +158,7 @@ class MergingPlan(TransitionPlan):
 
 def replay_directory(policy: Policy, way: Way | None) -> str:
     """Return where a replay lies, below the scratch directory of its merge."""
-    return f"replay-{way or policy}"
+    return way or policy
 
 
 def place_of(store: Store, operation_id: str) -> Location:
@@ -288,7 +288,7 @@ def carry_out(
     functions = _functions(plan, settings)
 
     def write() -> Written:
-        progress(f"writing {plan.checkpoint} with the states that were replayed")
+        progress(f"writing {plan.checkpoint} with the new states")
         return _write(spark, plan, store, place, functions)
 
     def correct_outputs(check: Callable[[], None]) -> None:
@@ -297,12 +297,12 @@ def carry_out(
         for one in plan.corrections:
             check()
             progress(correct.what(one))
-            entities, rows = None, results
+            entities, replayed = None, results
             if touched is not None:
                 entities = affected.versioned(touched, plan.base_versions[one.live.output.name])
                 if functions is not None:
-                    rows = merge_functions.rows(spark, one, entities, results, functions)
-            correct.execute(spark, one, entities, rows)
+                    replayed = merge_functions.rows(spark, one, entities, results, functions)
+            correct.execute(spark, one, entities, replayed)
             faults.reach(f"merge.corrected_{one.live.output.name}")
 
     def settle(check: Callable[[], None]) -> None:
