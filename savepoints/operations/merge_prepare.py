@@ -96,7 +96,9 @@ def prepare(
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark import session, session_for
 
-    few = session_for(session(settings, f"savepoints merge {query}"), 0)
+    beside = inputs.unarchived(position)
+    whole = session(settings, f"savepoints merge {query}")
+    few = session_for(whole, beside)
     operation_id = new_id("op", utc_now())
     place = merging.place_of(store, operation_id)
     scope = None
@@ -113,7 +115,7 @@ def prepare(
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         scope = Scope(
-            session_for(few, None if policy == "replay-all" else found.rows),
+            session_for(whole, None if policy == "replay-all" else found.rows + beside),
             store,
             inputs,
             query,

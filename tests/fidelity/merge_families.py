@@ -140,7 +140,8 @@ def _recently(draw: DrawFn, known: Sequence[Drawn], newest: int) -> tuple[str, i
 
 
 def _first(draw: DrawFn, known: Sequence[Drawn], newest: int) -> tuple[str, int]:
-    return "b", draw(st.integers(0, min(one.t for one in known if one.who == "b") - 1))
+    first = min((one.t for one in known if one.who == "b"), default=newest)
+    return "b", draw(st.integers(0, first - 1))
 
 
 def _new(draw: DrawFn, known: Sequence[Drawn], newest: int) -> tuple[str, int]:
@@ -148,7 +149,8 @@ def _new(draw: DrawFn, known: Sequence[Drawn], newest: int) -> tuple[str, int]:
 
 
 def _between(draw: DrawFn, known: Sequence[Drawn], newest: int) -> tuple[str, int]:
-    return "pair", min(one.t for one in known if one.who == "pair") + APART // 2
+    begin = min((one.t for one in known if one.who == "pair"), default=0)
+    return "pair", begin + APART // 2
 
 
 def _same_time(draw: DrawFn, known: Sequence[Drawn], newest: int) -> tuple[str, int, int | None]:
