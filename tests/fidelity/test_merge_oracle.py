@@ -48,6 +48,8 @@ SITUATIONS = {
 BY_WATERMARK = {"before the watermark", "after the watermark", "moves a timer"}
 # What they have, others of the suite have too.
 COVERED = ("totals", "dedupe", "join_inner", "order_sessions", "chain")
+# Their rows meet others of about the same time only, so that no later batch meets late ones.
+AT_ONE_TIME = {"dedupe", "join_inner"}
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 STORES = {
     "hdfs": harness.STORES["hdfs"].conf,
@@ -170,7 +172,7 @@ def test_without_the_splice_state_and_later_batches_are_wrong(
     outcome = trial(name).unspliced
     assert not outcome.outputs
     assert outcome.state
-    assert outcome.later
+    assert outcome.later or name in AT_ONE_TIME
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
