@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks import state
 from benchmarks.result import Result, Sample, in_turns, seconds
+from savepoints.config import QuerySettings
 from savepoints.local import LocalWorld
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.producer import produce
@@ -61,15 +62,17 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
 
 def _ours(scratch: Path, environment: Mapping[str, str]) -> Mapping[str, Sample]:
     (scratch / "store").mkdir()
-    settings = scratch / "savepoints.toml"
-    known = {**state.settings().spark.conf, "spark.sql.shuffle.partitions": state.PARTITIONS}
-    conf = "".join(f'"{key}" = "{value}"\n' for key, value in known.items())
-    settings.write_text(
-        f'store = "{scratch}/store"\n[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
-        '[queries.order_totals]\napp = "spark_jobs.order_totals:app"\n'
-        f'checkpoints = "{scratch}/live"\n[queries.order_totals.outputs]\n'
-        f'totals = "{scratch}/totals"\n'
+    known = state.settings()
+    conf = {**known.spark.conf, "spark.sql.shuffle.partitions": str(state.PARTITIONS)}
+    query = QuerySettings(
+        app="spark_jobs.order_totals:app",
+        checkpoints=f"{scratch}/live",
+        outputs={"totals": f"{scratch}/totals"},
     )
+    spark = known.spark.model_copy(update={"conf": conf})
+    changes = {"store": f"{scratch}/store", "spark": spark, "queries": {"order_totals": query}}
+    settings = scratch / "savepoints.toml"
+    state.write(known.model_copy(update=changes), settings)
     words = ("run", "order_totals", "--until", "latest", "--format", "native")
     took, said = _timed(
         ["-m", "savepoints", *words, "--progress", "plain", "--config", str(settings)], environment

@@ -29,6 +29,7 @@ from benchmarks.result import Result, Sample
 from savepoints.checkpoint import offset_log
 from savepoints.checkpoint.layout import committed_batches
 from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
+from savepoints.config import Settings
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.sources import archive, archive_compact, archive_query, archive_table
@@ -117,9 +118,13 @@ class _Story:
 
     def _run(self, most: int | None) -> None:
         _LOG.info("running the query, %s events a batch", most or "all")
+        savepoints.run(
+            self.store, QUERY, settings=self._limited(most), until="latest", forms=("native",)
+        )
+
+    def _limited(self, most: int | None) -> Settings:
         bound = self.settings.queries[QUERY].model_copy(update={"max_offsets_per_trigger": most})
-        limited = self.settings.model_copy(update={"queries": {QUERY: bound}})
-        savepoints.run(self.store, QUERY, settings=limited, until="latest", forms=("native",))
+        return self.settings.model_copy(update={"queries": {QUERY: bound}})
 
     def _archive(self) -> None:
         uri, one = self.settings.queries[QUERY].archives[INPUT], app.inputs[INPUT]
@@ -179,7 +184,7 @@ class _Story:
     def _running(self) -> Iterator[None]:
         """Run the query in a process of its own, in the midst of its work."""
         self._produce(_AHEAD * self.batch)
-        (self.directory / _FILE).write_text(self._toml())
+        state.write(self._limited(self.batch), self.directory / _FILE)
         words = [sys.executable, "-m", "savepoints", "run", QUERY, "--progress", "plain"]
         with (self.directory / "run.log").open("w") as said:
             child = subprocess.Popen(
@@ -202,25 +207,6 @@ class _Story:
             if child.poll() is not None or time.monotonic() > begun + _DEADLINE_SECONDS:
                 raise RuntimeError((self.directory / "run.log").read_text())
             time.sleep(0.5)
-
-    def _toml(self) -> str:
-        """Return the settings as a file for a process of its own."""
-        bound = self.settings.queries[QUERY]
-        conf = "".join(
-            f'"{name}" = "{value}"\n' for name, value in self.settings.spark.conf.items()
-        )
-        tables = {"outputs": bound.outputs, "topics": bound.topics, "archives": bound.archives}
-        named = "".join(
-            f"[queries.{QUERY}.{table}]\n" + "".join(f'{k} = "{v}"\n' for k, v in known.items())
-            for table, known in tables.items()
-        )
-        return (
-            f'store = "{self.settings.store}"\n'
-            f'[kafka]\nbootstrap_servers = "{self.settings.kafka.bootstrap_servers}"\n'
-            f'[spark]\nmaster = "{self.settings.spark.master}"\n[spark.conf]\n{conf}'
-            f'[queries.{QUERY}]\napp = "{bound.app}"\ncheckpoints = "{bound.checkpoints}"\n'
-            f"max_offsets_per_trigger = {self.batch}\n{named}"
-        )
 
     @property
     def _checkpoint(self) -> Location:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
 from savepoints.config import Settings, SparkSettings
@@ -33,6 +35,21 @@ def settings() -> Settings:
         jars=resolve_jars().directory / "spark",
         spark=SparkSettings(master="local[2]", conf=conf),
     )
+
+
+def write(known: Settings, file: Path) -> None:
+    """Write settings for a process of its own."""
+    given = known.model_dump(mode="json", exclude_defaults=True)
+    file.write_text("".join(f"{line}\n" for line in _toml(given)))
+
+
+def _toml(given: Mapping[str, Any], *above: str) -> Iterator[str]:
+    """Return lines of TOML with dotted keys; its strings, numbers and lists are those of JSON."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from _toml(value, *above, name)
+        else:
+            yield f"{'.'.join(map(json.dumps, (*above, name)))} = {json.dumps(value)}"
 
 
 def start() -> SparkSession:
