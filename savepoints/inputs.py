@@ -86,15 +86,6 @@ class Inputs:
             merges=merges,
         )
 
-    def unarchived(self, until: KafkaOffsets) -> int:
-        """Count the records before some offsets that no archive has, of all inputs."""
-        found = 0
-        for name in self.app.inputs:
-            archived = self.arrivals(name).end.get(self.topic(name), {})
-            for part, offset in until.get(self.topic(name), {}).items():
-                found += max(0, offset - archived.get(part, 0))
-        return found
-
     def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
         """Return the time of the newest event of an input before some offsets; it is exact."""
         known = self.arrivals(name)

@@ -96,9 +96,8 @@ def prepare(
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark import session, session_for
 
-    beside = inputs.unarchived(position)
     whole = session(settings, f"savepoints merge {query}")
-    few = session_for(whole, beside)
+    few = session_for(whole, 0)
     operation_id = new_id("op", utc_now())
     place = merging.place_of(store, operation_id)
     scope = None
@@ -115,7 +114,7 @@ def prepare(
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         scope = Scope(
-            session_for(whole, None if policy == "replay-all" else found.rows + beside),
+            session_for(whole, None if policy == "replay-all" else found.rows),
             store,
             inputs,
             query,

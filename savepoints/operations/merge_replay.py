@@ -161,8 +161,8 @@ class MergeReplay:
         if newest <= self.batch:
             return
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
-        logged = [logged(self.scope, checkpoint, one) for one in range(self.batch, newest + 1)]
-        positions = [lowest_offsets(one.offsets) for one in logged]
+        ran = [logged(self.scope, checkpoint, one) for one in range(self.batch, newest + 1)]
+        positions = [lowest_offsets(one.offsets) for one in ran]
         rows = self.scope.arrived(positions[0], positions[-1], of_all=self.way is None)
         first = self.replay.slices + 1
         self.replay.write(
@@ -171,7 +171,7 @@ class MergeReplay:
                 for name, frame in rows.items()
             }
         )
-        for before, one in pairwise(logged):
+        for before, one in pairwise(ran):
             self.replay.run(Slice(before.watermark_ms, one.watermark_ms, one.timestamp_ms))
         self.batch = newest
 

@@ -17,6 +17,7 @@ from savepoints.local import LocalWorld
 from savepoints.operations import merge
 from savepoints.operations.merge import Merged
 from savepoints.operations.merge_plan import Prepared
+from savepoints.operations.plan import Progress, silent
 from savepoints.sources import archive_query
 from savepoints.sources.archive_query import Archiving
 from savepoints.sources.events import Decoding
@@ -112,8 +113,8 @@ class LateDesk:
         assert isinstance(found, Prepared)
         return found
 
-    def merge(self, prepared: Prepared) -> Merged:
-        return merge.execute(prepared, self.desk.store, given=self.desk.settings)
+    def merge(self, prepared: Prepared, progress: Progress = silent) -> Merged:
+        return merge.execute(prepared, self.desk.store, given=self.desk.settings, progress=progress)
 
     @property
     def batches(self) -> list[Batch]:

@@ -1,0 +1,64 @@
+"""`merge` while the query goes on: what it runs during the replay is replayed after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from savepoints.local import LocalWorld
+from savepoints.store.ledger import Policy
+from tests.e2e.late_desk import Event, LateDesk
+from tests.e2e.test_merge_functions import LATE, model
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+
+# What is said when the query has been replayed up to where it stood.
+REPLAYED: dict[Policy, str] = {
+    "exact": "comparing the control entities",
+    "replay-all": "replaying all events",
+    "merge-function": "combining what they gave",
+}
+MEANWHILE = (
+    [Event("6", "a", 32, 44), Event("7", "c", 64, 61)],
+    [Event("8", "b", 128, 57), Event("9", "d", 256, 75)],
+    [Event("10", "a", 512, 70)],
+    [Event("11", "new", 1024, 91)],
+)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [one if one == "exact" else pytest.param(one, marks=pytest.mark.slow) for one in REPLAYED],
+)
+def test_trap_batches_that_the_query_runs_meanwhile_count_once(
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    policy: Policy,
+) -> None:
+    """Four of them, of entities that the late events touch and of others; windows end in them."""
+    desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    desk.arrive([Event("1", "a", 1, 3), Event("2", "b", 2, 15), Event("3", "d", 4, 31)])
+    desk.arrive([Event("4", "b", 8, 52), Event("5", "d", 16, 41)])
+    prepared = desk.prepare(desk.write(LATE), policy=policy)
+    waiting = list(MEANWHILE)
+
+    def go_on(said: str) -> None:
+        while waiting and said.startswith(REPLAYED[policy]):
+            desk.arrive(waiting.pop(0))
+
+    done = desk.merge(prepared, go_on)
+
+    assert not waiting
+    assert (done.policy, done.rows) == (policy, len(LATE))
+    arrived = [one for chunk in desk.chunks for one in chunk]
+    assert desk.desk.rows() == model(desk, [*arrived, *LATE])
+    desk.arrive([Event("12", "c", 2048, 130), Event("13", "a", 4096, 93)])
+    arrived = [one for chunk in desk.chunks for one in chunk]
+    assert desk.desk.rows() == model(desk, [*arrived, *LATE])
