@@ -24,12 +24,12 @@ demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and o
 demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are merged (3 to 5 minutes)
 	@$(BIN)/savepoints demo late
 
-test: java $(VENV)/.installed ## All tests but the slow ones (about half an hour)
+test: java $(VENV)/.installed ## All tests but the slow ones (about 40 minutes)
 	$(PYTEST) -m "$(FAST)" -n 2
 	$(PYTEST) -m "not slow and (spark or kafka or e2e or browser)" -n 2 --dist loadfile \
 	  --no-loadscope-reorder --durations=25
 
-test-fast: $(VENV)/.installed ## The tests that need no JVM (about 6 minutes)
+test-fast: $(VENV)/.installed ## The tests that need no JVM (about 7 minutes)
 	$(PYTEST) -m "$(FAST)" -n 2
 
 test-slow: java $(VENV)/.installed ## What `make test` leaves out, but for the matrix (several hours)

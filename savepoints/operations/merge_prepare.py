@@ -33,6 +33,8 @@ from savepoints.store import bindings, journal, lease, ledger
 from savepoints.store.ledger import Policy
 from savepoints.store.root import Store
 
+# Late events. A merge is many small queries: even with 68,000, compiling them took longer.
+_COMPILED_FROM = 1_000_000
 _WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
@@ -113,8 +115,9 @@ def prepare(
             before=until,
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
+        of_many = policy == "replay-all" or found.rows >= _COMPILED_FROM
         scope = Scope(
-            session_for(whole, None if policy == "replay-all" else found.rows),
+            session_for(whole, None) if of_many else few,
             store,
             inputs,
             query,
