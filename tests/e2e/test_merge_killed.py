@@ -74,7 +74,7 @@ def test_killed_and_run_again_it_is_done(stopped: Shop, point: str) -> None:
         assert not shop.store.root.list("scratch")
 
 
-@pytest.mark.parametrize("point", points(STEPS[: BEGUN + 1], "merge.outputs_corrected"))
+@pytest.mark.parametrize("point", points(STEPS[:BEGUN], "merge.outputs_corrected"))
 def test_killed_and_taken_back_it_is_as_before(stopped: Shop, point: str) -> None:
     shop = stopped
     kill(shop, point)
