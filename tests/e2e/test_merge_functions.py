@@ -61,7 +61,7 @@ LATE = (
     Event("over", "a", 1000, 4),
     Event("over-of-nobody", "b", 2000, 22),
     Event("open", "b", 4000, 49.5),
-    Event("open-as-one-that-is-known", "b", 32000, 53),
+    Event("open-as-one-that-is-known", "b", 32000, 51.5),
     Event("open-of-nobody", "c", 8000, 51),
     Event("over-when-the-next-comes", "a", 16000, 43),
 )
