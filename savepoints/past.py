@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.app import App
 from savepoints.checkpoint.standing import Standing
-from savepoints.config import KafkaSettings, QuerySettings
 from savepoints.errors import NotAlignedError
 from savepoints.inputs import Inputs
 from savepoints.model import KafkaOffsets, kafka_offsets, lowest_offsets
@@ -60,31 +58,23 @@ class Past:
     """What a query reads that Kafka alone does not give.
 
     Attributes:
-        app: The application.
-        bound: What it is bound to.
-        kafka: Where Kafka is.
+        inputs: Its inputs, and where their events are.
         merges: The merges that its state has, or is to have once it has read up to their offsets,
             the oldest first.
     """
 
-    app: App
-    bound: QuerySettings
-    kafka: KafkaSettings
+    inputs: Inputs
     merges: tuple[Merge, ...] = ()
-
-    @property
-    def _inputs(self) -> Inputs:
-        return Inputs(self.app, self.bound, self.kafka)
 
     @property
     def topics(self) -> list[str]:
         """The topics that the query reads."""
-        return sorted({self._inputs.topic(name) for name in self.app.inputs})
+        return sorted({self.inputs.topic(name) for name in self.inputs.app.inputs})
 
     @property
     def archives(self) -> tuple[str, ...]:
         """The archives of its inputs."""
-        return tuple(self.bound.archives.values())
+        return tuple(self.inputs.bound.archives.values())
 
     def pending(self, position: KafkaOffsets) -> tuple[Merge, ...]:
         """Return the merges whose events lie ahead of a query that stands somewhere."""
@@ -105,7 +95,7 @@ class Past:
         """
         begin = with_new_partitions(position, ranges)
         pending = self.require_replayable(begin)
-        archived = {self._inputs.topic(one.input) for one in pending}
+        archived = {self.inputs.topic(one.input) for one in pending}
         for topic, parts in begin.items():
             if any(offset < ranges[topic][part].kafka_earliest for part, offset in parts.items()):
                 archived.add(topic)
@@ -132,7 +122,7 @@ class Past:
         found = {topic: dict(parts) for topic, parts in end.items()}
         for one in self.pending(begin):
             known = self._require_archived(one).end
-            topic = self._inputs.topic(one.input)
+            topic = self.inputs.topic(one.input)
             for part, offset in found.get(topic, {}).items():
                 start = begin.get(topic, {}).get(part, 0)
                 there = known.get(topic, {}).get(part, start)
@@ -155,7 +145,7 @@ class Past:
         pending = self.pending(position)
         for one in pending:
             known = self._require_archived(one)
-            topic = self._inputs.topic(one.input)
+            topic = self.inputs.topic(one.input)
             known.require({topic: position.get(topic, {})})
         return pending
 
@@ -175,12 +165,12 @@ class Past:
         is_empty = now.offsets == lowest_offsets(now.begun_positions)
         if is_empty or self._is_all_in_kafka(now.offsets):
             return None
-        ranges = kafka.ranges(self.topics, self.kafka, self.archives)
+        ranges = kafka.ranges(self.topics, self.inputs.kafka, self.archives)
         begin, end = with_new_partitions(_one(starts), ranges), _one(now.begun_positions)
-        rows = {name: self._rows(spark, name, begin, end) for name in self.app.inputs}
+        rows = {name: self._rows(spark, name, begin, end) for name in self.inputs.app.inputs}
         inputs = {}
         for name, one in rows.items():
-            topic = self._inputs.topic(name)
+            topic = self.inputs.topic(name)
             inputs[name] = turn.streamed(spark, one, {topic: begin.get(topic, {})})
         kept = tuple(rows.values())
         return Reading(now.begun, inputs, sum(one.count() for one in kept), kept)
@@ -189,7 +179,7 @@ class Past:
         """Say whether a query has no need of archives, which are not looked at for that."""
         return not self.pending(position) and all(
             position.get(topic, {}).get(part, 0) >= one.earliest
-            for topic, parts in kafka.ranges(self.topics, self.kafka).items()
+            for topic, parts in kafka.ranges(self.topics, self.inputs.kafka).items()
             for part, one in parts.items()
         )
 
@@ -197,18 +187,20 @@ class Past:
         self, spark: SparkSession, name: str, begin: KafkaOffsets, end: KafkaOffsets
     ) -> DataFrame:
         """Return the records of an input, those of a partition together and in order."""
-        topic = self._inputs.topic(name)
+        topic = self.inputs.topic(name)
         merges = [one for one in self.pending(begin) if one.input == name]
         since, until = {topic: begin.get(topic, {})}, {topic: end.get(topic, {})}
         if merges:
             ids, reached = [one.id for one in merges], {one.id: one.offsets for one in merges}
-            rows = self._inputs.rows(
+            rows = self.inputs.rows(
                 spark, name, since=since, until=until, entities=None, merges=ids
             )
             rows = archive.applied(rows, ids, reached)
             rows = self._due(spark, name, rows, merges, since, until)
         else:
-            rows = hybrid.records(spark, self.bound.archives.get(name), self.kafka, since, until)
+            rows = hybrid.records(
+                spark, self.inputs.bound.archives.get(name), self.inputs.kafka, since, until
+            )
         parts = len(until[topic]) + bool(merges)
         ordered = rows.select(*RAW).repartition(parts, "topic", "partition")
         return ordered.sortWithinPartitions("topic", "partition", "offset").persist()
@@ -225,7 +217,7 @@ class Past:
         """Leave out the late events that belong to an earlier batch, or to a later one."""
         from pyspark.sql import functions as F
 
-        before, after = (self._inputs.clock(spark, name, one) for one in (begin, end))
+        before, after = (self.inputs.clock(spark, name, one) for one in (begin, end))
         is_due = F.col("merge_id").isNull()
         for one in merges:
             mine = F.col("merge_id") == one.id
@@ -238,9 +230,9 @@ class Past:
         return rows.where(is_due)
 
     def _require_archived(self, one: Merge) -> Arrivals:
-        self._inputs.require_merged(one, self.app.name)
-        known = self._inputs.arrivals(one.input)
-        topic = self._inputs.topic(one.input)
+        self.inputs.require_merged(one, self.inputs.app.name)
+        known = self.inputs.arrivals(one.input)
+        topic = self.inputs.topic(one.input)
         try:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
@@ -254,7 +246,9 @@ class Past:
 
     def _has_passed(self, one: Merge, position: KafkaOffsets) -> bool:
         topics = (
-            {self._inputs.topic(one.input)} if one.input in self.app.inputs else set(one.offsets)
+            {self.inputs.topic(one.input)}
+            if one.input in self.inputs.app.inputs
+            else set(one.offsets)
         ) & one.offsets.keys()
         return all(
             position.get(topic, {}).get(part, 0) >= offset

@@ -19,6 +19,7 @@ from savepoints.app import App, Input, Output
 from savepoints.checkpoint import standing
 from savepoints.config import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import NotFoundError
+from savepoints.inputs import Inputs
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets
@@ -141,7 +142,7 @@ class World:
         )
 
     def past(self, *merges: Merge) -> Past:
-        return Past(app, self.bound, self.broker.settings, merges)
+        return Past(Inputs(app, self.bound, self.broker.settings), merges)
 
     def run(self, past: Past, most: int | None = None) -> Ran:
         """Run to what Kafka has now."""
@@ -242,7 +243,7 @@ NOW = KafkaSettings(bootstrap_servers="unused")
 def test_a_merge_lies_ahead_until_the_query_has_come_to_its_offsets(tmp_path: Path) -> None:
     bound = QuerySettings(app="unused:app", checkpoints="unused", topics={"orders": "t"})
     merge = merged_at({"t": {0: 10, 1: 20}, "other": {0: 99}})
-    past = Past(app, bound, NOW, (merge,))
+    past = Past(Inputs(app, bound, NOW), (merge,))
     for first, second in itertools.product((0, 9, 10, 11), (0, 19, 20, 30)):
         is_ahead = first < 10 or second < 20
         assert bool(past.pending({"t": {0: first, 1: second}})) == is_ahead

@@ -63,7 +63,7 @@ def run_on(
 
 def _first(past: Past, now: Standing) -> tuple[KafkaOffsets, Ranges] | None:
     """Return up to where planned batches go first, and what there is; None if Kafka has it all."""
-    ranges = kafka.ranges(past.topics, past.kafka, past.archives)
+    ranges = kafka.ranges(past.topics, past.inputs.kafka, past.archives)
     ends = past.until(now.offsets, ranges)
     if ends is None:
         return None

@@ -38,6 +38,7 @@ from savepoints.operations import (
 )
 from savepoints.operations.appending import AppendingPlan
 from savepoints.operations.merge_alone import LateReplay
+from savepoints.operations.merge_beside import ReplayBeside
 from savepoints.operations.merge_plan import MergePlan, Prepared
 from savepoints.operations.merge_replay import MergeReplay
 from savepoints.operations.merge_result import Merged
@@ -239,7 +240,7 @@ class _Merge:
     def _newest(self) -> int:
         return committed_batches(self._checkpoint.list())[-1]
 
-    def _replayed(self, needed: ExitStack) -> MergeReplay | LateReplay:
+    def _replayed(self, needed: ExitStack) -> ReplayBeside:
         """Save the query where it stands, and replay up to there; it goes on meanwhile.
 
         Even without controls it is seen whether the rows of the outputs are those of the entities.
@@ -254,7 +255,7 @@ class _Merge:
         cut = self.place / "cut"
         export.mount(self.store.manifest(proof.id), self.store, cut)
         if self.plan.policy == "replay-all":
-            replay = MergeReplay(self.prepared.scope, self.place, cut, proof, None, self.progress)
+            replay = MergeReplay(self.prepared.scope, self.place, cut, self.progress, None, proof)
             replay.run({})
             faults.reach("merge.replayed")
             return replay
@@ -274,14 +275,14 @@ class _Merge:
             self.progress,
         )
 
-    def _catch_up(self, replay: MergeReplay | LateReplay) -> None:
+    def _catch_up(self, replay: ReplayBeside) -> None:
         """Replay what the query has run since, while it goes on, until only little is left."""
         for _ in range(_MOST_ROUNDS):
             if self._newest - replay.batch <= _FEW_BATCHES:
                 return
             replay.follow(self._checkpoint, self._newest)
 
-    def _moving(self, replay: MergeReplay | LateReplay, since: datetime | None) -> MergingPlan:
+    def _moving(self, replay: ReplayBeside, since: datetime | None) -> MergingPlan:
         scope, plan = self.prepared.scope, self.plan
         return merging.plan(
             self.store,

@@ -7,61 +7,28 @@ here as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from savepoints import scratch
-from savepoints.checkpoint import state_layout
-from savepoints.checkpoint.layout import CutFiles, read_cut
 from savepoints.io import Location
-from savepoints.operations import merge_functions, merge_outputs, merging
-from savepoints.operations.merge_replay import logged
-from savepoints.operations.merge_scope import FROM_NOTHING, Scope
-from savepoints.operations.plan import Progress
-from savepoints.operations.replay import Live, Replay, Slice
+from savepoints.operations import merge_functions, merge_outputs
+from savepoints.operations.merge_beside import ReplayBeside
+from savepoints.operations.merge_scope import FROM_NOTHING
+from savepoints.operations.replay import Slice
 from savepoints.scratch import SLICE
 from savepoints.sources import affected
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from savepoints.state.saved_rows import CheckpointRows
-
 
 @dataclass
-class LateReplay:
-    """A run on the late events of a batch and nothing else.
+class LateReplay(ReplayBeside):
+    """A run on the late events of a batch and nothing else; of the query it has the watermark."""
 
-    Attributes:
-        scope: What the batch concerns.
-        place: The scratch directory of the merge.
-        cut: Files of the live query laid out at the cut up to which its watermark goes.
-        progress: Told what happens.
-        batch: The last batch of the live query whose watermark has come.
-        way: How a replay was done, and this is none.
-    """
-
-    scope: Scope
-    place: Location
-    cut: Location
-    progress: Progress
-    batch: int = field(init=False, default=-1)
-    way: None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        """Bind the application to the scratch directory."""
-        self.files: CutFiles = read_cut(self.cut)
-        self.replay = Replay(
-            self.scope.spark,
-            self.scope.inputs.app,
-            self.place / merging.replay_directory("merge-function", None),
-            Live(self.cut, self.files),
-        )
+    without_way = "merge-function"
 
     def run(self) -> None:
         """Let the application read the late events, and then bring the watermark of the cut."""
         scope = self.scope
-        last = logged(scope, self.cut, self.files.cut.batch_id)
+        last = self._logged(self.cut, self.files.cut.batch_id)
         self.progress("running the application on the late events alone")
         late = scope.late.selectExpr("*", f"1 as {SLICE}")
         self.replay.write(
@@ -85,10 +52,10 @@ class LateReplay:
         scope, files = self.scope, self.files
         functions = merge_functions.required(scope.inputs.app)
         live = CheckpointRows.of(scope.spark, self.cut, files)
-        state = merge_functions.state(live, self.state(), state_layout.read(self.cut), functions)
+        state = merge_functions.state(live, self.state(), functions)
         entities = affected.versioned(scope.from_nothing, FROM_NOTHING)
         corrections = merge_outputs.corrections(
-            scope, scope.generation + 1, files.cut.batch_id, "merge-function"
+            scope, scope.generation + 1, files.cut.batch_id, self.without_way
         )
         self.progress("combining what they gave with what the query has")
         frames = [
@@ -101,25 +68,12 @@ class LateReplay:
         scratch.compute(frames, f"MergeFunctions of {scope.query}")
 
     def follow(self, checkpoint: Location, newest: int) -> None:
-        """Bring the watermark that the live query has now.
-
-        Args:
-            checkpoint: Its checkpoint.
-            newest: Its newest committed batch, or an older one.
-        """
+        """Bring the watermark that the live query has now; see `ReplayBeside`."""
         if newest <= self.batch:
             return
-        before, now = (logged(self.scope, checkpoint, one) for one in (self.batch, newest))
+        before, now = (self._logged(checkpoint, one) for one in (self.batch, newest))
         self.replay.run(Slice(before.watermark_ms, now.watermark_ms, now.timestamp_ms))
         self.batch = newest
-
-    def state(self) -> CheckpointRows:
-        """Return the state that the late events gave."""
-        return self.replay.state()
-
-    def outputs(self) -> DataFrame:
-        """Return the rows that they gave, with `replay_slice`."""
-        return self.replay.outputs()
 
     def fields(self) -> dict[int, str]:
         """Return nothing: rows are combined by their whole keys, whatever the entity is."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from savepoints.app import App, MergeFunctions
 from savepoints.checkpoint import state_layout
 from savepoints.checkpoint.layout import CutFiles
-from savepoints.checkpoint.state_layout import Layout
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.outputs.correct import Correction
@@ -16,8 +15,8 @@ from savepoints.outputs.entity_rows import EntityRows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from savepoints.state.combine import CombinedRows
-    from savepoints.state.saved_rows import CheckpointRows
+    from savepoints.state.combine import Combined, CombinedRows
+    from savepoints.state.saved_rows import CheckpointRows, SavedRows
 
 
 def required(app: App) -> MergeFunctions:
@@ -54,20 +53,15 @@ def require_states(checkpoint: Location, files: CutFiles, functions: MergeFuncti
     Raises:
         IncompatibleError: If an operator cannot be combined.
     """
-    from savepoints.state import combine
-
-    combine.required(files.operators, state_layout.read(checkpoint), functions.states)
+    _operators(checkpoint, files, functions)
 
 
-def state(
-    live: CheckpointRows, late: CheckpointRows, layout: Layout, functions: MergeFunctions
-) -> CombinedRows:
+def state(live: CheckpointRows, late: SavedRows, functions: MergeFunctions) -> CombinedRows:
     """Return the state of a query with what late events gave.
 
     Args:
         live: The query's.
         late: That of a `LateReplay`.
-        layout: The fields of both.
         functions: From `required`.
 
     Raises:
@@ -75,8 +69,7 @@ def state(
     """
     from savepoints.state import combine
 
-    operators = combine.required(live.files.operators, layout, functions.states)
-    return combine.CombinedRows(live, late, operators)
+    return combine.CombinedRows(live, late, _operators(live.checkpoint, live.files, functions))
 
 
 def rows(
@@ -101,8 +94,18 @@ def rows(
     """
     from savepoints.outputs import combine
 
+    assert correction.entity is not None, "all rows are replaced by a replay of everything alone"
     one = functions.rows[correction.live.output.name]
     table = EntityRows.of(
-        spark, correction.live, correction.entity or "", correction.mode, correction.key
+        spark, correction.live, correction.entity, correction.mode, correction.key
     )
     return combine.combined(table, entities, late, one.key, one.combine)
+
+
+def _operators(
+    checkpoint: Location, files: CutFiles, functions: MergeFunctions
+) -> dict[int, Combined]:
+    """Return how each operator is combined."""
+    from savepoints.state import combine
+
+    return combine.required(files.operators, state_layout.read(checkpoint), functions.states)

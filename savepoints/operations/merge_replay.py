@@ -19,68 +19,46 @@ From the cut on each batch of the live query is a slice of its own, either way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import offset_log, state_layout
-from savepoints.checkpoint.layout import CutFiles, read_cut
+from savepoints.checkpoint.layout import read_cut
 from savepoints.checkpoint.state_layout import Layout
-from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
-from savepoints.operations import export, merging
+from savepoints.operations import export
 from savepoints.operations.merge_bases import Used
-from savepoints.operations.merge_scope import Scope
-from savepoints.operations.plan import Progress
-from savepoints.operations.replay import PARTITIONS, Base, Live, Replay, Slice
+from savepoints.operations.merge_beside import ReplayBeside
+from savepoints.operations.replay import PARTITIONS, Base, Slice
 from savepoints.sources import slices
 from savepoints.sources.slices import End
-from savepoints.store import batch_log, canonical
+from savepoints.store import canonical
 from savepoints.store.batch_log import Batch
 from savepoints.store.ledger import Way
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from savepoints.state.saved_rows import CheckpointRows, SavedRows
+    from savepoints.state.saved_rows import SavedRows
 
 
 @dataclass
-class MergeReplay:
-    """A replay of what a late batch concerns.
+class MergeReplay(ReplayBeside):
+    """A replay of what a late batch concerns, or of everything.
 
     Attributes:
-        scope: What it concerns.
-        place: An empty directory.
-        cut: Files of the live query laid out at the cut where the replay is compared with it.
-        proof: The savepoint that they are of.
         way: How; None for a replay of all entities.
-        progress: Told what happens.
-        batch: The last batch of the live query that was replayed.
+        proof: The savepoint that the files of the cut are of.
     """
 
-    scope: Scope
-    place: Location
-    cut: Location
-    proof: Savepoint
-    way: Way | None
-    progress: Progress
-    batch: int = field(init=False, default=-1)
+    without_way = "replay-all"
 
-    def __post_init__(self) -> None:
-        """Bind the application to the scratch directory."""
-        self.files: CutFiles = read_cut(self.cut)
-        scope = self.scope
-        self.replay = Replay(
-            scope.spark,
-            scope.inputs.app,
-            self.place / merging.replay_directory("exact" if self.way else "replay-all", self.way),
-            Live(self.cut, self.files),
-            PARTITIONS if self.way else self.files.cut.partitions or PARTITIONS,
-        )
+    way: Way | None
+    proof: Savepoint
 
     @cached_property
     def events(self) -> dict[str, DataFrame]:
@@ -110,7 +88,7 @@ class MergeReplay:
         self.batch = self.files.cut.batch_id
 
     def _run_all(self) -> None:
-        last = logged(self.scope, self.cut, self.files.cut.batch_id)
+        last = self._logged(self.cut, self.files.cut.batch_id)
         ends = [End(lowest_offsets(last.offsets), None)]
         self.progress("replaying all events")
         self._write(dict.fromkeys(self.events, ends))
@@ -119,8 +97,8 @@ class MergeReplay:
 
     def _run_short(self) -> None:
         batch = self.files.cut.batch_id
-        last = logged(self.scope, self.cut, batch)
-        before = logged(self.scope, self.cut, batch - 1) if batch > 0 else None
+        last = self._logged(self.cut, batch)
+        before = self._logged(self.cut, batch - 1) if batch > 0 else None
         ends = [End(lowest_offsets(last.offsets), None)]
         low = self._seed(last)
         if before is not None:
@@ -149,19 +127,11 @@ class MergeReplay:
             late = one.watermark_ms
 
     def follow(self, checkpoint: Location, newest: int) -> None:
-        """Replay the batches that the live query has run since.
-
-        Args:
-            checkpoint: Its checkpoint.
-            newest: Its newest committed batch, or an older one.
-
-        Raises:
-            NoCommittedBatchError: If it no longer has the offsets of a batch.
-        """
+        """Replay the batches that the live query has run since; see `ReplayBeside`."""
         if newest <= self.batch:
             return
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
-        ran = [logged(self.scope, checkpoint, one) for one in range(self.batch, newest + 1)]
+        ran = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
         positions = [lowest_offsets(one.offsets) for one in ran]
         rows = self.scope.arrived(positions[0], positions[-1], of_all=self.way is None)
         first = self.replay.slices + 1
@@ -175,20 +145,8 @@ class MergeReplay:
             self.replay.run(Slice(before.watermark_ms, one.watermark_ms, one.timestamp_ms))
         self.batch = newest
 
-    def state(self) -> CheckpointRows:
-        """Return the state after the last batch that was replayed."""
-        return self.replay.state()
-
-    def outputs(self) -> DataFrame:
-        """Return the rows that the application gave, with `replay_slice`."""
-        return self.replay.outputs()
-
     def fields(self) -> dict[int, str]:
-        """Return by operator the field of its keys that is the entity; nothing for all entities.
-
-        Raises:
-            IncompatibleError: If an operator is not kept by the entity.
-        """
+        """Return the fields of the entities, nothing for all of them; see `ReplayBeside`."""
         if self.way is None:
             return {}
         from savepoints.state import splice
@@ -217,6 +175,11 @@ class MergeReplay:
         clocks = scope.inputs.clocks(scope.spark, name, begin, positions, newest)
         both = [*map(End, positions, clocks)]
         return [*both[:-1], End(positions[-1], None)]
+
+    @property
+    def _partitions(self) -> int:
+        """Those of the query for a replay of all entities, whose state is its whole state then."""
+        return PARTITIONS if self.way else self.files.cut.partitions or PARTITIONS
 
     def _write(self, ends: Mapping[str, Sequence[End]]) -> None:
         self.replay.write(
@@ -274,23 +237,3 @@ class MergeReplay:
         found = in_parallel(lambda file: root.get(file.stored_at), schemas)
         paths = [file.path for file in schemas]
         return state_layout.of_files(dict(zip(paths, found, strict=True)))
-
-
-def logged(scope: Scope, checkpoint: Location, batch: int) -> Batch:
-    """Return what a batch of the live query was, from its checkpoint or from the batch log.
-
-    Raises:
-        NoCommittedBatchError: If neither has it any more.
-    """
-    if (found := batch_log.of(checkpoint, batch)) is not None:
-        return found
-    copied = batch_log.read(scope.store.root, scope.query, scope.generation)
-    if batch not in copied:
-        raise NoCommittedBatchError(
-            f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",
-            hint="run the merge again, while less is going on; or raise "
-            "spark.sql.streaming.minBatchesToRetain",
-            checkpoint=str(checkpoint),
-            batch_id=batch,
-        )
-    return copied[batch]

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHOWN = 20
-
-
 # Versions of a table by base, as of `Scope.base_versions`, where all entities begin with nothing.
 FROM_NOTHING: Mapping[str, int | None] = {"0": None}
 

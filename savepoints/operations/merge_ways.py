@@ -123,7 +123,7 @@ def replayed(
         IncompatibleError: If it cannot be replayed exactly.
     """
     known = batches(scope)
-    replay = MergeReplay(scope, place, cut, proof, "short", progress)
+    replay = MergeReplay(scope, place, cut, progress, "short", proof)
     files = replay.files
     against = tuple(planned)
     if lowest_offsets(files.cut.offsets) != scope.until:
@@ -135,7 +135,7 @@ def replayed(
         against = (seen,)
     refuse_unknown(scope, known, files, against)
     progress(f"replaying batch by batch: {'; '.join(against)}")
-    replay = MergeReplay(scope, place, cut, proof, "faithful", progress)
+    replay = MergeReplay(scope, place, cut, progress, "faithful", proof)
     since = range(first_batch(scope), files.cut.batch_id + 1)
     if seen := _proved(replay, {one: known[one] for one in since}, settings):
         raise CheckFailedError(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from savepoints import app as apps
 from savepoints import faults, scratch
 from savepoints.app import App, MergeFunctions
-from savepoints.checkpoint import state_layout
 from savepoints.checkpoint.layout import read_cut
 from savepoints.config import Settings
 from savepoints.errors import NotAlignedError
@@ -421,12 +420,11 @@ def _write(
     export.mount(stored, store, live)
     replay = _replay(plan) / scratch.CHECKPOINT
     files = read_cut(live, plan.batch_id)
-    made = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
-    found: SavedRows = made
+    found: SavedRows = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
     entities = None if plan.of_all else _touched(spark, place).select("entity")
     if functions is not None:
         before = CheckpointRows.of(spark, live, files)
-        found = merge_functions.state(before, made, state_layout.read(live), functions)
+        found = merge_functions.state(before, found, functions)
         entities = None  # The rows of all of them: combined, or as they were.
     done = restore.fill(
         restoring,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.app import App
 from savepoints.config import QuerySettings, Settings
+from savepoints.inputs import Inputs
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, Savepoint
 from savepoints.past import Past
@@ -45,7 +46,8 @@ def past_of(
             which one of its generations began.
     """
     found = merges(store, query, generation, position)
-    return Past(app, bound, settings.kafka, found) if found or bound.archives else None
+    inputs = Inputs(app, bound, settings.kafka)
+    return Past(inputs, found) if found or bound.archives else None
 
 
 def runner_of(

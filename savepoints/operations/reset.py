@@ -24,6 +24,7 @@ from savepoints.errors import (
     TargetExistsError,
     UsageError,
 )
+from savepoints.inputs import Inputs
 from savepoints.io import Location
 from savepoints.model import (
     Generation,
@@ -416,7 +417,8 @@ def _merged_again(
             merges=[one.id for one in found],
         )
     application = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
-    return Past(application, bound, settings.kafka, found).require_replayable(to)
+    inputs = Inputs(application, bound, settings.kafka)
+    return Past(inputs, found).require_replayable(to)
 
 
 def _warnings(
