@@ -260,7 +260,7 @@ class _Merge:
             faults.reach("merge.replayed")
             return replay
         if self.plan.policy == "merge-function":
-            alone = LateReplay(self.prepared.scope, self.place, cut, self.progress)
+            alone = LateReplay(self.prepared.scope, self.place, cut, self.progress, None)
             alone.run()
             alone.try_out()
             faults.reach("merge.replayed")

@@ -43,7 +43,7 @@ class ReplayBeside(ABC):
     place: Location
     cut: Location
     progress: Progress
-    way: Way | None = field(init=False, default=None)
+    way: Way | None
     batch: int = field(init=False, default=-1)
 
     def __post_init__(self) -> None:

@@ -38,7 +38,6 @@ from savepoints.sources import slices
 from savepoints.sources.slices import End
 from savepoints.store import canonical
 from savepoints.store.batch_log import Batch
-from savepoints.store.ledger import Way
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,14 +49,14 @@ if TYPE_CHECKING:
 class MergeReplay(ReplayBeside):
     """A replay of what a late batch concerns, or of everything.
 
+    `way` is None if all entities are replayed.
+
     Attributes:
-        way: How; None for a replay of all entities.
         proof: The savepoint that the files of the cut are of.
     """
 
     without_way = "replay-all"
 
-    way: Way | None
     proof: Savepoint
 
     @cached_property
