@@ -92,7 +92,8 @@ class Merge:
         conf: Settings besides.
         saved: After which files there are savepoints.
         bases: How many entities began from which file at the last merge; -1 is nothing.
-        controls: What became of the untouched entities at the last merge.
+        controls: What became of the state of untouched entities at the last merge.
+        control_outputs: Rows of them that came out otherwise.
         planned_at: The watermark at the plan of each merge.
     """
 
@@ -105,6 +106,7 @@ class Merge:
     saved: Sequence[int] = (0, 2)
     bases: Counter[int] = field(default_factory=Counter)
     controls: StateControls = field(init=False)
+    control_outputs: Counter[str] = field(init=False)
     planned_at: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from savepoints.sources.slices import End
 from savepoints.state import contents, controls, splice
 from savepoints.state.saved_rows import CheckpointRows, SavedRows, TableRows
 from tests.fidelity.merge_events import ARCHIVED
-from tests.fidelity.merge_query import Moved, Query, as_json
+from tests.fidelity.merge_query import Moved, Query, as_json, content
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,10 +98,10 @@ class LateBatch:
             self._run(running, [planned])
         else:
             self._run(running, range(first + 1, planned + 1))
-        self._compare(running, planned, replayed)
+        self._compare(running, planned, candidates, replayed)
         self._follow(running, planned, spliced, replayed)
         self._splice(running, live, replayed)
-        rows = self._corrected(running, spliced, candidates, replayed)
+        rows = self._corrected(running, spliced, candidates, replayed.where("not control"))
         target = self.merge.live.place
         return Moved(self.merge.spark, self.case, target, self.merge.conf, rows, self.place)
 
@@ -220,7 +220,9 @@ class LateBatch:
             running.write({name: slices.numbered(mine, ends, first=running.slices + 1)})
         self._run(running, numbers)
 
-    def _compare(self, running: Replay, planned: int, replayed: DataFrame) -> None:
+    def _compare(
+        self, running: Replay, planned: int, candidates: Sequence[Base], replayed: DataFrame
+    ) -> None:
         live, state = self.query.at(planned), running.state()
         fields = self._fields(running, replayed)
         mine = replayed.where("control").select("entity")
@@ -228,6 +230,10 @@ class LateBatch:
         self.merge.controls = controls.compare(
             rows, state, running.operators, fields, mine, layout=live.layout
         )
+        wrote = self._corrected(running, planned, candidates, replayed.where("control"))
+        theirs = content(self.case, [row for one in sorted(wrote) for row in wrote[one]])
+        known = self.query.rows(planned)
+        self.merge.control_outputs = (theirs - known) + (known - theirs)
 
     def _fields(self, running: Replay, replayed: DataFrame) -> dict[int, str]:
         state, known = running.state(), replayed.select("entity")
@@ -241,21 +247,28 @@ class LateBatch:
         target.copy_from(live.checkpoint, "metadata", "metadata")
 
     def _corrected(
-        self, running: Replay, spliced: int, candidates: Sequence[Base], replayed: DataFrame
+        self, running: Replay, last: int, candidates: Sequence[Base], mine: DataFrame
     ) -> dict[int, list[str]]:
-        """Return the rows of each batch, those of touched entities after their base replayed."""
-        rows = replayed.where("not control").select("entity", "base").collect()
+        """Return the rows of the batches up to one, of some entities after their base replayed.
+
+        Args:
+            running: The replay.
+            last: The last of the batches.
+            candidates: The bases.
+            mine: The entities: entity, and base, its number.
+        """
+        rows = mine.select("entity", "base").collect()
         begins = {row["entity"]: candidates[row["base"]].batch for row in rows}
         kept: dict[int, list[str]] = {}
         for batch, found in self.query.batches.items():
-            if batch <= spliced:
-                mine = [(row, json.loads(row)[self.case.entity]) for row in found]
-                kept[batch] = [row for row, k in mine if batch <= begins.get(k, batch)]
+            if batch <= last:
+                whose = [(row, json.loads(row)[self.case.entity]) for row in found]
+                kept[batch] = [row for row, k in whose if batch <= begins.get(k, batch)]
         for row in running.outputs().orderBy(SLICE).collect():
             values = row.asDict(recursive=True)
             values.pop(SLICE)
             if values[self.case.entity] in begins:
-                kept.setdefault(spliced, []).append(as_json(values))
+                kept.setdefault(last, []).append(as_json(values))
         return kept
 
     def _history(self, source: int) -> DataFrame:
