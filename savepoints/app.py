@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from savepoints.config import QuerySettings
+
 # From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new columns, in
 # the same order and called as the program's state calls them.
 ValueMigration: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
@@ -205,32 +207,28 @@ def load(reference: str) -> App:
     return found
 
 
-def load_for(
-    query: str, reference: str, tables: Mapping[str, str], *, name: str | None = None
-) -> App:
+def load_for(query: str, bound: QuerySettings) -> App:
     """Import what runs a query, under the name of the query.
 
-    One application may run as several queries: a fork, for example. That has to be said, so that a
-    query does not by mistake go on with the program of another one.
+    One application may run as several queries: a fork, for example. That has to be said by
+    `app_name`, so that a query does not by mistake go on with the program of another one.
 
     Args:
         query: Name of the query.
-        reference: See `load`.
-        tables: The query's tables by output.
-        name: Name that the application may have besides that of the query.
+        bound: What it is bound to.
 
     Raises:
         UsageError: If it cannot be imported, is of another name, or has an output without a table.
     """
-    application = load(reference)
-    if application.name not in {query, name}:
+    application = load(bound.app)
+    if application.name not in {query, bound.app_name}:
         raise UsageError(
-            f"{reference} is the application {application.name!r}, not {name or query!r}",
+            f"{bound.app} is the application {application.name!r}, not {bound.app_name or query!r}",
             hint=f"savepoints run {application.name}; or, if {query} is to run it, set app_name = "
             f'"{application.name}" in [queries.{query}]',
         )
     named = replace(application, name=query)
-    require_tables(named, tables)
+    require_tables(named, bound.outputs)
     return named
 
 

@@ -39,8 +39,7 @@ def require_possible(
             hint="leave --outputs out, or go to a savepoint",
             query=query,
         )
-    bound = settings.queries[query]
-    apps.load_for(query, application, bound.outputs, name=bound.app_name)
+    apps.load_for(query, settings.queries[query].model_copy(update={"app": application}))
 
 
 def to(
@@ -79,8 +78,8 @@ def to(
 
     progress("starting Spark")
     spark = session(settings, f"savepoints run on {query}")
-    bound = settings.queries[query]
-    application = apps.load_for(query, app, bound.outputs, name=bound.app_name)
+    bound = settings.queries[query].model_copy(update={"app": app})
+    application = apps.load_for(query, bound)
     runner = runner_of(
         spark,
         store,

@@ -229,9 +229,7 @@ class _Drill:
         isolated = bound.model_copy(
             update={"outputs": {name: str(table) for name, table in outputs.items()}}
         )
-        application = apps.load_for(
-            self.savepoint.query, bound.app, isolated.outputs, name=bound.app_name
-        )
+        application = apps.load_for(self.savepoint.query, isolated)
         runner = runner_of(
             spark,
             self.store,

@@ -119,7 +119,7 @@ def lane_of(store: Store, query: str, settings: Settings) -> Lane:
     """
     generation = store.generations.current(query)
     bound = settings.bound(query, "it cannot be run")
-    application = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
+    application = apps.load_for(query, bound)
     return Lane(
         query, generation, bound, application, standing.read(Location.of(generation.checkpoint))
     )

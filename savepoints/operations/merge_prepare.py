@@ -83,7 +83,7 @@ def prepare(
     settings = bindings.complete(store, given)
     live = store.generations.current(query)
     bound = settings.bound(query, "its program and its sources are open")
-    app = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
+    app = apps.load_for(query, bound)
     inputs = Inputs(app, bound, settings.kafka)
     name = inputs.input(input_name)
     checkpoint = Location.of(live.checkpoint)

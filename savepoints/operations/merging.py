@@ -395,7 +395,7 @@ def _functions(plan: MergingPlan, settings: Settings) -> MergeFunctions | None:
     if plan.facts.policy != "merge-function":
         return None
     bound = settings.queries[plan.query]
-    app = apps.load_for(plan.query, bound.app, bound.outputs, name=bound.app_name)
+    app = apps.load_for(plan.query, bound)
     return merge_functions.required(app)
 
 

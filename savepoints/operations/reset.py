@@ -416,7 +416,7 @@ def _merged_again(
             query=query,
             merges=[one.id for one in found],
         )
-    application = apps.load_for(query, bound.app, bound.outputs, name=bound.app_name)
+    application = apps.load_for(query, bound)
     inputs = Inputs(application, bound, settings.kafka)
     return Past(inputs, found).require_replayable(to)
 

@@ -121,7 +121,7 @@ def run(
             query=query,
             settings=now,
             bound=bound,
-            application=apps.load_for(query, bound.app, bound.outputs, name=bound.app_name),
+            application=apps.load_for(query, bound),
             every=every or bound.every,
             until=until,
             max_duration=max_duration,
