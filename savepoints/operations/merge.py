@@ -126,7 +126,6 @@ def drop(prepared: Prepared | MergePlan, store: Store) -> None:
     """Let go of what was found out for a merge, unless that is to be finished with it."""
     if isinstance(prepared, MergePlan):
         return
-    prepared.scope.release()
     operation = journal.unfinished(store.root, prepared.plan.query)
     if operation is None or operation.id != prepared.plan.operation_id:
         merging.discard(store, prepared.plan.operation_id)

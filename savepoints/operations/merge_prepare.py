@@ -102,7 +102,6 @@ def prepare(
     few = session_for(whole, 0)
     operation_id = new_id("op", utc_now())
     place = merging.place_of(store, operation_id)
-    scope = None
     try:
         found = late.read(
             few,
@@ -128,6 +127,7 @@ def prepare(
             found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
             operation_id,
             _controls(settings, controls) if policy == "exact" else 0,
+            place / "scope",
         )
         scope.require_archived()
         same = ledger.find(scope.merges[-1:], name, found.content_hash)
@@ -156,8 +156,6 @@ def prepare(
             progress("finding out what it concerns")
             plan = merge_steps.complete(plan, scope, cut)
     except BaseException:
-        if scope is not None:
-            scope.release()
         merging.discard(store, operation_id)
         raise
     return Prepared(plan, found, scope, app, settings)

@@ -5,7 +5,8 @@ Nothing here changes anything; all of it can be found out while the query runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ class Scope:
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
         merge_id: That id.
         controls: How many control entities are wanted.
+        place: An empty directory, where what is found out is kept until the merge is over.
     """
 
     spark: SparkSession
@@ -64,7 +66,8 @@ class Scope:
     given: DataFrame
     merge_id: str
     controls: int
-    _kept: list[DataFrame] = field(default_factory=list)
+    place: Location
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @cached_property
     def merges(self) -> list[Merge]:
@@ -355,11 +358,6 @@ class Scope:
         app = self.inputs.app
         return app.outputs[output].entity_key or app.inputs[self.name].entity_key
 
-    def release(self) -> None:
-        """Let go of what is kept in memory."""
-        for one in self._kept:
-            one.unpersist()
-
     @property
     def _merged(self) -> DataFrame:
         """Events of earlier merges of these entities, of all inputs."""
@@ -385,9 +383,14 @@ class Scope:
         )
 
     def _keep(self, frame: DataFrame) -> DataFrame:
-        kept = frame.persist()
-        self._kept.append(kept)
-        return kept
+        """Return rows from files, with which a plan begins anew.
+
+        What Spark only keeps in memory it still plans from its very beginning, in each query and
+        each step of one: half of a merge's time where events are few.
+        """
+        place = (self.place / str(next(self._numbers))).uri.hadoop
+        frame.write.parquet(place)
+        return self.spark.read.schema(frame.schema).parquet(place)
 
     @cached_property
     def _lineage(self) -> Lineage:
