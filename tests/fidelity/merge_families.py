@@ -7,10 +7,14 @@ wrong in a family is wrong in it alone too.
 
 from __future__ import annotations
 
+import pickle
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -27,6 +31,11 @@ SECONDS = 20
 # Events so far apart are of one session no more; two with this one between them are of one.
 GAP, APART = 6, 10
 _TIMEKEEPER = "timekeeper"
+_DRAW = """
+import pickle, sys
+from tests.fidelity.merge_families import Cut, _drawn
+sys.stdout.buffer.write(pickle.dumps({call}))
+"""
 _TAG = re.compile(r"\bf(\d+)-\w+")
 
 
@@ -175,7 +184,24 @@ _LATE: dict[str, Any] = {
 def drawn(
     count: int, cuts: Sequence[Cut] = ONCE, sources: int = 1, *, disorder: bool = False, seed: int
 ) -> list[Family]:
-    """Draw families that differ; the same ones each time."""
+    """Draw families that differ; the same ones each time.
+
+    In a process of its own: hypothesis mixes in numbers that stand in the modules that are loaded.
+    """
+    call = f"_drawn({count}, {cuts!r}, {sources}, {disorder}, {seed})"
+    done = subprocess.run(
+        [sys.executable, "-c", _DRAW.format(call=call)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    families: list[Family] = pickle.loads(done.stdout)
+    return families
+
+
+def _drawn(
+    count: int, cuts: Sequence[Cut], sources: int, disorder: bool, seed: int
+) -> list[Family]:
     found: list[Family] = []
 
     @hypothesis.seed(seed)
