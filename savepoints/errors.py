@@ -51,6 +51,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+# `rollback` and `reset` name the same choice differently, and the errors are those of both.
+LEAVE_OUTPUTS = "leave the outputs as they are: rollback --outputs none, reset --outputs keep"
+
 
 class SavepointsError(Exception):
     """Root of all errors raised on purpose.

@@ -34,6 +34,7 @@ from savepoints.model import (
     utc_now,
 )
 from savepoints.operations import create
+from savepoints.operations.history import history, output_uris
 from savepoints.operations.past_of import archives_of
 from savepoints.sources import kafka
 from savepoints.sources.positions import merge
@@ -165,14 +166,6 @@ def find(store: Store, point: Point, *, query: str | None, settings: Settings) -
     return _arrived_by(store, name, point.moment, said, settings)
 
 
-def output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:
-    """Return where the outputs of a query are: by its newest savepoint, and by the settings."""
-    saved = history(store, query)[:1]
-    bound = settings.queries.get(query)
-    pinned = {output.name: output.uri for one in saved for output in one.outputs}
-    return {**pinned, **(bound.outputs if bound else {})}
-
-
 def save_batch(
     store: Store,
     *,
@@ -206,35 +199,6 @@ def refuse_unsaved(found: Goal, form: Form | None) -> None:
             f"batch {found.batch_id} is not saved yet, and is saved natively",
             hint="leave --format out",
         )
-
-
-def history(store: Store, query: str) -> list[Savepoint]:
-    """Return the savepoints that the current generation comes from, the newest first.
-
-    Those of batches that were rolled back are not among them, and of those that were edited by hand
-    only what a generation began from: in place of what it was made of, which comes after it.
-    """
-    generations = {one.generation: one for one in store.generations.all(query)}
-    mine = [one for one in store.catalog.all() if one.query == query]
-    by_id = {one.id: one for one in mine}
-    found: list[Savepoint] = []
-    number: int | None = store.generations.current(query).generation
-    newest: int | None = None
-    while number is not None:
-        found += [
-            one
-            for one in mine
-            if one.state == "complete"
-            and one.edit is None
-            and one.generation == number
-            and (newest is None or one.cut.batch_id <= newest)
-        ]
-        generation = generations.get(number)
-        origin = by_id.get(generation.begun_from) if generation and generation.begun_from else None
-        if origin and origin.edit is not None and origin.state == "complete":
-            found.append(origin)
-        number, newest = (origin.generation, origin.cut.batch_id) if origin else (None, None)
-    return found
 
 
 def _of_savepoint(

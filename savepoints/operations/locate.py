@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from savepoints.operations import goal
+from savepoints.operations import history
 from savepoints.store import bindings
 from savepoints.store.root import Store
 
@@ -47,5 +47,5 @@ def locate(store: Store, query: str, *, settings: Settings) -> Located:
         QueryNotFoundError: If the store has no query of that name.
     """
     current = store.generations.current(query)
-    found = goal.output_uris(store, query, bindings.complete(store, settings))
+    found = history.output_uris(store, query, bindings.complete(store, settings))
     return Located(query, current.generation, current.begun_at, found)

@@ -13,7 +13,7 @@ from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionG
 from savepoints.inputs import Inputs
 from savepoints.io import in_parallel
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
-from savepoints.operations import goal
+from savepoints.operations import history
 from savepoints.operations.merge_lineage import Lineage, Reach
 from savepoints.operations.past_of import is_before
 from savepoints.outputs import correct
@@ -83,7 +83,7 @@ def candidates(
         beginning: Where it began to read.
     """
     known = tuple(inputs.arrivals(name) for name in inputs.app.inputs)
-    savepoints = {one.id: one for one in goal.history(store, query) if reach.has(one)}
+    savepoints = {one.id: one for one in history.history(store, query) if reach.has(one)}
     bases = []
     for one in savepoints.values():
         offsets = lowest_offsets(one.cut.offsets)

@@ -32,7 +32,7 @@ from savepoints.model import (
 from savepoints.operations import (
     create,
     export,
-    goal,
+    history,
     merge_functions,
     merge_outputs,
     pause,
@@ -243,7 +243,7 @@ def plan(
         generation=number,
         checkpoint=checkpoint,
         outputs=(),
-        output_uris=goal.output_uris(store, live.query, settings),
+        output_uris=history.output_uris(store, live.query, settings),
         binding=known,
         facts=facts,
         batch_id=cut.cut.batch_id,

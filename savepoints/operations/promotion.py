@@ -11,7 +11,7 @@ from savepoints.config import QuerySettings, Settings
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion, new_id, utc_now
-from savepoints.operations import create, goal, next_outputs, pause, safety, transition
+from savepoints.operations import create, history, next_outputs, pause, safety, transition
 from savepoints.operations.plan import Progress, Step
 from savepoints.operations.transition import Moved, OwnStep, TransitionPlan, Work, Written
 from savepoints.outputs import align, rewind, takeover
@@ -168,7 +168,7 @@ def plan(
         generation=number,
         checkpoint=checkpoint,
         outputs=pointed,
-        output_uris=goal.output_uris(store, live.query, settings),
+        output_uris=history.output_uris(store, live.query, settings),
         binding=_binding(store, live, fork, given, hand_over),
         fork=fork.query,
         fork_checkpoint=fork.checkpoint,

@@ -24,7 +24,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
-from savepoints.operations import goal, rollback, verify
+from savepoints.operations import history, rollback, verify
 from savepoints.operations.plan import Progress, silent
 from savepoints.operations.recorded import recording
 from savepoints.operations.rollback import RollbackPlan
@@ -180,7 +180,7 @@ def _finish(store: Store, query: str, *, settings: Settings, progress: Progress)
 
 
 def _newest_whole(store: Store, query: str, problem: str, progress: Progress) -> Savepoint:
-    known = goal.history(store, query)
+    known = history.history(store, query)
     for savepoint in known:
         progress(f"reading every file of {savepoint.id}")
         report = verify.verify(store, savepoint.id, query=query, depth="checksums")

@@ -35,7 +35,7 @@ from savepoints.model import (
     rfc3339,
     utc_now,
 )
-from savepoints.operations import goal, next_outputs, reset_outputs, safety, transition
+from savepoints.operations import history, next_outputs, reset_outputs, safety, transition
 from savepoints.operations.past_of import archives_of, merges, of_other_topics
 from savepoints.operations.plan import Progress, Step, silent
 from savepoints.operations.recorded import recorded
@@ -192,7 +192,7 @@ def plan(
         begun=now.begun,
         begin_at=begin_at,
     )
-    uris = goal.output_uris(store, query, settings)
+    uris = history.output_uris(store, query, settings)
     from_batch, safety_id = safety.plan(now.generation, uris, settings)
     begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
     return ResetPlan(

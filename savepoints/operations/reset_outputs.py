@@ -9,7 +9,7 @@ from typing import Literal
 from savepoints.config import QuerySettings
 from savepoints.errors import FileSinkError, UsageError
 from savepoints.model import Generation, Savepoint, kafka_offsets, kafka_position
-from savepoints.operations import goal, next_outputs
+from savepoints.operations import history, next_outputs
 from savepoints.outputs import rewind
 from savepoints.outputs.rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.outputs.write import app_id, owner_prefix
@@ -122,7 +122,7 @@ def _refuse_file_sinks(outputs: Sequence[Rewind], what: str) -> None:
 
 
 def _saved_at(store: Store, query: str, begin_at: tuple[str, ...]) -> Savepoint:
-    for one in goal.history(store, query):
+    for one in history.history(store, query):
         if tuple(kafka_position(kafka_offsets(p) or {}) for p in one.cut.offsets) == begin_at:
             return one
     raise UsageError(

@@ -23,7 +23,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Form, Generation, kafka_position, lowest_offsets, new_id, utc_now
-from savepoints.operations import advance, goal, next_outputs, restore, safety, transition
+from savepoints.operations import advance, goal, history, next_outputs, restore, safety, transition
 from savepoints.operations.goal import Goal, Named, Point
 from savepoints.operations.past_of import archives_of
 from savepoints.operations.plan import Progress, Step, silent
@@ -169,7 +169,7 @@ def plan(
     application = app or (bound.app if bound else None)
     if found.ends is not None:
         advance.require_possible(found.query, then, application, rewind_outputs=rewind_outputs)
-    uris = goal.output_uris(store, found.query, settings)
+    uris = history.output_uris(store, found.query, settings)
     outputs, notes = (
         _taken_back(store, found, number, bound, uris)
         if rewind_outputs

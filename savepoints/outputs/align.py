@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.errors import (
+    LEAVE_OUTPUTS,
     FileSinkError,
     IncompatibleError,
     NotAlignedError,
@@ -23,7 +24,6 @@ from savepoints.io import Location, plain, storage_options
 from savepoints.model import OutputVersion
 from savepoints.outputs import delta_log, file_sink
 from savepoints.outputs.delta_log import Commit
-from savepoints.outputs.hints import LEAVE_OUTPUTS
 from savepoints.outputs.write import is_later_generation
 
 if TYPE_CHECKING:

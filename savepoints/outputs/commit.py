@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
 from savepoints.io import plain
 from savepoints.model import utc_now
 from savepoints.outputs import delta_log, own_rows, readable
-from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable

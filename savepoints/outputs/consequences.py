@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.io import Location
+from savepoints.model import OutputVersion
 from savepoints.outputs import align, delta_log, file_sink
+from savepoints.outputs.planned_rewind import Rewind
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-    from savepoints.model import OutputVersion
-    from savepoints.outputs.rewind import Rewind
 
 
 def what(rewind: Rewind) -> str:

@@ -12,13 +12,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
 from savepoints.io import Uri
 from savepoints.outputs import align, delta_log
 from savepoints.outputs.desired import quoted
 from savepoints.outputs.differing import HASH, Counts, Differing, row_hash, row_hash_sql
 from savepoints.outputs.entity_rows import EntityRows
-from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError
-from savepoints.outputs.hints import LEAVE_OUTPUTS
+from savepoints.errors import LEAVE_OUTPUTS, IncompatibleError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from savepoints import faults
-from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
+from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError, NotFoundError
 from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion
 from savepoints.outputs import sink_log
-from savepoints.outputs.hints import LEAVE_OUTPUTS
 from savepoints.outputs.sink_log import COMPACT, LOG, Entries, batch_of, order
 
 _ASIDE = "_set_aside"

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError, NotAlignedError
+from savepoints.errors import LEAVE_OUTPUTS, IncompatibleError, NotAlignedError
 from savepoints.io import plain
 from savepoints.outputs import align
 from savepoints.outputs.delta_log import Commit
-from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputVersion
 from savepoints.outputs import align, file_sink, snapshot
-from savepoints.outputs.hints import LEAVE_OUTPUTS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

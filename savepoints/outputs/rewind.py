@@ -8,17 +8,16 @@ actions into the same commit, which the protocol allows. What Spark's file sink 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from savepoints.errors import FileSinkError, NotAlignedError
+from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputVersion, is_id
 from savepoints.outputs import align, commit, delta_log, features, file_sink
 from savepoints.outputs import own_rows as rows_of_ours
 from savepoints.outputs.consequences import kept, notes, what
-from savepoints.outputs.hints import LEAVE_OUTPUTS
+from savepoints.outputs.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.outputs.readable import unreadable_files
 
 __all__ = [
@@ -39,34 +38,6 @@ if TYPE_CHECKING:
 
 _OPERATION_VERSION = 1
 _UNDONE = 0
-# Lower than any batch id, so the replayed batch 0 is not taken for one that was written.
-BEFORE_FIRST_BATCH = -1
-
-
-@dataclass(frozen=True)
-class Rewind:
-    """What is to be done to one output.
-
-    Attributes:
-        output: The version to go back to.
-        newest: The newest version when this was planned; of a file sink, the newest batch.
-        transactions: Batch id by application id that the table is to have afterwards.
-        owner: Beginning of the application ids that are the query's own.
-        own_rows: Only rows for which this SQL predicate is true go back; None for all.
-        empty: It goes back to no rows at all.
-    """
-
-    output: OutputVersion
-    newest: int
-    transactions: Mapping[str, int]
-    owner: str
-    own_rows: str | None = None
-    empty: bool = False
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Rewind:
-        """Read what `model.to_json` wrote; journals of version 0.1 have no predicate."""
-        return cls(**{**data, "output": OutputVersion.from_json(data["output"])})
 
 
 def plan(

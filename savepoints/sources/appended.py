@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from savepoints.config import KafkaSettings
 from savepoints.errors import PartlyDoneError
 from savepoints.model import KafkaOffsets
-from savepoints.sources import client, kafka, kafka_records, positions
+from savepoints.sources import client, kafka_records, live_ranges, positions
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -29,7 +29,7 @@ def ends(settings: KafkaSettings, topic: str) -> KafkaOffsets:
         SourceDataGoneError: If there is no such topic.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
-    return positions.ends(kafka.ranges([topic], settings))
+    return positions.ends(live_ranges.ranges([topic], settings))
 
 
 def missing(

@@ -12,7 +12,7 @@ from savepoints.config import KafkaSettings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets
-from savepoints.sources import archive, arrivals, kafka, kafka_records, topics
+from savepoints.sources import archive, arrivals, kafka_records, live_ranges, topics
 from savepoints.sources.events import RAW, Decoding, events
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
     known = arrivals.load(what.uri)
     known.require_same(ids)
     end = known.end
-    has = kafka.ranges([what.topic], what.kafka)
+    has = live_ranges.ranges([what.topic], what.kafka)
     begin = {
         what.topic: {
             part: end.get(what.topic, {}).get(part, one.earliest)

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from savepoints.config import KafkaSettings
-from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
-from savepoints.model import KafkaOffsets, kafka_offsets, rfc3339
-from savepoints.sources import archive_times, client, supply
+from savepoints.errors import SourceDataGoneError
+from savepoints.model import KafkaOffsets, kafka_offsets
+from savepoints.sources import archive_times, live_ranges, supply
 from savepoints.sources import topics as all_topics
 from savepoints.sources.positions import Range
 
@@ -113,13 +113,7 @@ def ranges(
         MissingExtraError: If Kafka's client is not installed.
     """
     found = supply.ranges(topics, settings, archives)
-    for topic in topics:
-        if topic not in found:
-            raise SourceDataGoneError(
-                f"Kafka at {settings.bootstrap_servers} has no topic {topic}",
-                hint="check the topic's name in [queries.NAME.topics]",
-                topic=topic,
-            )
+    live_ranges.require_topics(topics, found, settings)
     return {topic: found[topic] for topic in topics}
 
 
@@ -131,9 +125,7 @@ def at_time(
 ) -> KafkaOffsets:
     """Return for each partition the offset of the first record that arrived at or after a time.
 
-    That is Kafka's `offsetsForTimes`: by the timestamps of the records, those that only an archive
-    still has among them. Where there is no such record, it is the offset that the next one will
-    get.
+    As `live_ranges.at_time`, with the records that only an archive still has among them.
 
     Raises:
         SourceDataGoneError: If a topic does not exist.
@@ -143,29 +135,7 @@ def at_time(
     # The ends first: what arrives after this line is later than any record that is looked for
     # below, so that it is never taken for one from before the moment.
     ends = ranges(topics, settings, archives)
-
-    from confluent_kafka import KafkaException, TopicPartition
-
-    asked = [
-        TopicPartition(topic, partition, int(moment.timestamp() * 1000))
-        for topic, parts in ends.items()
-        for partition in parts
-    ]
-    with client.consumer(settings) as consumer:
-        try:
-            answers = consumer.offsets_for_times(asked, timeout=client.TIMEOUT_SECONDS)
-        except KafkaException as error:
-            raise client.silent(settings, error) from None
-    found: KafkaOffsets = {topic: {} for topic in topics}
-    for one in answers:
-        if one.error is not None:
-            raise EnvironmentUnfitError(
-                f"Kafka did not say where {one.topic} partition {one.partition} was at "
-                f"{rfc3339(moment)}: {one.error.str()}",
-                hint="try again",
-            )
-        end = ends[one.topic][one.partition].end
-        found[one.topic][one.partition] = one.offset if one.offset >= 0 else end
+    found = live_ranges.at_time(ends, moment, settings)
     for archive in supply.of_topics(archives, topics):
         for topic, part, offset in archive_times.first_at(archive.uri, moment, ends):
             found[topic][part] = min(offset, found[topic][part])

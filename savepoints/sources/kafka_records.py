@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.config import KafkaSettings
 from savepoints.errors import SourceDataGoneError
 from savepoints.model import KafkaOffsets, kafka_position
-from savepoints.sources import kafka
+from savepoints.sources import live_ranges
 from savepoints.sources.events import RAW, RAW_SCHEMA
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
         SourceDataGoneError: If it does not; names what is wanted and what is available.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
-    has = kafka.ranges(sorted(end), settings) if end else {}
+    has = live_ranges.ranges(sorted(end), settings) if end else {}
     gone = []
     for topic, parts in sorted(end.items()):
         for part, stop in sorted(parts.items()):

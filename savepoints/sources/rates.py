@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from savepoints.config import KafkaSettings
 from savepoints.duration import duration_text
 from savepoints.model import rfc3339
-from savepoints.sources import kafka, records
+from savepoints.sources import live_ranges, records
 from savepoints.sources.positions import Range
 from savepoints.sources.topics import Topic
 
@@ -71,7 +71,8 @@ def arrivals(topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime
         return []
     found = []
     for window in WINDOWS:
-        begin = kafka.at_time(list(topics), now - window, settings)
+        ends = live_ranges.ranges(list(topics), settings)
+        begin = live_ranges.at_time(ends, now - window, settings)
         starts = {(topic, part): at for topic, parts in begin.items() for part, at in parts.items()}
         # Where nothing older is left, records of the window may be gone already.
         older = {place for place, one in filled.items() if starts.get(place, 0) > one.earliest}

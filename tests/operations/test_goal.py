@@ -13,7 +13,7 @@ from savepoints.config import Settings
 from savepoints.errors import NoCommittedBatchError, NotFoundError, UsageError
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint, utc_now
-from savepoints.operations import goal, rollback
+from savepoints.operations import goal, history, rollback
 from savepoints.operations.goal import AtBatch, AtTime, BeforeLast, Goal, Named, Point
 from savepoints.store.root import Store
 from tests.samples import take, unpack
@@ -91,11 +91,11 @@ def test_savepoints_that_were_rolled_back_are_not_of_the_querys_history(
     one, two = (
         next(s.id for s in local_store.catalog.all() if s.cut.batch_id == batch) for batch in (1, 2)
     )
-    assert [s.id for s in goal.history(local_store, QUERY)] == [two, one]
+    assert [s.id for s in history.history(local_store, QUERY)] == [two, one]
     second = back(local_store, live, one, 2)
-    assert [s.id for s in goal.history(local_store, QUERY)] == [one]
+    assert [s.id for s in history.history(local_store, QUERY)] == [one]
     mine = take(local_store, Location.of(second))
-    assert [s.id for s in goal.history(local_store, QUERY)] == [mine.id, one]
+    assert [s.id for s in history.history(local_store, QUERY)] == [mine.id, one]
 
 
 def edited(store: Store, batch: int) -> Savepoint:
@@ -115,11 +115,11 @@ def edited(store: Store, batch: int) -> Savepoint:
 def test_an_edited_savepoint_is_not_of_the_querys_history_until_it_is_gone_to(
     local_store: Store, live: Location
 ) -> None:
-    known = goal.history(local_store, QUERY)
+    known = history.history(local_store, QUERY)
     two, one = known
     tried, other = edited(local_store, 1), edited(local_store, 1)
 
-    assert goal.history(local_store, QUERY) == known
+    assert history.history(local_store, QUERY) == known
     assert find(local_store, AtBatch(1)).savepoint_id == one.id
     assert find(local_store, Named(tried.id)).savepoint_id == tried.id
 
@@ -127,10 +127,10 @@ def test_an_edited_savepoint_is_not_of_the_querys_history_until_it_is_gone_to(
     to = unpack("rocksdb", Location.of(f"{live}-2"))
     number = local_store.generations.next_number(QUERY)
     local_store.generations.begin(QUERY, number, to, by="rollback", begun_from=tried.id)
-    assert [s.id for s in goal.history(local_store, QUERY)] == [tried.id, one.id]
-    assert {two.id, other.id}.isdisjoint(s.id for s in goal.history(local_store, QUERY))
+    assert [s.id for s in history.history(local_store, QUERY)] == [tried.id, one.id]
+    assert {two.id, other.id}.isdisjoint(s.id for s in history.history(local_store, QUERY))
     mine = take(local_store, to)
-    assert [s.id for s in goal.history(local_store, QUERY)] == [mine.id, tried.id, one.id]
+    assert [s.id for s in history.history(local_store, QUERY)] == [mine.id, tried.id, one.id]
 
 
 def test_undo_goes_back_once_and_says_how_to_go_forth_again(

@@ -1,0 +1,38 @@
+"""What is to be done to an output that is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from savepoints.model import OutputVersion
+
+# Lower than any batch id, so the replayed batch 0 is not taken for one that was written.
+BEFORE_FIRST_BATCH = -1
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """What is to be done to one output.
+
+    Attributes:
+        output: The version to go back to.
+        newest: The newest version when this was planned; of a file sink, the newest batch.
+        transactions: Batch id by application id that the table is to have afterwards.
+        owner: Beginning of the application ids that are the query's own.
+        own_rows: Only rows for which this SQL predicate is true go back; None for all.
+        empty: It goes back to no rows at all.
+    """
+
+    output: OutputVersion
+    newest: int
+    transactions: Mapping[str, int]
+    owner: str
+    own_rows: str | None = None
+    empty: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rewind:
+        """Read what `model.to_json` wrote."""
+        return cls(**{**data, "output": OutputVersion.from_json(data["output"])})
