@@ -51,6 +51,7 @@ lint: $(VENV)/.installed ## Style, types, layers, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports --config infra/lint/run_time_imports.toml
 	$(BIN)/deptry savepoints spark_jobs benchmarks
 
 fix: $(VENV)/.installed ## Let ruff correct what it can

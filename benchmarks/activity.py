@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from savepoints.config import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings, Settings
 from spark_jobs import json_records
 from spark_jobs.order_sessions import FIELDS, ORDER, VIEW
 

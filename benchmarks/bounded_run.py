@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import state
 from benchmarks.result import Result, Sample, in_turns, seconds
-from savepoints.config import QuerySettings
+from savepoints.config.settings import QuerySettings
 from savepoints.local import LocalWorld
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.producer import produce

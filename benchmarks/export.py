@@ -14,9 +14,9 @@ from pathlib import Path
 import savepoints
 from benchmarks import state
 from benchmarks.result import Result, Sample, copied, in_turns, seconds
-from savepoints.checkpoint.layout import read_cut
+from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
-from savepoints.state import raw
+from savepoints.state.storage import read as storage_read
 
 
 def measure(directory: Path, keys: int, rounds: int) -> Result:
@@ -52,13 +52,13 @@ def _export(checkpoint: Path, scratch: Path) -> Mapping[str, Sample]:
 def _read_and_write(checkpoint: Path, scratch: Path) -> Mapping[str, Sample]:
     location = Location.of(str(checkpoint))
     files = read_cut(location)
-    spark = raw.reading_session(state.start(), files.cut.checkpoint_format)
-    rows = raw.load(spark, location.uri, files.cut.batch_id, 0, "default")
+    spark = storage_read.reading_session(state.start(), files.cut.checkpoint_format)
+    rows = storage_read.load(spark, location.uri, files.cut.batch_id, 0, "default")
     begun = time.monotonic()
     rows.write.format("noop").mode("overwrite").save()
     read = time.monotonic() - begun
 
-    in_memory = raw.read_operator(spark, location, files, files.operators[0]).persist()
+    in_memory = storage_read.read_operator(spark, location, files, files.operators[0]).persist()
     in_memory.write.format("noop").mode("overwrite").save()
     begun = time.monotonic()
     in_memory.write.parquet(str(scratch / "rows"))

@@ -13,7 +13,7 @@ from statistics import median
 import savepoints
 from benchmarks import state
 from benchmarks.result import Result, Sample
-from savepoints.checkpoint.operators import HDFS_PROVIDER, ROCKSDB_PROVIDER
+from savepoints.checkpoint.state.operators import HDFS_PROVIDER, ROCKSDB_PROVIDER
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from savepoints.io import Location, storage_options
 from savepoints.local import s3
 from savepoints.local.service import Service
 from savepoints.model import Cut, OperatorState
-from savepoints.store import catalog
+from savepoints.store.tables import catalog
 
 _SAVEPOINTS = 1000
 # In commits of this size, as compaction leaves them.

@@ -26,21 +26,23 @@ import savepoints
 from benchmarks import activity, state
 from benchmarks.activity import INPUT, LATE, OUTPUT, QUERY, Site
 from benchmarks.result import Result, Sample
-from savepoints.checkpoint import offset_log
-from savepoints.checkpoint.layout import committed_batches
-from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
-from savepoints.config import Settings
+from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
+from savepoints.config.settings import Settings
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.sources import archive, archive_compact, archive_query, archive_table
-from savepoints.sources.archive_query import Archiving
-from savepoints.sources.events import Decoding
-from savepoints.spark import session
+from savepoints.sources.archive import archive, compact
+from savepoints.sources.archive import table as archive_table
+from savepoints.sources.combined import archiving_query
+from savepoints.sources.combined.archiving_query import Archiving
+from savepoints.sources.events.events import Decoding
+from savepoints.spark.session import session
 from savepoints.store.root import Store
 from spark_jobs.order_sessions import GAP_MS, ORDER, VIEW, app
 
 if TYPE_CHECKING:
-    from savepoints.operations.merge import Merged
+    from savepoints.operations.merge.merge import Merged
 
 _LOG = logging.getLogger(__name__)
 # Micro-batches of the whole history, and how many of them are looked at in a round.
@@ -133,8 +135,8 @@ class _Story:
         archiving = Archiving(
             uri, self.site.topic, decoding, self.settings.kafka, most=_ARCHIVED_AT_ONCE
         )
-        archive_query.start(self.spark, archiving).awaitTermination()
-        archive_compact.compact(self.spark, uri)
+        archiving_query.start(self.spark, archiving).awaitTermination()
+        compact.compact(self.spark, uri)
 
     def _read_some(self) -> None:
         """See how much of the archive is read for 1 % of the clients."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import savepoints
 from benchmarks import state
 from benchmarks.result import Result, Sample, Side, in_turns, seconds
-from savepoints.app import App, Input, Output
+from savepoints.runtime.app import App, Input, Output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ import sys
 
 from benchmarks import state
 from savepoints.io import Uri
-from savepoints.outputs import write
+from savepoints.outputs.delta import write
 from spark_jobs.order_totals import app
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import savepoints
 from benchmarks import state
 from benchmarks.result import Result, Sample, Side, copied, in_turns, seconds
-from savepoints.store import canonical
+from savepoints.store.savepoint import canonical
 
 # The smaller state, restored first: memory that depends on the state's size would grow after it.
 _SMALLER = 10

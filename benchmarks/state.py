@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
-from savepoints.config import Settings, SparkSettings
+from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
+from savepoints.config.settings import Settings, SparkSettings
 from savepoints.local.jars import resolve_jars
-from savepoints.spark import session
+from savepoints.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -37,79 +37,86 @@ if TYPE_CHECKING:
         rollback,
         tag,
     )
-    from savepoints.app import App, Input, KeyMigration, MergeFunctions, Output, RowCombination
-    from savepoints.config import Settings
+    from savepoints.config.settings import Settings
     from savepoints.errors import SavepointsError
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
-    from savepoints.operations.attach import attach
-    from savepoints.operations.check import check
-    from savepoints.operations.diff import diff
-    from savepoints.operations.drill import drill
-    from savepoints.operations.estimate import estimate
-    from savepoints.operations.goal import AtBatch, AtTime, BeforeLast
-    from savepoints.operations.lineage import lineage
-    from savepoints.operations.locate import locate
-    from savepoints.operations.pause import pause, resume
-    from savepoints.operations.run import run
-    from savepoints.operations.state import read_state
-    from savepoints.operations.upgrade import upgrade_check
-    from savepoints.operations.verify import verify, verify_all
-    from savepoints.sources.targets import Target
-    from savepoints.state.edit import Change
-    from savepoints.store.retention import Policy
+    from savepoints.operations.check.check import check
+    from savepoints.operations.inspect.diff import diff
+    from savepoints.operations.inspect.drill import drill
+    from savepoints.operations.inspect.estimate import estimate
+    from savepoints.operations.inspect.lineage import lineage
+    from savepoints.operations.inspect.locate import locate
+    from savepoints.operations.inspect.read_state import read_state
+    from savepoints.operations.inspect.verify import verify, verify_all
+    from savepoints.operations.migrate.upgrade_check import upgrade_check
+    from savepoints.operations.rollback.target import AtBatch, AtTime, BeforeLast
+    from savepoints.operations.run.attach import attach
+    from savepoints.operations.run.pause import pause, resume
+    from savepoints.operations.run.run import run
+    from savepoints.runtime.app import (
+        App,
+        Input,
+        KeyMigration,
+        MergeFunctions,
+        Output,
+        RowCombination,
+    )
+    from savepoints.sources.kafka.reset_targets import Target
+    from savepoints.state.change.edit import Change
+    from savepoints.store.retention_policy import Policy
     from savepoints.store.root import Store
 
 _HOMES = {
-    "App": "savepoints.app",
-    "AtBatch": "savepoints.operations.goal",
-    "AtTime": "savepoints.operations.goal",
-    "BeforeLast": "savepoints.operations.goal",
-    "Change": "savepoints.state.edit",
+    "App": "savepoints.runtime.app",
+    "AtBatch": "savepoints.operations.rollback.target",
+    "AtTime": "savepoints.operations.rollback.target",
+    "BeforeLast": "savepoints.operations.rollback.target",
+    "Change": "savepoints.state.change.edit",
     "Cut": "savepoints.model",
     "Generation": "savepoints.model",
-    "Input": "savepoints.app",
-    "KeyMigration": "savepoints.app",
-    "MergeFunctions": "savepoints.app",
-    "Output": "savepoints.app",
+    "Input": "savepoints.runtime.app",
+    "KeyMigration": "savepoints.runtime.app",
+    "MergeFunctions": "savepoints.runtime.app",
+    "Output": "savepoints.runtime.app",
     "OutputVersion": "savepoints.model",
-    "Policy": "savepoints.store.retention",
-    "RowCombination": "savepoints.app",
+    "Policy": "savepoints.store.retention_policy",
+    "RowCombination": "savepoints.runtime.app",
     "Savepoint": "savepoints.model",
     "SavepointsError": "savepoints.errors",
-    "Settings": "savepoints.config",
+    "Settings": "savepoints.config.settings",
     "Store": "savepoints.store.root",
-    "Target": "savepoints.sources.targets",
-    "attach": "savepoints.operations.attach",
-    "check": "savepoints.operations.check",
+    "Target": "savepoints.sources.kafka.reset_targets",
+    "attach": "savepoints.operations.run.attach",
+    "check": "savepoints.operations.check.check",
     "compare": "savepoints.api",
     "copy": "savepoints.api",
     "create": "savepoints.api",
-    "diff": "savepoints.operations.diff",
-    "drill": "savepoints.operations.drill",
+    "diff": "savepoints.operations.inspect.diff",
+    "drill": "savepoints.operations.inspect.drill",
     "edit": "savepoints.api",
-    "estimate": "savepoints.operations.estimate",
+    "estimate": "savepoints.operations.inspect.estimate",
     "expire": "savepoints.api",
     "export": "savepoints.api",
     "fork": "savepoints.api",
     "gc": "savepoints.api",
-    "lineage": "savepoints.operations.lineage",
-    "locate": "savepoints.operations.locate",
-    "pause": "savepoints.operations.pause",
+    "lineage": "savepoints.operations.inspect.lineage",
+    "locate": "savepoints.operations.inspect.locate",
+    "pause": "savepoints.operations.run.pause",
     "merge": "savepoints.api",
     "promote": "savepoints.api",
-    "read_state": "savepoints.operations.state",
+    "read_state": "savepoints.operations.inspect.read_state",
     "rebuild_catalog": "savepoints.api",
     "reset": "savepoints.api",
     "restore": "savepoints.api",
     "restore_migrated": "savepoints.api",
     "restore_point": "savepoints.api",
-    "resume": "savepoints.operations.pause",
+    "resume": "savepoints.operations.run.pause",
     "rollback": "savepoints.api",
-    "run": "savepoints.operations.run",
+    "run": "savepoints.operations.run.run",
     "tag": "savepoints.api",
-    "upgrade_check": "savepoints.operations.upgrade",
-    "verify": "savepoints.operations.verify",
-    "verify_all": "savepoints.operations.verify",
+    "upgrade_check": "savepoints.operations.migrate.upgrade_check",
+    "verify": "savepoints.operations.inspect.verify",
+    "verify_all": "savepoints.operations.inspect.verify",
 }
 
 __all__ = [

@@ -9,49 +9,49 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from savepoints.checkpoint.source_starts import Starts
-from savepoints.config import Settings
+from savepoints.checkpoint.logs.source_positions import Starts
+from savepoints.config.settings import Settings
 from savepoints.model import FORMS, Form, Provider, Savepoint
-from savepoints.operations import compare as _compare
-from savepoints.operations import copy as _copy
-from savepoints.operations import create as _create
-from savepoints.operations import edit as _edit
-from savepoints.operations import expire as _expire
-from savepoints.operations import export as _export
-from savepoints.operations import fork as _fork
-from savepoints.operations import gc as _gc
-from savepoints.operations import merge as _merge
-from savepoints.operations import migrate as _migrate
-from savepoints.operations import point as _point
-from savepoints.operations import promote as _promote
-from savepoints.operations import rebuild as _rebuild
-from savepoints.operations import reset as _reset
-from savepoints.operations import restore as _restore
-from savepoints.operations import rollback as _rollback
-from savepoints.operations import tag as _tag
-from savepoints.operations.comparison import SAMPLE
-from savepoints.operations.copy import Copied
-from savepoints.operations.expire import Expired
-from savepoints.operations.fork import Asked, Forked
-from savepoints.operations.gc import GRACE, Collected
-from savepoints.operations.goal import Point
-from savepoints.operations.merge import Merged
-from savepoints.operations.plan import Progress, silent
-from savepoints.operations.promote import Promoted
-from savepoints.operations.promotion import HandOver
-from savepoints.operations.rebuild import Rebuilt
-from savepoints.operations.reset import State
-from savepoints.operations.reset_outputs import Outputs
-from savepoints.operations.restore import Restored
-from savepoints.operations.rollback import RolledBack
-from savepoints.operations.transition import Moved
-from savepoints.operations.verdict import Comparison
-from savepoints.outputs.isolate import Way
-from savepoints.sources.targets import Scope, Target
-from savepoints.state.edit import Change
-from savepoints.store.ledger import Policy as MergePolicy
-from savepoints.store.retention import Policy
+from savepoints.operations.fork import compare as _compare
+from savepoints.operations.fork import fork as _fork
+from savepoints.operations.fork import promote as _promote
+from savepoints.operations.fork.compare_savepoints import SAMPLE
+from savepoints.operations.fork.fork import Asked, Forked
+from savepoints.operations.fork.promote import Promoted
+from savepoints.operations.fork.promote_steps import HandOver
+from savepoints.operations.fork.verdict import Comparison
+from savepoints.operations.maintain import copy as _copy
+from savepoints.operations.maintain import expire as _expire
+from savepoints.operations.maintain import gc as _gc
+from savepoints.operations.maintain import rebuild_catalog as _rebuild
+from savepoints.operations.maintain import tag as _tag
+from savepoints.operations.maintain.copy import Copied
+from savepoints.operations.maintain.expire import Expired
+from savepoints.operations.maintain.gc import GRACE, Collected
+from savepoints.operations.maintain.rebuild_catalog import Rebuilt
+from savepoints.operations.merge import merge as _merge
+from savepoints.operations.merge.merge import Merged
+from savepoints.operations.migrate import edit as _edit
+from savepoints.operations.migrate import migrate as _migrate
+from savepoints.operations.rollback import reset as _reset
+from savepoints.operations.rollback import restore_point as _point
+from savepoints.operations.rollback import rollback as _rollback
+from savepoints.operations.rollback.generation_change import Moved
+from savepoints.operations.rollback.reset import State
+from savepoints.operations.rollback.reset_outputs import Outputs
+from savepoints.operations.rollback.rollback import RolledBack
+from savepoints.operations.rollback.target import Point
+from savepoints.operations.savepoint import create as _create
+from savepoints.operations.savepoint import export as _export
+from savepoints.operations.savepoint import restore as _restore
+from savepoints.operations.savepoint.restore import Restored
+from savepoints.outputs.fork.isolated_copy import Way
+from savepoints.plan import Progress, silent
+from savepoints.sources.kafka.reset_targets import Scope, Target
+from savepoints.state.change.edit import Change
+from savepoints.store.retention_policy import Policy
 from savepoints.store.root import Store
+from savepoints.store.tables.merge_ledger import Policy as MergePolicy
 
 
 def create(
@@ -67,7 +67,7 @@ def create(
     description: str = "",
     progress: Progress = silent,
 ) -> Savepoint:
-    """Take a savepoint. See `savepoints.operations.create`."""
+    """Take a savepoint. See `savepoints.operations.savepoint.create`."""
     plan = _create.plan(
         store,
         query=query,
@@ -90,7 +90,7 @@ def export(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Savepoint:
-    """Write the canonical rows of a savepoint. See `savepoints.operations.export`."""
+    """Write the canonical rows of a savepoint. See `savepoints.operations.savepoint.export`."""
     plan = _export.plan(store, name, query=query)
     return _export.execute(plan, store, settings=settings, progress=progress)
 
@@ -108,7 +108,7 @@ def restore(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
-    """Write a new checkpoint from a savepoint. See `savepoints.operations.restore`."""
+    """Write a new checkpoint from a savepoint. See `savepoints.operations.savepoint.restore`."""
     plan = _restore.plan(
         store,
         name,
@@ -133,7 +133,10 @@ def restore_point(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
-    """Write a new checkpoint for a time or a retained batch. See `savepoints.operations.point`."""
+    """Write a new checkpoint for a time or a retained batch.
+
+    See `savepoints.operations.rollback.restore_point`.
+    """
     plan = _point.plan(store, point, to, query=query, settings=settings, form=form, app=app)
     return _point.execute(plan, store, settings=settings, progress=progress)
 
@@ -153,7 +156,7 @@ def restore_migrated(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
-    """Write a new checkpoint for a changed program. See `savepoints.operations.migrate`."""
+    """Write a new checkpoint for a changed program. See `savepoints.operations.migrate.migrate`."""
     plan = _migrate.plan(
         store,
         name,
@@ -185,7 +188,7 @@ def reset(
     to: str | None = None,
     progress: Progress = silent,
 ) -> Moved:
-    """Begin a query anew at chosen offsets. See `savepoints.operations.reset`."""
+    """Begin a query anew at chosen offsets. See `savepoints.operations.rollback.reset`."""
     plan = _reset.plan(
         store,
         query,
@@ -215,7 +218,7 @@ def rollback(
     check_source: bool = True,
     progress: Progress = silent,
 ) -> RolledBack:
-    """Take state, offsets and outputs back. See `savepoints.operations.rollback`."""
+    """Take state, offsets and outputs back. See `savepoints.operations.rollback.rollback`."""
     plan = _rollback.plan(
         store,
         point,
@@ -245,7 +248,7 @@ def fork(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> tuple[Forked, ...]:
-    """Make new queries of a savepoint. See `savepoints.operations.fork`."""
+    """Make new queries of a savepoint. See `savepoints.operations.fork.fork`."""
     asked = Asked(app, way, checkpoints, outputs, form, check_source)
     plan = _fork.plan_all(store, savepoint, names, asked, query=query, settings=settings)
     return _fork.execute_all(plan, store, settings=settings, progress=progress)
@@ -262,7 +265,7 @@ def compare(
     state: bool = True,
     progress: Progress = silent,
 ) -> Comparison:
-    """Run queries to one end and compare them. See `savepoints.operations.compare`."""
+    """Run queries to one end and compare them. See `savepoints.operations.fork.compare`."""
     plan = _compare.plan(
         store,
         queries,
@@ -289,7 +292,7 @@ def edit(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Savepoint:
-    """Repair chosen state rows of a savepoint. See `savepoints.operations.edit`."""
+    """Repair chosen state rows of a savepoint. See `savepoints.operations.migrate.edit`."""
     plan = _edit.plan(
         store,
         name,
@@ -319,7 +322,7 @@ def merge(
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Merged:
-    """Work late events into live state and outputs. See `savepoints.operations.merge`."""
+    """Work late events into live state and outputs. See `savepoints.operations.merge.merge`."""
     prepared = _merge.prepare(
         store,
         query,
@@ -346,7 +349,7 @@ def promote(
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Promoted:
-    """Let a fork take over from the live query. See `savepoints.operations.promote`."""
+    """Let a fork take over from the live query. See `savepoints.operations.fork.promote`."""
     plan = _promote.plan(
         store, fork, settings=settings, into=into, hand_over=hand_over, checks=checks
     )
@@ -364,7 +367,7 @@ def tag(
     pinned: bool | None = None,
     move: bool = False,
 ) -> Savepoint:
-    """Name, describe or pin a savepoint. See `savepoints.operations.tag`."""
+    """Name, describe or pin a savepoint. See `savepoints.operations.maintain.tag`."""
     plan = _tag.plan(
         store,
         name,
@@ -386,13 +389,13 @@ def expire(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Expired:
-    """Remove the savepoints that no rule keeps. See `savepoints.operations.expire`."""
+    """Remove the savepoints that no rule keeps. See `savepoints.operations.maintain.expire`."""
     plan = _expire.plan(store, policy, query=query, settings=settings)
     return _expire.execute(plan, store, progress=progress)
 
 
 def gc(store: Store, *, grace: timedelta = GRACE, progress: Progress = silent) -> Collected:
-    """Remove what no savepoint needs. See `savepoints.operations.gc`."""
+    """Remove what no savepoint needs. See `savepoints.operations.maintain.gc`."""
     return _gc.execute(_gc.plan(store, grace=grace), store, progress=progress)
 
 
@@ -404,11 +407,14 @@ def copy(
     query: str | None = None,
     progress: Progress = silent,
 ) -> Copied:
-    """Copy a savepoint into another store. See `savepoints.operations.copy`."""
+    """Copy a savepoint into another store. See `savepoints.operations.maintain.copy`."""
     plan = _copy.plan(store, name, destination, query=query)
     return _copy.execute(plan, store, progress=progress)
 
 
 def rebuild_catalog(store: Store, *, progress: Progress = silent) -> Rebuilt:
-    """Make the catalog say what the savepoints say. See `savepoints.operations.rebuild`."""
+    """Make the catalog say what the savepoints say.
+
+    See `savepoints.operations.maintain.rebuild_catalog`.
+    """
     return _rebuild.execute(_rebuild.plan(store), store, progress=progress)

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from savepoints import masking
+from savepoints.config import secrets
 from savepoints.errors import (
     CredentialsError,
     IncompatibleError,
@@ -385,7 +385,7 @@ def storage_options(uri: Uri) -> dict[str, str]:
             uri=str(uri),
         )
     frozen = credentials.get_frozen_credentials()
-    masking.remember([frozen.secret_key, frozen.token])
+    secrets.remember([frozen.secret_key, frozen.token])
     endpoint = _endpoint()
     options = {
         "aws_access_key_id": frozen.access_key or "",

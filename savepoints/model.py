@@ -149,7 +149,7 @@ class OperatorState:
         rows: Canonical rows, None when the savepoint has no canonical form.
         state_bytes: Bytes of all keys and values, None like `rows`.
         content_hash: Hash of all rows, independent of their order and of the number of
-            partitions, None like `rows`. See `savepoints.state.raw`.
+            partitions, None like `rows`. See `savepoints.state.storage.read`.
         native_only: Why the operator has no canonical form, None when it can have one.
         keyless: Its state is not found by key, so it stays in one partition.
         column_families: Its stores have column families, which only RocksDB can hold.

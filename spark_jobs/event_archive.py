@@ -19,17 +19,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from savepoints import app as apps
-from savepoints import config
-from savepoints.config import Settings
-from savepoints.duration import parse_duration
+from savepoints.config import settings as config_settings
+from savepoints.config.duration import parse_duration
+from savepoints.config.settings import Settings
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.model import to_json
-from savepoints.runner import stopped_by_signals
-from savepoints.sources import archive_check, archive_compact, archive_query, arrivals
-from savepoints.sources.archive_query import Archiving
-from savepoints.sources.events import Decoding
-from savepoints.spark import session
+from savepoints.runtime import app as apps
+from savepoints.runtime.runner import stopped_by_signals
+from savepoints.sources.archive import check, compact, progress
+from savepoints.sources.combined import archiving_query
+from savepoints.sources.combined.archiving_query import Archiving
+from savepoints.sources.events.events import Decoding
+from savepoints.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     for name in ("savepoints", "spark_jobs"):
         logging.getLogger(name).setLevel(logging.INFO)
     try:
-        settings = config.load(file=given.config)
+        settings = config_settings.load(file=given.config)
         what = _what(settings, given)
         return _run(session(settings, f"archive of {what.topic}"), what, given, out)
     except SavepointsError as error:
@@ -56,14 +57,14 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
 def _run(spark: SparkSession, what: Archiving, given: argparse.Namespace, out: TextIO) -> int:
     if given.until or not (given.check or given.compact):
         _archive(spark, what)
-        known = arrivals.load(what.uri)
+        known = progress.load(what.uri)
         say = {"archived": what.uri, "end": known.end, "rows": sum(one.rows for one in known.rows)}
         print(json.dumps(to_json(say)), file=out, flush=True)
     if given.compact:
-        done = archive_compact.compact(spark, what.uri)
+        done = compact.compact(spark, what.uri)
         print(json.dumps({"compacted": what.uri, **vars(done)}), file=out, flush=True)
     if given.check:
-        found = archive_check.check(spark, what.uri, what.kafka)
+        found = check.check(spark, what.uri, what.kafka)
         print(json.dumps({"checked": what.uri, **to_json(found)}), file=out, flush=True)
         if found.problems:
             return _NOT_ALIGNED
@@ -75,7 +76,7 @@ def _archive(spark: SparkSession, what: Archiving) -> None:
     from pyspark.errors import StreamingQueryException
 
     stopping = threading.Event()
-    query = archive_query.start(spark, what)
+    query = archiving_query.start(spark, what)
     with stopped_by_signals(stopping.set):
         while query.isActive and not stopping.is_set():
             with suppress(StreamingQueryException):  # Looked at below.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from savepoints.app import App, Output
+from savepoints.runtime.app import App, Output
 from spark_jobs import order_totals
 
 if TYPE_CHECKING:

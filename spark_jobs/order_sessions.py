@@ -25,7 +25,7 @@ import pandas as pd
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from savepoints.app import App, Input, Output
+from savepoints.runtime.app import App, Input, Output
 from spark_jobs import json_records
 
 if TYPE_CHECKING:

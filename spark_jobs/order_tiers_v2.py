@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from savepoints.app import App
+from savepoints.runtime.app import App
 from spark_jobs import order_totals
 
 SILVER_FROM_CENTS, SILVER_FROM_ORDERS = 100_00, 3

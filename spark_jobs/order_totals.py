@@ -10,7 +10,13 @@ from pyarrow import compute
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from savepoints.app import App, Input, MergeFunctions, Output, RowCombination
+from savepoints.runtime.app import (
+    App,
+    Input,
+    MergeFunctions,
+    Output,
+    RowCombination,
+)
 from spark_jobs.orders.codec import (
     ORDER_EVENT_DDL,
     ORDER_RECORD_DDL,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from savepoints.app import App
+from savepoints.runtime.app import App
 from spark_jobs import order_totals
 
 

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from savepoints import config
+from savepoints.config import settings as config_settings
 from savepoints.model import FORMS, Form
-from savepoints.operations import periodic
+from savepoints.operations.run import periodic
 from savepoints.store.root import Store
 
 
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     """Take a savepoint and return the exit code."""
     given = _parser().parse_args(arguments)
     logging.basicConfig(level="INFO", stream=sys.stderr)
-    settings = config.load(file=given.config, flags={"store": given.store})
+    settings = config_settings.load(file=given.config, flags={"store": given.store})
     forms: tuple[Form, ...] = FORMS if given.format == "both" else (given.format,)
     attempt = periodic.take(
         Store.open(settings.store),

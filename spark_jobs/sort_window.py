@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 from pyspark.sql import functions as F
 
-from savepoints.app import App, Input, Output
+from savepoints.runtime.app import App, Input, Output
 from spark_jobs import json_records
 
 if TYPE_CHECKING:

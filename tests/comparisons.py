@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from savepoints.config import ThresholdSettings
+from savepoints.config.settings import ThresholdSettings
 from savepoints.model import OutputVersion
-from savepoints.operations.diff import Change, Diff, VariableDiff
-from savepoints.operations.verdict import (
+from savepoints.operations.fork.verdict import (
     Comparison,
     MetricDifference,
     Pair,
@@ -14,9 +13,15 @@ from savepoints.operations.verdict import (
     Variant,
     worst,
 )
-from savepoints.outputs.by_key import ColumnChange, OutputDifference, RowDifference, TypeChange
-from savepoints.state.compare import Compared, RowChange
-from savepoints.state.typed import Variable
+from savepoints.operations.inspect.diff import Change, Diff, VariableDiff
+from savepoints.outputs.compare.by_key import (
+    ColumnChange,
+    OutputDifference,
+    RowDifference,
+    TypeChange,
+)
+from savepoints.state.typed.compare import Compared, RowChange
+from savepoints.state.typed.typed import Variable
 
 HOSTILE = '<script>document.title = "taken"</script><img src=x onerror=alert(1)>"\'&{{ 7 * 7 }}'
 LONG = "a-column-whose-name-is-much-longer-than-the-width-of-any-phone-could-possibly-be"

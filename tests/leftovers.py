@@ -4,12 +4,12 @@ can be found."""
 from __future__ import annotations
 
 from savepoints.io import Location
-from savepoints.operations import restore
-from savepoints.operations.verify import verify
-from savepoints.store import catalog
-from savepoints.store.labels import labels_path
-from savepoints.store.manifest import manifest_path
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.savepoint import restore
 from savepoints.store.root import Store
+from savepoints.store.savepoint.labels import labels_path
+from savepoints.store.savepoint.manifest import manifest_path
+from savepoints.store.tables import catalog
 from tests.samples import contents
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, OperatorState, OutputVersion, Savepoint
-from savepoints.operations import create
-from savepoints.operations.plan import Progress, silent
+from savepoints.operations.savepoint import create
+from savepoints.plan import Progress, silent
 from savepoints.store.root import Store
 
 CHECKPOINTS = Path(__file__).parent / "data" / "checkpoints"

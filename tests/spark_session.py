@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.operators import ROCKSDB_PROVIDER
-from savepoints.config import Settings, SparkSettings
+from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
+from savepoints.config.settings import Settings, SparkSettings
 from savepoints.local.jars import resolve_jars
-from savepoints.spark import session
+from savepoints.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -44,7 +44,7 @@ def python(code: str) -> str:
 
 @pytest.mark.parametrize(
     "module",
-    ["savepoints", "savepoints.model", "savepoints.errors", "savepoints.checkpoint.layout"],
+    ["savepoints", "savepoints.model", "savepoints.errors", "savepoints.checkpoint.cut"],
 )
 def test_an_import_takes_a_moment_and_nothing_heavy(module: str) -> None:
     code = f"""

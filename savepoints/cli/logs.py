@@ -8,7 +8,8 @@ import sys
 from datetime import datetime, timezone
 from typing import Literal
 
-from savepoints import logs, masking
+from savepoints import log_context
+from savepoints.config import secrets
 from savepoints.model import rfc3339
 
 Format = Literal["text", "json"]
@@ -20,9 +21,9 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 
 
 class _AsText(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        ids = " ".join(f"{key}={value}" for key, value in logs.current().items())
+        ids = " ".join(f"{key}={value}" for key, value in log_context.current().items())
         text = f"{record.levelname} {record.name}: {super().format(record)}"
-        return masking.mask(f"{text} [{ids}]" if ids else text)
+        return secrets.mask(f"{text} [{ids}]" if ids else text)
 
 
 class _AsJson(logging.Formatter):
@@ -33,10 +34,10 @@ class _AsJson(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **logs.current(),
+            **log_context.current(),
             **({"traceback": error} if error else {}),
         }
-        return json.dumps({key: masking.mask(value) for key, value in content.items()})
+        return json.dumps({key: secrets.mask(value) for key, value in content.items()})
 
 
 def to_stderr(level: str, style: Format) -> None:

@@ -107,7 +107,7 @@ class _Group(click.Group):
         """Import a command."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"savepoints.cli.{cmd_name}_")
+        module = importlib.import_module(f"savepoints.cli.commands.{cmd_name}_")
         command: click.Command = module.command
         return command
 

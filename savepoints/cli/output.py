@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from savepoints import masking
+from savepoints.config import secrets
 from savepoints.errors import SavepointsError
 from savepoints.model import to_json
-from savepoints.operations.plan import Plan
+from savepoints.plan import Plan
 
 SCHEMA_VERSION = 1
 # Columns of numbers, which are easier to compare when they end at one place.
@@ -50,13 +50,13 @@ class Output:
 
     def write(self, text: str) -> None:
         """Print a text for programs, as it is."""
-        sys.stdout.write(masking.mask_data(text) + "\n")
+        sys.stdout.write(secrets.mask_data(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table."""
         # All cells at once: looking for secrets takes as long for one as for all.
         texts = [str(cell).replace("\0", "") for row in rows for cell in row]
-        cells = masking.mask_data("\0".join(texts)).split("\0") if texts else []
+        cells = secrets.mask_data("\0".join(texts)).split("\0") if texts else []
         shown = [cells[at : at + len(columns)] for at in range(0, len(cells), len(columns))]
         widths = [max(map(cell_len, column)) for column in zip(columns, *shown, strict=True)]
         plain = all(cell.isprintable() for row in shown for cell in row)
@@ -124,7 +124,7 @@ class Output:
     def error(self, error: SavepointsError) -> None:
         """Show an error with its hint, or as one JSON object."""
         if self.format == "json":
-            sys.stderr.write(json.dumps(masking.masked(to_json(error.to_json()))) + "\n")
+            sys.stderr.write(json.dumps(secrets.masked(to_json(error.to_json()))) + "\n")
             return
         self.err.print(f"[bold red]error:[/bold red] {_message(error.message)}", soft_wrap=True)
         if error.hint:
@@ -147,11 +147,11 @@ def moment_text(moment: datetime) -> str:
 
 
 def _data(value: object) -> str:
-    return escape(masking.mask_data(str(value)))
+    return escape(secrets.mask_data(str(value)))
 
 
 def _message(text: str) -> str:
-    return escape(masking.mask(text))
+    return escape(secrets.mask(text))
 
 
 def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from savepoints.config import Settings
+from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
-from savepoints.operations import (
-    appending,
-    fork,
-    merge,
-    merging,
-    promote,
-    promotion,
-    reset,
-    rollback,
-    transition,
+from savepoints.operations.fork import fork, promote, promote_steps
+from savepoints.operations.fork.fork import Forked, ForkPlan
+from savepoints.operations.fork.promote_steps import PromotionPlan
+from savepoints.operations.merge import append, apply, merge
+from savepoints.operations.merge.append import Appended, AppendingPlan
+from savepoints.operations.merge.apply import MergingPlan
+from savepoints.operations.rollback import generation_change, reset, rollback
+from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
+from savepoints.operations.rollback.reset import ResetPlan
+from savepoints.operations.rollback.rollback import RollbackPlan
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
 )
-from savepoints.operations.appending import Appended, AppendingPlan
-from savepoints.operations.fork import Forked, ForkPlan
-from savepoints.operations.merging import MergingPlan
-from savepoints.operations.plan import Plan, Progress, Step, silent
-from savepoints.operations.promotion import PromotionPlan
-from savepoints.operations.reset import ResetPlan
-from savepoints.operations.rollback import RollbackPlan
-from savepoints.operations.transition import Moved, TransitionPlan
-from savepoints.store import journal
-from savepoints.store.journal import Operation
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
 _PLANS: dict[
     str,
     type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan | AppendingPlan],
 ] = {
-    appending.VERB: AppendingPlan,
+    append.VERB: AppendingPlan,
     fork.VERB: ForkPlan,
-    merging.VERB: MergingPlan,
-    promotion.VERB: PromotionPlan,
+    apply.VERB: MergingPlan,
+    promote_steps.VERB: PromotionPlan,
     rollback.VERB: RollbackPlan,
     reset.VERB: ResetPlan,
 }
@@ -69,7 +66,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
     if isinstance(begun, AppendingPlan):
-        appending.refuse_undo(begun)
+        append.refuse_undo(begun)
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]
@@ -101,7 +98,7 @@ def resume(
     if isinstance(begun, ForkPlan):
         return fork.execute(begun, store, settings=settings, progress=progress)
     if isinstance(begun, AppendingPlan):
-        return appending.finish(begun, store, given=settings or Settings(), progress=progress)
+        return append.finish(begun, store, given=settings or Settings(), progress=progress)
     if isinstance(begun, PromotionPlan):
         return promote.finish(begun, store, settings=settings or Settings(), progress=progress)
     if isinstance(begun, MergingPlan):
@@ -125,13 +122,13 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
     if isinstance(begun, ForkPlan):
         fork.undo(begun, store, progress=progress)
     elif isinstance(begun, AppendingPlan):
-        appending.refuse_undo(begun)
+        append.refuse_undo(begun)
     elif isinstance(begun, PromotionPlan):
         promote.undo(begun, store, progress=progress)
     elif isinstance(begun, MergingPlan):
         merge.undo(begun, store, progress=progress)
     else:
-        transition.undo(begun, store, progress=progress)
+        generation_change.undo(begun, store, progress=progress)
     return find(store, operation.id)
 
 

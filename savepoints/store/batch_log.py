@@ -15,8 +15,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from savepoints.checkpoint import offset_log
-from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.logs import offset_log
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel
 from savepoints.model import checked_name

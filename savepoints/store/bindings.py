@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from savepoints.config import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import VerificationError
 from savepoints.io import Location
 from savepoints.model import checked_name, to_json
-from savepoints.store import sealed
 from savepoints.store.root import Store
+from savepoints.store.savepoint import sealed
 
 SCHEMA_VERSION = 1
 DIRECTORY = "bindings"

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from savepoints.errors import VerificationError
 from savepoints.io import Location
 from savepoints.model import new_id, utc_now
-from savepoints.store import manifest, uses
-from savepoints.store.catalog import Catalog
-from savepoints.store.events import Events
-from savepoints.store.generations import Generations
-from savepoints.store.manifest import Manifest
+from savepoints.store.locks import readers
+from savepoints.store.savepoint import manifest
+from savepoints.store.savepoint.manifest import Manifest
+from savepoints.store.tables.catalog import Catalog
+from savepoints.store.tables.events import Events
+from savepoints.store.tables.generations import Generations
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Store:
         Raises:
             SavepointNotFoundError: If it is being removed already.
         """
-        with uses.using(self.root, savepoint_id, verb):
+        with readers.using(self.root, savepoint_id, verb):
             self.catalog.find(savepoint_id)
             yield
 

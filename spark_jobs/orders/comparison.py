@@ -7,7 +7,7 @@ from datetime import date
 
 import pandas as pd
 
-from savepoints.outputs.align import open_table
+from savepoints.outputs.delta.batch_version import open_table
 from spark_jobs.orders.truth import order_totals_truth
 
 COLUMNS = ("orders", "amount_cents", "last_ordered_at", "tier")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from savepoints.checkpoint.layout import read_cut
+from savepoints.checkpoint.cut import read_cut
 from savepoints.cli.main import _SECTIONS
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint

@@ -61,12 +61,13 @@ def parse(words: list[str]) -> list[str]:
 
 def test_every_listed_command_has_a_module_of_its_name_and_the_other_way_round() -> None:
     modules = {
-        path.stem.removesuffix("_") for path in (ROOT / "savepoints" / "cli").glob("[a-z]*_.py")
+        path.stem.removesuffix("_")
+        for path in (ROOT / "savepoints" / "cli" / "commands").glob("[a-z]*_.py")
     }
     assert modules == set(COMMANDS)
     assert set(_SHORT) == set(COMMANDS)
     for name in COMMANDS:
-        assert importlib.util.find_spec(f"savepoints.cli.{name}_")
+        assert importlib.util.find_spec(f"savepoints.cli.commands.{name}_")
     for path, command in commands():
         assert path.split()[-1] == command.name
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from savepoints import logs, masking
+from savepoints import log_context
 from savepoints.cli.logs import to_stderr
+from savepoints.config import secrets
 from savepoints.model import parse_rfc3339, utc_now
-from savepoints.operations.recorded import recording
+from savepoints.observe.recorder import recording
 from savepoints.store.root import Store
 
 # From conftest.py: the function that calls the command line.
@@ -21,15 +22,15 @@ _LOG = logging.getLogger("savepoints.test")
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masking, "_known", {"planted-secret"})
+    monkeypatch.setattr(secrets, "_known", {"planted-secret"})
 
 
 def test_a_record_carries_what_is_worked_on(capsys: pytest.CaptureFixture[str]) -> None:
     to_stderr("INFO", "json")
 
-    with logs.about(query="orders", operation="op-1"):
+    with log_context.about(query="orders", operation="op-1"):
         _LOG.info("copied %d files", 3)
-        with logs.about(savepoint="sp-1"):
+        with log_context.about(savepoint="sp-1"):
             _LOG.warning("deeper")
     _LOG.error("outside")
     _LOG.debug("too detailed")
@@ -64,7 +65,7 @@ def test_what_a_recorded_verb_logs_has_the_ids_of_its_event(
 def test_text_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     to_stderr("info", "text")
 
-    with logs.about(query="orders", savepoint="sp-1"):
+    with log_context.about(query="orders", savepoint="sp-1"):
         _LOG.info("copied")
     _LOG.info("outside")
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from savepoints.io import Location
-from savepoints.store.manifest import manifest_path
 from savepoints.store.root import Store
+from savepoints.store.savepoint.manifest import manifest_path
 from tests.samples import contents, savepoint, take, unpack
 
 # From conftest.py: the function that calls the command line.

@@ -11,13 +11,14 @@ from typing import Literal
 
 import pytest
 
-from savepoints import masking
 from savepoints.cli.main import _run
 from savepoints.cli.output import Output
-from savepoints.config import KafkaSettings
+from savepoints.config import secrets
+from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError
 from savepoints.io import Location
-from savepoints.sources import client, kafka
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka import client
 from savepoints.store.root import Store
 from tests.samples import KAFKA, contents, unpack
 
@@ -74,7 +75,7 @@ def look_at(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", AWS_SECRET)
     monkeypatch.setenv("AWS_SESSION_TOKEN", AWS_TOKEN)
-    monkeypatch.setattr(masking, "_known", set())
+    monkeypatch.setattr(secrets, "_known", set())
 
     def look_at(*words: str, code: int) -> None:
         capfd.readouterr()
@@ -169,7 +170,7 @@ def test_a_broker_that_cannot_be_reached_does_not_show_them(
     )
 
     with pytest.raises(EnvironmentUnfitError) as refused:
-        kafka.require_available((KAFKA,), settings)
+        availability.require_available((KAFKA,), settings)
     Output(format=style).error(refused.value)
 
     shown = capfd.readouterr().err
@@ -182,13 +183,13 @@ def test_an_unexpected_error_of_a_process_does_not_show_them(tmp_path: Path) -> 
     code = f"""
 import sys, types, click
 from savepoints.cli import main
-from savepoints.cli.command import common
+from savepoints.cli.options import common
 @click.command()
 @common
 def command(call):
     call.settings
     raise RuntimeError("no way with {JAAS_PASSWORD} to https://me:{IN_URI}@host")
-sys.modules["savepoints.cli.list_"] = types.SimpleNamespace(command=command)
+sys.modules["savepoints.cli.commands.list_"] = types.SimpleNamespace(command=command)
 main.main()
 """
     for way in (PLAIN, LOUD):

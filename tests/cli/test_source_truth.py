@@ -9,10 +9,10 @@ import pytest
 
 from savepoints.local import LocalWorld
 from savepoints.model import kafka_position, rfc3339
-from savepoints.operations import availability
-from savepoints.sources import topics
-from savepoints.store.events import Event
+from savepoints.operations.inspect import availability
+from savepoints.sources.kafka import topics
 from savepoints.store.root import Store
+from savepoints.store.tables.events import Event
 from tests.samples import savepoint
 from tests.sources.broker import HOUR, WEEK, WEEK_MS, Broker
 from tests.sources.reading import checkpoint_at

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from savepoints.app import App, Input, Output
+from savepoints.runtime.app import App, Input, Output
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState

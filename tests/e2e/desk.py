@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import savepoints
-from savepoints.app import load
-from savepoints.config import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, Savepoint
-from savepoints.outputs.align import open_table
-from savepoints.runner import Ran
+from savepoints.outputs.delta.batch_version import open_table
+from savepoints.runtime.app import load
+from savepoints.runtime.runner import Ran
 from savepoints.store.root import Store
 from tests import spark_session
 

@@ -11,7 +11,14 @@ from pyarrow import compute
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from savepoints.app import App, Combination, Input, MergeFunctions, Output, RowCombination
+from savepoints.runtime.app import (
+    App,
+    Combination,
+    Input,
+    MergeFunctions,
+    Output,
+    RowCombination,
+)
 from spark_jobs import json_records
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from savepoints.app import load
 from savepoints.local import LocalWorld
-from savepoints.operations import merge
-from savepoints.operations.merge import Merged
-from savepoints.operations.merge_plan import Prepared
-from savepoints.operations.plan import Progress, silent
-from savepoints.sources import archive_query
-from savepoints.sources.archive_query import Archiving
-from savepoints.sources.events import Decoding
+from savepoints.operations.merge import merge
+from savepoints.operations.merge.merge import Merged
+from savepoints.operations.merge.plan import Prepared
+from savepoints.plan import Progress, silent
+from savepoints.runtime.app import load
+from savepoints.sources.combined import archiving_query
+from savepoints.sources.combined.archiving_query import Archiving
+from savepoints.sources.events.events import Decoding
 from savepoints.store import batch_log
 from savepoints.store.batch_log import Batch
 from tests.e2e.desk import PARTITIONS, Desk
@@ -83,7 +83,7 @@ class LateDesk:
         """Archive what has arrived, in one batch."""
         bound = self.desk.settings.queries[self.desk.query]
         source = load(bound.app).inputs["events"]
-        query = archive_query.start(
+        query = archiving_query.start(
             self.spark,
             Archiving(
                 bound.archives["events"],

@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.cut import committed_batches
 from savepoints.io import Location
-from savepoints.operations import merge as merging
-from savepoints.operations.merge_plan import Prepared
-from savepoints.outputs.align import open_table
-from savepoints.sources import archive_table
-from savepoints.store.ledger import Ledger
+from savepoints.operations.merge import merge as merging
+from savepoints.operations.merge.plan import Prepared
+from savepoints.outputs.delta.batch_version import open_table
+from savepoints.sources.archive import table as archive_table
+from savepoints.store.tables.merge_ledger import Ledger
 from spark_jobs import event_archive
 from spark_jobs.orders import late
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders

@@ -19,10 +19,10 @@ from typing import Any
 import savepoints
 from savepoints.cli.main import _run
 from savepoints.cli.output import Output
-from savepoints.config import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.local import LocalWorld
 from savepoints.model import Form
-from savepoints.runner import Ran
+from savepoints.runtime.runner import Ran
 from savepoints.store.root import Store
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.comparison import Comparison, compare

@@ -16,11 +16,13 @@ import savepoints
 from savepoints.errors import SourceDataGoneError
 from savepoints.local import LocalWorld
 from savepoints.model import Savepoint, lowest_offsets
-from savepoints.operations import availability, drill
-from savepoints.runner import Ran
-from savepoints.sources import archive, kafka
-from savepoints.sources.events import Decoding, events
-from savepoints.store.ledger import Ledger
+from savepoints.operations.inspect import availability as inspect_availability
+from savepoints.operations.inspect import drill
+from savepoints.runtime.runner import Ran
+from savepoints.sources.archive import archive
+from savepoints.sources.combined import availability as combined_availability
+from savepoints.sources.events.events import Decoding, events
+from savepoints.store.tables.merge_ledger import Ledger
 from spark_jobs import event_archive, order_totals
 from spark_jobs.orders.cdnow import Order
 from spark_jobs.orders.comparison import compare
@@ -28,7 +30,7 @@ from tests.e2e.late_shop import day, differing, ids, late_orders, written
 from tests.e2e.shop import QUERY, Shop, called
 from tests.sources.broker import Broker
 from tests.spark_session import wait_until
-from tests.store.test_ledger import merge
+from tests.store.tables.test_merge_ledger import merge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +47,7 @@ def archive_all(shop: Shop) -> None:
 
 def has(shop: Shop) -> dict[int, tuple[int, int]]:
     """Return from where to where Kafka has each partition."""
-    found = kafka.ranges([shop.topic], shop.settings.kafka)[shop.topic]
+    found = combined_availability.ranges([shop.topic], shop.settings.kafka)[shop.topic]
     return {part: (one.earliest, one.end) for part, one in found.items()}
 
 
@@ -105,7 +107,7 @@ def test_what_kafka_forgot_is_read_from_the_archive(world: LocalWorld, local_sho
     lost = lacking(before, read_by(first, shop))
     assert lost > 0
 
-    without = availability.of(first, shop.settings.kafka)
+    without = inspect_availability.of(first, shop.settings.kafka)
     assert without.restorable == "no"
     (listed,) = shop.json("list", "--check-sources")["availability"]
     assert listed["restorable"] == "yes"

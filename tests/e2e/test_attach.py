@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 import savepoints
 from savepoints.io import Location
-from savepoints.operations.attach import Attached
-from savepoints.operations.verify import verify
-from savepoints.store import lease
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.run.attach import Attached
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from tests.spark_session import wait_until
 

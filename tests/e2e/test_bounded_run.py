@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from savepoints import app as apps
-from savepoints.checkpoint import planned, standing
+from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.logs import planned_batch
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, kafka_position, utc_now
-from savepoints.runner import Ran, Runner
-from savepoints.sources import kafka, positions
+from savepoints.runtime import app as apps
+from savepoints.runtime.runner import Ran, Runner
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka import offsets as kafka_offsets
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.codec import decode_order
 from spark_jobs.orders.producer import produce
@@ -67,7 +69,7 @@ def ends_at_random(spark: SparkSession, desk: Desk, rng: random.Random, legs: li
     topic, servers = desk.topics["orders"], desk.settings.kafka.bootstrap_servers
     orders = orders_between(read_orders(), from_date=BEGIN, until_date=BEGIN + timedelta(days=6))
     produce(orders, bootstrap_servers=servers, topic=topic)
-    newest = positions.ends(kafka.ranges([topic], desk.settings.kafka))
+    newest = kafka_offsets.ends(availability.ranges([topic], desk.settings.kafka))
     here: KafkaOffsets = {topic: dict.fromkeys(newest[topic], 0)}
     batch = -1
     for leg in legs:
@@ -181,13 +183,13 @@ def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_ref
 
     def begin(lefts: int, rights: int) -> int:
         """Write what a query writes before it runs a batch, and return the batch."""
-        checkpoint, now = desk.checkpoint, standing.read(desk.checkpoint)
+        checkpoint, now = desk.checkpoint, checkpoint_position.read(desk.checkpoint)
         positions = [
             kafka_position({left: {0: lefts, 1: lefts}}),
             kafka_position({right: {0: rights, 1: rights}}),
         ]
         assert now.committed is not None
-        data = planned.next_batch(
+        data = planned_batch.next_batch(
             checkpoint.get(f"offsets/{now.committed}"),
             checkpoint.get(f"commits/{now.committed}"),
             now.committed,
@@ -205,7 +207,7 @@ def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_ref
 
     batch = begin(6, 2)  # Within the end: run again as it is, then on.
     assert run_to(7, 2).first_batch == batch
-    assert standing.read(desk.checkpoint).committed == batch + 1
+    assert checkpoint_position.read(desk.checkpoint).committed == batch + 1
 
     batch = begin(9, 5)  # Beyond the end, and nowhere: planned anew.
     # Maintenance had saved what the other attempt made; Spark would not write it again.
@@ -230,7 +232,7 @@ def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_ref
 
 def kafka_of(checkpoint: Location) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for position in standing.read(checkpoint).positions:
+    for position in checkpoint_position.read(checkpoint).positions:
         found.update(json.loads(position or "{}"))
     return found
 
@@ -277,7 +279,9 @@ def test_the_end_state_is_that_of_spark_s_own_run_to_the_same_end(
     )
     theirs = spark.read.format("statestore").load(peer).select("key.*", "value.*")
     assert sorted(mine.collect()) == sorted(theirs.collect()), "the same state"
-    assert standing.read(Location.of(peer)).committed == ran.last_batch == 1, "as many batches"
+    assert checkpoint_position.read(Location.of(peer)).committed == ran.last_batch == 1, (
+        "as many batches"
+    )
     assert desk.run(until="latest")[0].batches == 0
 
 

@@ -22,17 +22,24 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import savepoints
-from savepoints.checkpoint.layout import committed_batches
-from savepoints.config import QuerySettings, Settings
+from savepoints.checkpoint.cut import committed_batches
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.operations import expire, reset, rollback, unfinished
-from savepoints.operations.goal import AtBatch, BeforeLast, Named, Point
-from savepoints.operations.pause import pause, resume
-from savepoints.outputs.align import open_table
-from savepoints.sources.targets import Target
-from savepoints.store import journal
-from savepoints.store.retention import Policy
+from savepoints.operations import unfinished
+from savepoints.operations.maintain import expire
+from savepoints.operations.rollback import reset, rollback
+from savepoints.operations.rollback.target import (
+    AtBatch,
+    BeforeLast,
+    Named,
+    Point,
+)
+from savepoints.operations.run.pause import pause, resume
+from savepoints.outputs.delta.batch_version import open_table
+from savepoints.sources.kafka.reset_targets import Target
+from savepoints.store.locks import journal
+from savepoints.store.retention_policy import Policy
 from savepoints.store.root import Store
 from tests import spark_session
 from tests.processes import killed_at

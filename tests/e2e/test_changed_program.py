@@ -8,12 +8,13 @@ from datetime import date
 import pytest
 
 import savepoints
-from savepoints.checkpoint.layout import committed_batches
+from savepoints.checkpoint.cut import committed_batches
 from savepoints.errors import LayoutChangedError, LockedError
 from savepoints.io import Location
 from savepoints.model import kafka_position
-from savepoints.operations import advance
-from savepoints.sources import kafka, positions
+from savepoints.operations.rollback import run_to_point
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka import offsets
 from tests.e2e.shop import QUERY, Shop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -50,13 +51,13 @@ def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
     generation = shop.store.generations.current(QUERY)
     checkpoint = Location.of(generation.checkpoint)
     before = [info.path for info in checkpoint.list()]
-    to = kafka_position(positions.ends(kafka.ranges([shop.topic], shop.settings.kafka)))
+    to = kafka_position(offsets.ends(availability.ranges([shop.topic], shop.settings.kafka)))
 
     def lost() -> None:
         raise LockedError("the lease is lost")
 
     def run_on(app: str, check: Callable[[], None]) -> None:
-        advance.to(
+        run_to_point.to(
             to,
             query=QUERY,
             app=app,

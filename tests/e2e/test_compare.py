@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import savepoints
-from savepoints.checkpoint import offset_log
+from savepoints.checkpoint.logs import offset_log
 from savepoints.cli.main import _run
 from savepoints.cli.output import Output
-from savepoints.config import Settings
+from savepoints.config.settings import Settings
 from savepoints.io import Location
-from savepoints.operations.verdict import Comparison
+from savepoints.operations.fork.verdict import Comparison
 from savepoints.store import bindings
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from tests.e2e.shop import BUGGY, RIGHT, Shop

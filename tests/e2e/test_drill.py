@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from savepoints.model import FORMS
-from savepoints.operations.drill import drill
+from savepoints.operations.inspect.drill import drill
 from tests.e2e.shop import BUGGY, Shop
 from tests.samples import contents
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import savepoints
-from savepoints.checkpoint.layout import read_query_id
+from savepoints.checkpoint.cut import read_query_id
 from savepoints.io import Location
-from savepoints.operations import run as run_module
-from savepoints.outputs.align import open_table
-from savepoints.outputs.delta_log import commits
+from savepoints.operations.run import run as run_module
+from savepoints.outputs.delta.batch_version import open_table
+from savepoints.outputs.delta.log import commits
 from spark_jobs.orders.comparison import compare
 from tests.e2e.shop import QUERY, Shop
 from tests.spark_session import wait_until

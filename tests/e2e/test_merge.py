@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from savepoints.store import lease
-from savepoints.store.ledger import Ledger
+from savepoints.store.locks import lease
+from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop, called
 from tests.e2e.test_promote import running

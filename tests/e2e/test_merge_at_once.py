@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from savepoints.store.ledger import Ledger
+from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop, environment
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from savepoints.model import Form
-from savepoints.operations import merge as merging
+from savepoints.operations.merge import merge as merging
 from tests.e2e.late_shop import archive, day, differing, ids, late_orders, prepared, written
 from tests.e2e.shop import Shop
 

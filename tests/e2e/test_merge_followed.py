@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.local import LocalWorld
-from savepoints.store.ledger import Policy
+from savepoints.store.tables.merge_ledger import Policy
 from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.test_merge_functions import LATE, model
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from savepoints.app import Combination
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.local import LocalWorld
-from savepoints.operations.merge_plan import Prepared
-from savepoints.store import journal
-from savepoints.store.ledger import Ledger
+from savepoints.operations.merge.plan import Prepared
+from savepoints.runtime.app import Combination
+from savepoints.store.locks import journal
+from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e import late_apps
 from tests.e2e.late_apps import WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk

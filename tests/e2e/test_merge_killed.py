@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from savepoints.operations import unfinished
-from savepoints.store import journal
-from savepoints.store.ledger import Ledger
+from savepoints.store.locks import journal
+from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop
 

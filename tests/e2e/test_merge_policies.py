@@ -11,9 +11,9 @@ import pytest
 
 from savepoints.errors import IncompatibleError, NotFoundError
 from savepoints.local import LocalWorld
-from savepoints.operations import last
-from savepoints.store import journal
-from savepoints.store.ledger import Ledger
+from savepoints.operations.rollback import last_operation
+from savepoints.store.locks import journal
+from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e.late_apps import WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
@@ -93,6 +93,6 @@ def test_appended_events_are_in_the_topic_once_though_it_was_killed(local_shop: 
     assert shop.json(*words)["merged"]["rows"] == 0, "all are known"
     assert [one.policy for one in Ledger(shop.store.root).all()] == ["append", "append"]
     with pytest.raises(NotFoundError, match="was the append op-"):
-        last.require(shop.store, QUERY, "merge")
+        last_operation.require(shop.store, QUERY, "merge")
     # And an exact merge goes on from there.
     assert merge(shop, Path(file))["rows"] == 0

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from savepoints.app import load
-from savepoints.checkpoint.layout import read_cut
-from savepoints.operations import merge as merging
-from savepoints.operations.merge_plan import Prepared
-from savepoints.sources import archive_query
-from savepoints.sources.archive_query import Archiving
-from savepoints.sources.events import Decoding
+from savepoints.checkpoint.cut import read_cut
+from savepoints.operations.merge import merge as merging
+from savepoints.operations.merge.plan import Prepared
+from savepoints.runtime.app import load
+from savepoints.sources.combined import archiving_query
+from savepoints.sources.combined.archiving_query import Archiving
+from savepoints.sources.events.events import Decoding
 from tests.e2e.desk import Desk
 from tests.fidelity import merge_families
 from tests.fidelity.merge_events import RAW, Event
@@ -88,7 +88,7 @@ class Counter:
                 Decoding(each.decode, each.entity_key, each.event_time, each.event_id),
                 self.desk.settings.kafka,
             )
-            archive_query.start(self.spark, what).awaitTermination()
+            archiving_query.start(self.spark, what).awaitTermination()
         self.desk.run(until="latest")
 
     def merge(self, source: int) -> set[str | None]:

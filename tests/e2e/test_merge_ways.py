@@ -11,7 +11,7 @@ import pytest
 
 from savepoints.errors import IncompatibleError
 from savepoints.local import LocalWorld
-from savepoints.store.ledger import Ledger
+from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e.late_apps import LATENESS_S, WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
 

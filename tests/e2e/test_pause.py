@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from savepoints.io import Location
-from savepoints.operations.pause import pause, resume
-from savepoints.store import lease
+from savepoints.operations.run.pause import pause, resume
+from savepoints.store.locks import lease
 from tests.e2e.shop import QUERY, Shop, environment
 from tests.spark_session import wait_until
 

@@ -9,10 +9,15 @@ import pytest
 
 import savepoints
 from savepoints.io import Location
-from savepoints.operations import point, reset, rollback
-from savepoints.operations.goal import AtBatch, AtTime, BeforeLast, Point
-from savepoints.operations.rollback import RolledBack
-from savepoints.sources.targets import Target
+from savepoints.operations.rollback import reset, restore_point, rollback
+from savepoints.operations.rollback.rollback import RolledBack
+from savepoints.operations.rollback.target import (
+    AtBatch,
+    AtTime,
+    BeforeLast,
+    Point,
+)
+from savepoints.sources.kafka.reset_targets import Target
 from spark_jobs.orders.truth import order_totals_truth
 from tests.e2e.shop import QUERY, Shop
 
@@ -97,8 +102,8 @@ def test_what_is_restored_for_a_time_is_what_a_run_from_scratch_over_the_records
     shop.run()
     target = f"{shop.root}/elsewhere"
 
-    plan = point.plan(shop.store, at(day), target, query=QUERY, settings=shop.settings)
-    done = point.execute(plan, shop.store, settings=shop.settings)
+    plan = restore_point.plan(shop.store, at(day), target, query=QUERY, settings=shop.settings)
+    done = restore_point.execute(plan, shop.store, settings=shop.settings)
 
     assert shop.compare(BEGIN + 6 * DAY).exact, "no output was touched"
     taken = savepoints.create(shop.store, query="elsewhere", checkpoint=target)
@@ -107,8 +112,8 @@ def test_what_is_restored_for_a_time_is_what_a_run_from_scratch_over_the_records
         found = {row["key"][0]: tuple(row["value"])[:2] for row in rows.collect()}
     truth = order_totals_truth(day)
     assert found == {one.customer_id: (one.orders, one.amount_cents) for one in truth.itertuples()}
-    again = point.execute(
-        point.plan(shop.store, at(day), target, query=QUERY, settings=shop.settings),
+    again = restore_point.execute(
+        restore_point.plan(shop.store, at(day), target, query=QUERY, settings=shop.settings),
         shop.store,
         settings=shop.settings,
     )

@@ -14,8 +14,9 @@ import pytest
 
 import savepoints
 from savepoints.errors import CheckFailedError
-from savepoints.operations import pause, promote
-from savepoints.store import lease
+from savepoints.operations.fork import promote
+from savepoints.operations.run import pause
+from savepoints.store.locks import lease
 from spark_jobs.orders.comparison import Comparison, compare
 from tests.e2e.shop import QUERY, Shop, environment
 from tests.spark_session import wait_until

@@ -12,8 +12,9 @@ import threading
 import pytest
 
 import savepoints
-from savepoints.operations import promote, unfinished
-from savepoints.store import journal
+from savepoints.operations import unfinished
+from savepoints.operations.fork import promote
+from savepoints.store.locks import journal
 from spark_jobs.orders.comparison import compare
 from tests.e2e.shop import QUERY, Shop
 from tests.e2e.test_promote import V2, day, running

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints.config import QuerySettings
+from savepoints.config.settings import QuerySettings
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.store.root import Store

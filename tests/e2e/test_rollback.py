@@ -11,7 +11,7 @@ import pytest
 
 from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Uri
-from savepoints.outputs.align import open_table
+from savepoints.outputs.delta.batch_version import open_table
 from tests.e2e.shop import BUGGY, QUERY, Shop
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_trap_without_rewound_transaction_ids_the_rerun_is_silently_dropped(
     spark: SparkSession, shop: Shop
 ) -> None:
     """The negative control: Delta's own RESTORE under the same application id loses the rerun."""
-    from savepoints.outputs.write import app_id, write_batch
+    from savepoints.outputs.delta.write import app_id, write_batch
 
     uri, rows = Uri.parse(f"s3://{shop.bucket}/control"), spark.range(10).toDF("k")
     app = app_id("control", "out", 1)

@@ -31,7 +31,7 @@ def test_the_canonical_rows_are_plain_delta_for_everybody(
     spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
 ) -> None:
     """deltalake and Spark SQL read the same rows; their keys are the customers of the output."""
-    from savepoints.outputs.align import open_table
+    from savepoints.outputs.delta.batch_version import open_table
 
     uri = f"s3://{shop.bucket}/store/savepoints/{saved.id}/state"
     arrow = open_table(uri).to_pyarrow_table()
@@ -92,8 +92,8 @@ def test_contents_that_differ_are_found_although_every_checksum_fits(
     """A row changed through Delta, and the manifest made to fit: only the content hash tells."""
     import dataclasses
 
-    from savepoints.store import manifest
-    from savepoints.store.manifest import StoredFile
+    from savepoints.store.savepoint import manifest
+    from savepoints.store.savepoint.manifest import StoredFile
 
     root, table = shop.store.root, f"savepoints/{saved.id}/state"
     uri = f"s3a://{shop.bucket}/store/{table}"

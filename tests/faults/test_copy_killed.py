@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from savepoints.io import Location
-from savepoints.operations.check import check
-from savepoints.operations.verify import verify, verify_all
+from savepoints.operations.check.check import check
+from savepoints.operations.inspect.verify import verify, verify_all
 from savepoints.store.root import Store
 from tests.processes import killed_at
 from tests.samples import lasting, take, unpack

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from savepoints.io import Location
-from savepoints.operations import gc
-from savepoints.operations.verify import verify_all
+from savepoints.operations.inspect.verify import verify_all
+from savepoints.operations.maintain import gc
 from savepoints.store.root import Store
 from tests import samples
 from tests.processes import killed_at
@@ -64,7 +64,7 @@ def test_the_plan_of_a_killed_one_can_be_run_again(
     local_store: Store, on_local: Location, point: str
 ) -> None:
     """`rollback` does: its savepoint has an id beforehand."""
-    from savepoints.operations import create as verb
+    from savepoints.operations.savepoint import create as verb
     from tests.processes import at_once
 
     samples.unpack("rocksdb", on_local / "live")

@@ -12,10 +12,10 @@ import pytest
 
 from savepoints.io import Location
 from savepoints.model import FORMS
-from savepoints.operations import restore
-from savepoints.operations.verify import verify
-from savepoints.store.manifest import manifest_path
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.savepoint import restore
 from savepoints.store.root import Store
+from savepoints.store.savepoint.manifest import manifest_path
 from tests import samples
 from tests.processes import killed_at
 

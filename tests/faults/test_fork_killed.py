@@ -9,9 +9,9 @@ import pytest
 
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.outputs import delta_log
-from savepoints.outputs.isolate import FORK_MARKER
-from savepoints.store import journal
+from savepoints.outputs.delta import log
+from savepoints.outputs.fork.isolated_copy import FORK_MARKER
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output
 from tests.outputs import tables
@@ -97,7 +97,7 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     made = str(on_local / "totals_forks" / "variant")
     assert [row["batch"] for row in tables.rows(made)] == list(range(BACK_TO + 1))
     assert tables.opened(made).version() == 0, "one commit, however often it was begun"
-    assert delta_log.transactions(made, 0) == {"variant/totals/1": BACK_TO}
+    assert log.transactions(made, 0) == {"variant/totals/1": BACK_TO}
     there = {info.path for info in Location.of(made).list()}
     data = {Path(uri).name for uri in tables.opened(made).file_uris()}
     assert there == data | {FORK_MARKER, f"_delta_log/{0:020}.json"}, "nothing is left over"

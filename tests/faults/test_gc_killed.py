@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from savepoints.io import Location
-from savepoints.store import lease
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from tests.leftovers import all_are_whole, left_over, restored
 from tests.processes import killed_at

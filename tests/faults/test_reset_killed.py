@@ -10,14 +10,15 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
-from savepoints.checkpoint import standing
-from savepoints.checkpoint.layout import read_cut
-from savepoints.config import KafkaSettings
+from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import read_cut
+from savepoints.config.settings import KafkaSettings
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.operations import rollback, unfinished
-from savepoints.operations.verify import verify
-from savepoints.store import journal
+from savepoints.operations import unfinished
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.rollback import rollback
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from tests.kafka_query import QUERY, Query, make
 from tests.processes import killed_at
@@ -156,7 +157,7 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     assert current.generation == verb.generation
     checkpoint = Location.of(current.checkpoint)
     if verb.batch_id is None:
-        assert standing.read(checkpoint).initial == {0: query.read(0, 0)}
+        assert position.read(checkpoint).initial == {0: query.read(0, 0)}
     else:
         assert read_cut(checkpoint).cut.batch_id == verb.batch_id
     for one in query.store.catalog.all():

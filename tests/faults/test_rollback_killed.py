@@ -9,8 +9,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.io import Location
-from savepoints.operations.verify import verify
-from savepoints.store import journal
+from savepoints.operations.inspect.verify import verify
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from tests import samples
 from tests.processes import killed_at

@@ -9,9 +9,10 @@ from deltalake import DeltaTable
 
 from savepoints.errors import NotAlignedError, UnfinishedOperationError, UsageError
 from savepoints.io import Location
-from savepoints.operations import rollback, unfinished
-from savepoints.operations.verify import verify
-from savepoints.store import journal
+from savepoints.operations import unfinished
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.rollback import rollback
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from tests import samples
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output

@@ -15,11 +15,12 @@ from savepoints import io
 from savepoints.errors import LockedError, SavepointsError, UnreachableError, VerificationError
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
-from savepoints.operations import copy, create, expire, gc
-from savepoints.operations.create import CreatePlan
-from savepoints.operations.verify import verify_all
-from savepoints.store import lease
-from savepoints.store.retention import Policy
+from savepoints.operations.inspect.verify import verify_all
+from savepoints.operations.maintain import copy, expire, gc
+from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint.create import CreatePlan
+from savepoints.store.locks import lease
+from savepoints.store.retention_policy import Policy
 from savepoints.store.root import Store
 from tests import samples
 from tests.faults.s3_proxy import Fault, Request, S3Proxy, Schedule, once, proxy_of, seeded

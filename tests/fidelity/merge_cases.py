@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from savepoints.app import App, Input, Output
+from savepoints.runtime.app import App, Input, Output
 from spark_jobs import order_sessions
 from tests.fidelity.merge_query import Case
 

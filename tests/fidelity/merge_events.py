@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from savepoints.scratch import SLICE
+from savepoints.runtime.scratch_query import SLICE
 
 BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.timezone.utc)
 

@@ -25,7 +25,7 @@ from tests.fidelity.merge_steps import LateBatch, Way
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from savepoints.state.controls import StateControls
+    from savepoints.state.merge.controls import StateControls
 
 Rows = Mapping[Any, Counter[str]]
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from savepoints.app import App
-from savepoints.checkpoint import offset_log
-from savepoints.checkpoint.layout import read_cut
+from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.logs import offset_log
 from savepoints.io import Location
-from savepoints.operations.replay import Live
-from savepoints.sources.events import RAW_SCHEMA
+from savepoints.runtime.app import App
+from savepoints.runtime.replay import Live
+from savepoints.sources.events.events import RAW_SCHEMA
 from tests.fidelity import local_files, typed_state
 from tests.fidelity.merge_events import BEGINNING, RAW, Event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from savepoints.app import Output
+    from savepoints.runtime.app import Output
 
 PARTITIONS = 2
 # Of the clock, between the batches of a query that goes by it.

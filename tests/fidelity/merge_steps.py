@@ -18,13 +18,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from savepoints.io import Location, Uri
-from savepoints.operations import replay, splicing
-from savepoints.operations.replay import Replay, Slice
-from savepoints.scratch import SLICE
-from savepoints.sources import affected, archive, archive_files, late, slices
-from savepoints.sources.slices import End
-from savepoints.state import contents, controls, splice
-from savepoints.state.saved_rows import CheckpointRows, SavedRows, TableRows
+from savepoints.operations.merge import splice_checkpoint
+from savepoints.runtime import replay
+from savepoints.runtime.replay import Replay, Slice
+from savepoints.runtime.scratch_query import SLICE
+from savepoints.sources.archive import archive
+from savepoints.sources.archive import files as archive_files
+from savepoints.sources.events import offset_ranges
+from savepoints.sources.events.offset_ranges import End
+from savepoints.sources.late import affected_entities
+from savepoints.sources.late import batch as late_batch
+from savepoints.state.merge import controls, splice
+from savepoints.state.storage import canonical_table
+from savepoints.state.storage.row_sources import CheckpointRows, SavedRows, TableRows
 from tests.fidelity.merge_events import ARCHIVED
 from tests.fidelity.merge_query import Moved, Query, as_json, content
 
@@ -51,7 +57,7 @@ class Base:
     file: int
     query: Query | None
     batch: int
-    known: affected.Base
+    known: affected_entities.Base
     canonical: bool
 
 
@@ -122,7 +128,7 @@ class LateBatch:
             ]
             batch = self._frame(f"given-{source}", rows)
             seen = archive.corrected(self._history(source), self.merge_ids)
-            news.append(late.unknown(batch, seen).persist())
+            news.append(late_batch.unknown(batch, seen).persist())
         candidates = self._candidates()
         known = [one.known for one in candidates]
         late_rows = news[0]
@@ -130,7 +136,7 @@ class LateBatch:
         for source in range(1, self.case.sources):
             late_rows = late_rows.unionByName(news[source])
             merged = merged.unionByName(self._history(source).where("merge_id is not null"))
-        touched = affected.assigned(late_rows, merged, known)
+        touched = affected_entities.assigned(late_rows, merged, known)
         # Not every base is possible for entities that were merged before.
         others = {one.k for one in merge.late if one.merge <= self.number}
         controls = sorted({one.k for one in merge.in_time} - others)
@@ -154,11 +160,13 @@ class LateBatch:
             query = self.merge.live if file <= self.merge.cuts[0].spliced else self.query
             batch = query.batch_of(file)
             has = frozenset(self.merge_ids if query is not self.merge.live else ())
-            base = affected.Base(str(file), self._clock(file), self._offsets(query, batch), has)
+            base = affected_entities.Base(
+                str(file), self._clock(file), self._offsets(query, batch), has
+            )
             found.append(Base(file, query, batch, base, at % 2 == 1))
         by_id = {one.known.savepoint_id: one for one in found}
-        empty = Base(-1, None, -1, affected.Base(), canonical=False)
-        ordered = affected.thinned([one.known for one in found])
+        empty = Base(-1, None, -1, affected_entities.Base(), canonical=False)
+        ordered = affected_entities.thinned([one.known for one in found])
         return [by_id.get(one.savepoint_id, empty) for one in ordered]
 
     def _seeds(self, replayed: DataFrame, candidates: Sequence[Base]) -> list[replay.Base]:
@@ -172,7 +180,7 @@ class LateBatch:
             rows: SavedRows = CheckpointRows.of(self.spark, live.checkpoint, live.files)
             if one.canonical:
                 table = Uri.parse(str(self.place / f"base-{one.file}"))
-                contents.export(self.spark, live.checkpoint, live.files, table)
+                canonical_table.export(self.spark, live.checkpoint, live.files, table)
                 rows = TableRows(self.spark, table)
             mine = replayed.where(f"base = {number}").select("entity")
             seeds.append(replay.Base(mine, rows, live.layout))
@@ -201,8 +209,10 @@ class LateBatch:
         for source, name in enumerate(self.case.app.inputs):
             both = self._history(source).unionByName(news[source].select(*ARCHIVED.names))
             kept = archive.applied(both, [*self.merge_ids, f"m{self.number}"])
-            chosen = affected.after(kept, replayed.select("entity", "base"), dict(enumerate(known)))
-            running.write({name: slices.numbered(chosen, ends)})
+            chosen = affected_entities.after(
+                kept, replayed.select("entity", "base"), dict(enumerate(known))
+            )
+            running.write({name: offset_ranges.numbered(chosen, ends)})
 
     def _run(self, running: Replay, batches: Sequence[int]) -> None:
         for one in batches:
@@ -215,9 +225,9 @@ class LateBatch:
         ends = [End(self._offsets(self.query, one), None) for one in numbers]
         since, until = (self._offsets(self.query, one) for one in (planned, spliced))
         for source, name in enumerate(self.case.app.inputs):
-            rows = self._arrived(source).where(slices.between(since, until))
+            rows = self._arrived(source).where(offset_ranges.between(since, until))
             mine = rows.join(replayed.select("entity"), "entity", "left_semi")
-            running.write({name: slices.numbered(mine, ends, first=running.slices + 1)})
+            running.write({name: offset_ranges.numbered(mine, ends, first=running.slices + 1)})
         self._run(running, numbers)
 
     def _compare(
@@ -243,7 +253,7 @@ class LateBatch:
         target = Location.of(str(self.place / "checkpoint"))
         touched = replayed.where("not control").select("entity")
         fields = self._fields(running, replayed)
-        splicing.write(self.spark, target, live, running.state(), fields, touched)
+        splice_checkpoint.write(self.spark, target, live, running.state(), fields, touched)
         target.copy_from(live.checkpoint, "metadata", "metadata")
 
     def _corrected(
@@ -274,7 +284,7 @@ class LateBatch:
     def _history(self, source: int) -> DataFrame:
         """Return what the query has seen at the plan: columns of the archive."""
         until = self._offsets(self.query, self.query.batch_of(self.cut.planned, last=True))
-        arrived = self._arrived(source).where(slices.before(until))
+        arrived = self._arrived(source).where(offset_ranges.before(until))
         merged = [
             one.archived()
             for one in self.merge.late

@@ -15,7 +15,13 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from savepoints.app import App, Input, KeyMigration, Output, ValueMigration
+from savepoints.runtime.app import (
+    App,
+    Input,
+    KeyMigration,
+    Output,
+    ValueMigration,
+)
 from tests.fidelity.queries import SCHEMA, Inputs, Query
 
 if TYPE_CHECKING:

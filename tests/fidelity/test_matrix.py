@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 import savepoints
-from savepoints.checkpoint.operators import PROVIDERS
+from savepoints.checkpoint.state.operators import PROVIDERS
 from savepoints.model import Savepoint
-from savepoints.operations import restore
+from savepoints.operations.savepoint import restore
 from savepoints.store.root import Store
 from tests.fidelity import harness
 from tests.fidelity.harness import PARTITIONS, STORES, Run

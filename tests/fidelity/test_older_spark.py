@@ -15,7 +15,7 @@ from _pytest.mark import ParameterSet
 import savepoints
 from savepoints.io import Location
 from savepoints.model import Form
-from savepoints.state.raw import state_session
+from savepoints.state.storage.read import state_session
 from savepoints.store.root import Store
 from tests.data import make_older
 from tests.samples import write

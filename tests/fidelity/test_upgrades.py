@@ -18,7 +18,7 @@ import pytest
 
 import savepoints
 from savepoints import faults
-from savepoints.checkpoint import state_layout
+from savepoints.checkpoint.state import layout
 from savepoints.cli.main import _run
 from savepoints.cli.output import Output
 from savepoints.errors import LayoutChangedError, SavepointsError
@@ -200,10 +200,8 @@ def test_a_migrated_query_goes_on_as_if_its_program_had_run_from_the_beginning(
     got = shop.migrated(case.new, maps=case.maps, allow_dropped_state=case.drops)
 
     require_equal(got, shop.from_scratch(case.new), taken.cut.batch_id)
-    new, scratch = (
-        state_layout.read(Location.of(str(tmp_path / one))) for one in ("new", "scratch")
-    )
-    state_layout.require_names(new, scratch, case.new)
+    new, scratch = (layout.read(Location.of(str(tmp_path / one))) for one in ("new", "scratch"))
+    layout.require_names(new, scratch, case.new)
 
 
 def test_new_columns_begin_at_the_savepoint_and_others_go_on(

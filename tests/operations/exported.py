@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from savepoints.model import FORMS, Savepoint
-from savepoints.store import manifest
 from savepoints.store.root import Store
+from savepoints.store.savepoint import manifest
 
 ROWS = 5
 

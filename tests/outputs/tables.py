@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.io import Location, storage_options
-from savepoints.outputs.delta_log import log_of
+from savepoints.outputs.delta.log import log_of
 
 TABLES = Path(__file__).parents[1] / "data" / "tables"
 # As data/make_tables.py writes them.

@@ -18,9 +18,11 @@ import pytest
 
 from savepoints.io import Location, Uri
 from savepoints.model import OutputVersion
-from savepoints.outputs import align, delta_log, rewind
-from savepoints.outputs.align import open_table
-from savepoints.outputs.write import write_batch
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta import log as delta_log
+from savepoints.outputs.delta.batch_version import open_table
+from savepoints.outputs.delta.write import write_batch
+from savepoints.outputs.rewind import rewind
 from tests.outputs import tables
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class Program(ABC):
 
     def version(self) -> OutputVersion:
         """Return the version of the batch that it goes back to."""
-        return align.version_of_batch("table", str(self.table), (self.app_id,), BACK_TO)
+        return batch_version.version_of_batch("table", str(self.table), (self.app_id,), BACK_TO)
 
     def take_back(self) -> rewind.Rewind:
         """Take the output back."""
@@ -271,7 +273,7 @@ def test_streaming_readers_see_what_the_plan_says(spark: SparkSession, tmp_path:
 
     follow("plain")
     shutil.copytree(tmp_path / "plain", tmp_path / "skipping")
-    output = align.version_of_batch("table", str(table), ("shop",), 1)
+    output = batch_version.version_of_batch("table", str(table), ("shop",), 1)
     version = rewind.execute(rewind.plan(output, "orders/", "shop"), "op-20261121-101530-aaaaaa")
 
     with pytest.raises(StreamingQueryException, match="DELTA_SOURCE"):

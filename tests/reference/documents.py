@@ -5,44 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from savepoints.checkpoint.upgrade import Upgrade
+from savepoints.checkpoint.evolution.upgrade import Upgrade
+from savepoints.config.effective import Effective
 from savepoints.model import Savepoint
-from savepoints.operations.appending import Appended, AppendingPlan
-from savepoints.operations.availability import Availability
-from savepoints.operations.check import Health
-from savepoints.operations.compare import ComparePlan
-from savepoints.operations.copy import Copied, CopyPlan
-from savepoints.operations.create import CreatePlan
-from savepoints.operations.diff import Diff
-from savepoints.operations.drill import Drilled
-from savepoints.operations.edit import EditPlan
-from savepoints.operations.estimate import Estimate
-from savepoints.operations.expire import Expired, ExpirePlan
-from savepoints.operations.export import ExportPlan
-from savepoints.operations.fork import Forked, ForkPlan, ForksPlan
-from savepoints.operations.gc import Collected, GcPlan
-from savepoints.operations.init import Found
-from savepoints.operations.lineage import Lineage
-from savepoints.operations.locate import Located
-from savepoints.operations.merge import Merged, MergePlan
-from savepoints.operations.migrate import MigrationPlan
-from savepoints.operations.pause import PauseState
-from savepoints.operations.plan import Plan
-from savepoints.operations.point import PointPlan
-from savepoints.operations.promote import Promoted, PromotePlan
-from savepoints.operations.rebuild import RebuildPlan, Rebuilt
-from savepoints.operations.reset import ResetPlan
-from savepoints.operations.restore import Restored, RestorePlan
-from savepoints.operations.rollback import RollbackPlan, RolledBack
-from savepoints.operations.tag import TagPlan
-from savepoints.operations.transition import Moved, TransitionPlan
-from savepoints.operations.verdict import Comparison
-from savepoints.operations.verify import Report, Reports
-from savepoints.origins import Effective
-from savepoints.runner import Ran
-from savepoints.state.typed import Variable
-from savepoints.store.events import Event
-from savepoints.store.journal import Operation
+from savepoints.operations.check.check import Health
+from savepoints.operations.fork.compare import ComparePlan
+from savepoints.operations.fork.fork import Forked, ForkPlan, ForksPlan
+from savepoints.operations.fork.promote import Promoted, PromotePlan
+from savepoints.operations.fork.verdict import Comparison
+from savepoints.operations.inspect.availability import Availability
+from savepoints.operations.inspect.diff import Diff
+from savepoints.operations.inspect.drill import Drilled
+from savepoints.operations.inspect.estimate import Estimate
+from savepoints.operations.inspect.lineage import Lineage
+from savepoints.operations.inspect.locate import Located
+from savepoints.operations.inspect.verify import Report, Reports
+from savepoints.operations.maintain.copy import Copied, CopyPlan
+from savepoints.operations.maintain.expire import Expired, ExpirePlan
+from savepoints.operations.maintain.gc import Collected, GcPlan
+from savepoints.operations.maintain.init import Found
+from savepoints.operations.maintain.rebuild_catalog import RebuildPlan, Rebuilt
+from savepoints.operations.maintain.tag import TagPlan
+from savepoints.operations.merge.append import Appended, AppendingPlan
+from savepoints.operations.merge.merge import Merged, MergePlan
+from savepoints.operations.migrate.edit import EditPlan
+from savepoints.operations.migrate.migrate import MigrationPlan
+from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
+from savepoints.operations.rollback.reset import ResetPlan
+from savepoints.operations.rollback.restore_point import PointPlan
+from savepoints.operations.rollback.rollback import RollbackPlan, RolledBack
+from savepoints.operations.run.pause import PauseState
+from savepoints.operations.savepoint.create import CreatePlan
+from savepoints.operations.savepoint.export import ExportPlan
+from savepoints.operations.savepoint.restore import Restored, RestorePlan
+from savepoints.plan import Plan
+from savepoints.runtime.runner import Ran
+from savepoints.state.typed.typed import Variable
+from savepoints.store.locks.journal import Operation
+from savepoints.store.tables.events import Event
 from tests.reference.kinds import Fields, fields_of
 
 

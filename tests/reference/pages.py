@@ -13,10 +13,12 @@ from typing import Any, get_args, get_origin
 import click
 from pydantic import BaseModel
 
-from savepoints import errors, layers, metrics
+from savepoints import errors
 from savepoints.cli.main import _SECTIONS, cli
-from savepoints.config import Settings
-from savepoints.store.events import Event
+from savepoints.config import files
+from savepoints.config.settings import Settings
+from savepoints.observe import metrics
+from savepoints.store.tables.events import Event
 from tests.reference.documents import DOCUMENTS
 from tests.reference.kinds import (
     collect,
@@ -112,7 +114,7 @@ def settings_page() -> str:
         rows = [
             (
                 f"`{name}`",
-                f"`{layers.variable([*path, name])}`",
+                f"`{files.variable([*path, name])}`",
                 # What is written in JSON as a number of seconds is given as text in settings.
                 type_name(info.annotation).replace("seconds", "duration"),
                 "required" if info.is_required() else _default(info.default),
@@ -123,7 +125,7 @@ def settings_page() -> str:
         ]
         parts.append(table(("key", "variable", "type", "default", ""), rows))
     parts.append("## Variables that are no settings")
-    rest = [(f"`{name}`", said) for name, said in layers.OTHER_VARIABLES.items()]
+    rest = [(f"`{name}`", said) for name, said in files.OTHER_VARIABLES.items()]
     return _page([*parts, table(("variable", ""), rest)])
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from savepoints.store.events import Event
+from savepoints.store.tables.events import Event
 from tests.reference.documents import DOCUMENTS
 from tests.reference.kinds import collect, fields_of, meanings, title
 from tests.reference.pages import DIRECTORY, PAGES, _models, commands
@@ -53,7 +53,7 @@ def test_every_kind_of_value_has_a_title_of_its_own() -> None:
 
 
 def test_every_setting_has_a_meaning() -> None:
-    from savepoints.config import Settings
+    from savepoints.config.settings import Settings
 
     for _, model in _models(Settings, ()):
         assert set(model.model_fields) <= set(meanings(model)), model.__name__

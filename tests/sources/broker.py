@@ -12,10 +12,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from savepoints.config import KafkaSettings
+from savepoints.config.settings import KafkaSettings
 from savepoints.local import LocalWorld
 from savepoints.model import utc_now
-from savepoints.sources import kafka, topics
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka import topics
 
 HOUR, MINUTE, WEEK = timedelta(hours=1), timedelta(minutes=1), timedelta(days=7)
 # Settings of a topic that keeps records for a week.
@@ -73,7 +74,7 @@ class Broker:
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions and wait until they are there."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
-        _until(lambda: len(kafka.ranges([topic], self.settings)[topic]) == partitions)
+        _until(lambda: len(availability.ranges([topic], self.settings)[topic]) == partitions)
 
     def forget(self, topic: str, partition: int, before: int) -> None:
         """Remove the records before an offset, as retention does."""

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from savepoints.app import App, Input, Output
 from savepoints.model import KafkaOffsets
-from savepoints.sources.events import Decoding
+from savepoints.runtime.app import App, Input, Output
+from savepoints.sources.events.events import Decoding
 from tests.sources.broker import Broker
 
 BEGINNING = datetime(2026, 11, 20, tzinfo=timezone.utc)

@@ -22,8 +22,8 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 
 import savepoints
-from savepoints.app import load
 from savepoints.local import LocalWorld
+from savepoints.runtime.app import load
 from spark_jobs.orders.cdnow import read_orders
 from spark_jobs.orders.codec import encode_order
 from spark_jobs.orders.truth import order_months_truth

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from savepoints.io import Location
-from savepoints.store import lease
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from spark_jobs import savepoint_job
 from tests.samples import query_id, unpack

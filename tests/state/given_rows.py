@@ -29,7 +29,7 @@ class GivenRows:
     given: Sequence[GivenRow]
 
     def rows(self, operator_id: int, store: str) -> DataFrame:
-        """Return all of them; see `savepoints.state.saved_rows.SavedRows`."""
+        """Return all of them; see `savepoints.state.storage.row_sources.SavedRows`."""
         from pyspark.sql import functions as F
 
         columns = (

@@ -11,12 +11,15 @@ from deltalake import DeltaTable, write_deltalake
 
 from savepoints.io import Location
 from savepoints.model import FORMS, new_id, rfc3339, utc_now
-from savepoints.operations import rebuild, rollback
-from savepoints.operations.checks import contents
-from savepoints.operations.verify import verify_all
-from savepoints.store import canonical, lease, manifest, sums
-from savepoints.store.journal import Journal, Operation
+from savepoints.operations.check import contents
+from savepoints.operations.inspect.verify import verify_all
+from savepoints.operations.maintain import rebuild_catalog
+from savepoints.operations.rollback import rollback
+from savepoints.store.locks import lease
+from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
+from savepoints.store.savepoint import canonical, manifest
+from savepoints.store.tables import checksums
 from tests.samples import take, unpack
 
 ROWS = 7
@@ -50,7 +53,7 @@ def make(place: Location) -> Store:
         # As in a store whose checkpoint is made within the commit, every so many commits.
         version = int(opened.version())
         (store.root / table).delete([f"_sums/{version:020}.json"])
-        sums.record(store.root / table, version)
+        checksums.record(store.root / table, version)
     # What came after a checkpoint is read from JSON, and the checkpoint is read too.
     take(store, rocksdb, batch_id=3, query="sst")
     return store
@@ -94,7 +97,7 @@ def found(store: Store) -> list[tuple[str, str]]:
     said = [(one.name, one.seen) for one in contents.look(store) if one.grade != "ok"]
     # As a person would: what `check` does not dare to read is made anew first.
     if any(name == "catalog" for name, _ in said):
-        rebuild.execute(rebuild.plan(store), store)
+        rebuild_catalog.execute(rebuild_catalog.plan(store), store)
     for report in verify_all(store).reports:
         said += [(one.what, one.problem) for one in report.findings]
     return said

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from savepoints.checkpoint import offset_log
+from savepoints.checkpoint.logs import offset_log
 from savepoints.io import Location
 from savepoints.store import batch_log
 from savepoints.store.batch_log import CHUNK_BATCHES, Batch, Recorder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from savepoints.config import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.model import to_json
 from savepoints.store import bindings

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from savepoints.io import Location
-from savepoints.operations import rebuild, restore
-from savepoints.operations.verify import verify_all
+from savepoints.operations.inspect.verify import verify_all
+from savepoints.operations.maintain import rebuild_catalog
+from savepoints.operations.savepoint import restore
 from savepoints.store.root import Store
 from tests.store import damaged
 
@@ -154,7 +155,7 @@ def test_the_rest_of_the_store_stays_usable(kind: str, whole: Store, tmp_path: P
         or path == f"savepoints/{one.id}/manifest.json"
     }
 
-    rebuild.execute(rebuild.plan(store), store)
+    rebuild_catalog.execute(rebuild_catalog.plan(store), store)
 
     expected = [one.id for one in whole.catalog.all()]
     assert [one.id for one in store.catalog.all()] == expected

@@ -17,12 +17,14 @@ import pytest
 from savepoints.errors import SavepointsError, UsageError, VerificationError
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
-from savepoints.operations import copy, create, export, rebuild, restore, rollback, tag
-from savepoints.operations.check import check
-from savepoints.operations.verify import verify
-from savepoints.store import labels
-from savepoints.store.manifest import Manifest, manifest_path
+from savepoints.operations.check.check import check
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.maintain import copy, rebuild_catalog, tag
+from savepoints.operations.rollback import rollback
+from savepoints.operations.savepoint import create, export, restore
 from savepoints.store.root import Store
+from savepoints.store.savepoint import labels
+from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from tests.samples import contents, savepoint, take, unpack
 
 OTHER = "sp-20261121-101530-k3f9ab"
@@ -87,7 +89,7 @@ def refused_everywhere(store: Store, place: Location, taken: Savepoint) -> None:
     report = verify(store, taken.id, depth="checksums")
     assert [(one.grade, one.what) for one in report.findings] == [("broken", path)]
     assert path in {one.name for one in check(store).seen if one.grade == "broken"}
-    assert rebuild.plan(store).kept == (taken.id,)
+    assert rebuild_catalog.plan(store).kept == (taken.id,)
     after = {**contents(place / "outside"), **contents(store.root / "files/another-query")}
     assert after == before
     assert contents(place / "target") == {}
@@ -215,7 +217,7 @@ def test_labels_that_were_edited_by_hand_name_themselves_only(
     before = contents(on_local / "outside")
 
     report = verify(local_store, taken.id, depth="checksums")
-    rebuild.execute(rebuild.plan(local_store), local_store)
+    rebuild_catalog.execute(rebuild_catalog.plan(local_store), local_store)
 
     assert [one.what for one in report.findings] == [path]
     assert local_store.catalog.find("latest").id == taken.id

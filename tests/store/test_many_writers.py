@@ -18,13 +18,13 @@ from deltalake import DeltaTable
 from savepoints.errors import LockedError, UnfinishedOperationError
 from savepoints.io import Location, storage_options
 from savepoints.model import parse_rfc3339, rfc3339, utc_now
-from savepoints.operations import create
-from savepoints.operations.create import CreatePlan
-from savepoints.operations.verify import verify_all
-from savepoints.store import journal, lease
-from savepoints.store.lease import Holder, Record
-from savepoints.store.manifest import manifest_path
+from savepoints.operations.inspect.verify import verify_all
+from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint.create import CreatePlan
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.lease import Holder, Record
 from savepoints.store.root import Store
+from savepoints.store.savepoint.manifest import manifest_path
 from tests import samples
 from tests.processes import at_once, killed_at
 

@@ -1,0 +1,281 @@
+"""A checkpoint directory as a whole: which batches it has and which files make a cut.
+
+metadata                        {"id": …}, the query's id
+offsets/N, commits/N            the two logs
+sources/<i>/…                   what a source logs for itself; Kafka's is not needed
+state/<operator>/_metadata/…    names and stores of an operator
+state/<operator>/<partition>/…  one state store per partition
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from savepoints.checkpoint import invariants
+from savepoints.checkpoint.logs import commit_log, offset_log
+from savepoints.checkpoint.logs.commit_log import CommitLogEntry
+from savepoints.checkpoint.logs.offset_log import OffsetLogEntry
+from savepoints.checkpoint.state import files as state_files
+from savepoints.checkpoint.state import operators
+from savepoints.checkpoint.state.files import SnapshotChain, StoreDirectory
+from savepoints.checkpoint.state.operators import Operator
+from savepoints.errors import (
+    CheckpointNotFoundError,
+    IncompatibleError,
+    NoCommittedBatchError,
+    UnsupportedProviderError,
+)
+from savepoints.io import Location, ObjectInfo, in_parallel
+from savepoints.model import Cut
+
+_BATCH = re.compile(r"^(offsets|commits)/(\d+)$")
+_OPERATOR_METADATA = re.compile(r"^state/(\d+)/_metadata/(?:metadata|v2/(\d+))$")
+_SCHEMA = re.compile(r"^state/\d+/\d+/(?:[^/]+/)?_metadata/schema$")
+_OPERATOR = re.compile(r"^state/(\d+)/")
+
+
+@dataclass(frozen=True)
+class CutFiles:
+    """Everything that belongs to one committed batch of a checkpoint.
+
+    Attributes:
+        cut: The batch, its offsets, watermark, provider and partitions.
+        query_id: Spark's id of the query.
+        conf: The Spark settings that the batch ran with.
+        operators: Its stateful operators.
+        partitions: Number of existing state partitions of each operator.
+        keyless: Operators without grouping keys, whose state is one partition.
+        chains: Per state store and partition, the files that make the batch's version.
+        small: Files to copy verbatim and first: logs, sources, metadata, schemas.
+        state: Snapshots and changes.
+        ssts: Immutable, uniquely named files that savepoints may share.
+    """
+
+    cut: Cut
+    query_id: str
+    conf: Mapping[str, str]
+    operators: tuple[Operator, ...]
+    partitions: dict[int, int]
+    keyless: frozenset[int]
+    chains: tuple[SnapshotChain, ...]
+    small: tuple[ObjectInfo, ...]
+    state: tuple[ObjectInfo, ...]
+    ssts: tuple[ObjectInfo, ...]
+
+    @property
+    def all(self) -> tuple[ObjectInfo, ...]:
+        """All files, the small ones first."""
+        return self.small + self.state + self.ssts
+
+
+def committed_batches(files: list[ObjectInfo]) -> list[int]:
+    """Return the batches that have both an offset and a commit file, oldest first."""
+    found: dict[str, set[int]] = {"offsets": set(), "commits": set()}
+    for info in files:
+        if match := _BATCH.match(info.path):
+            found[match.group(1)].add(int(match.group(2)))
+    return sorted(found["offsets"] & found["commits"])
+
+
+def read_query_id(checkpoint: Location) -> str:
+    """Return Spark's id of the query that a checkpoint belongs to.
+
+    Raises:
+        FileNotFoundError: If it has not been started.
+    """
+    return str(json.loads(checkpoint.get("metadata"))["id"])
+
+
+def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
+    """Find the files of a committed batch.
+
+    Args:
+        checkpoint: The checkpoint directory of a running or stopped query.
+        batch_id: The batch; None for the newest committed one.
+
+    Raises:
+        CheckpointNotFoundError: If there is no `metadata` file.
+        NoCommittedBatchError: If the batch is not committed or not kept any more.
+        UnsupportedProviderError: If the state is not kept by one of Spark's own providers.
+        IncompatibleError: If some format is not supported.
+        PartitionCountError: If state partitions are missing.
+        FileNotFoundError: If the query's maintenance removed a file meanwhile: try again.
+    """
+    files = checkpoint.list()
+    by_path = {info.path: info for info in files}
+    if "metadata" not in by_path:
+        raise CheckpointNotFoundError(
+            f"there is no Spark checkpoint at {checkpoint}: no file 'metadata'",
+            hint="give the directory that the query has as checkpointLocation",
+            checkpoint=str(checkpoint),
+        )
+    batch = _choose(committed_batches(files), batch_id, checkpoint)
+    query_id = read_query_id(checkpoint)
+    offsets, commit = _read_logs(checkpoint, batch)
+    provider = offsets.provider or operators.HDFS_PROVIDER
+
+    metadata = _operator_metadata(by_path, batch)
+    found = in_parallel(lambda path: operators.parse(checkpoint.get(path), path), metadata)
+    if found and provider not in operators.PROVIDERS.values():
+        raise UnsupportedProviderError(
+            f"the state of {checkpoint} is kept by {provider}, whose files are not known",
+            hint=f"start a new query with {offset_log.PROVIDER_KEY}={operators.ROCKSDB_PROVIDER}",
+            provider=provider,
+        )
+    described = {operator.operator_id for operator in found}
+    if unknown := [path for path in by_path if _operator_of(path) not in {None, *described}]:
+        raise IncompatibleError(
+            f"{checkpoint} has state without operator metadata, for example {unknown[0]}",
+            hint="it was written by Spark before 3.5, or is damaged; run the query with Spark 4.2 "
+            "for a batch, or restore it from a savepoint",
+            file=unknown[0],
+        )
+    directories = state_files.store_directories(by_path)
+    chains = _chains(checkpoint, directories, batch, offsets, commit)
+    snapshots = [one.snapshot for one in chains if one.snapshot]
+    ssts = _listed_ssts(checkpoint, snapshots) if provider == operators.ROCKSDB_PROVIDER else []
+    state = snapshots + [path for one in chains for path in one.changes]
+    missing = [path for path in state + ssts if path not in by_path]
+    if missing:
+        raise FileNotFoundError(missing[0])
+    keyless = _keyless(checkpoint, found, by_path)
+    expected = offsets.partitions or max((one.partitions for one in found), default=None)
+    stores = {operator.operator_id: operator.stores for operator in found}
+    invariants.require_partitions(str(checkpoint), expected, stores, directories, keyless)
+    cut = Cut(
+        batch_id=batch,
+        committed_at=by_path[f"commits/{batch}"].last_modified,
+        watermark_ms=max(offsets.watermark_ms, commit.next_watermark_ms),
+        offsets=offsets.sources,
+        provider=provider,
+        partitions=expected,
+        checkpoint_format=2 if commit.state_ids else 1,
+    )
+    small = [
+        "metadata",
+        *(f"offsets/{n}" for n in (batch - 1, batch) if n >= 0),
+        f"commits/{batch}",
+        *metadata,
+        *(path for path in by_path if _SCHEMA.match(path)),
+        *(path for operator in found for path in operator.schema_files),
+        *invariants.used_source_entries(by_path, offsets),
+    ]
+    if gone := [path for path in small if path not in by_path]:
+        raise NoCommittedBatchError(
+            f"{checkpoint}: {gone[0]} is missing, so batch {batch} cannot be restored",
+            hint="take the newest batch, or raise spark.sql.streaming.minBatchesToRetain",
+            batch_id=batch,
+        )
+    return CutFiles(
+        cut=cut,
+        query_id=query_id,
+        conf=offsets.conf,
+        operators=tuple(sorted(found, key=lambda operator: operator.operator_id)),
+        partitions={
+            operator_id: len(
+                {one.partition for one in directories if one.operator_id == operator_id}
+            )
+            for operator_id in described
+        },
+        keyless=keyless,
+        chains=tuple(chains),
+        small=tuple(by_path[path] for path in small),
+        state=tuple(by_path[path] for path in state),
+        ssts=tuple(by_path[path] for path in ssts),
+    )
+
+
+def _operator_metadata(by_path: Mapping[str, ObjectInfo], batch: int) -> list[str]:
+    """Choose the metadata file of each operator: of version 2 the newest that the batch used."""
+    chosen: dict[int, tuple[int, str]] = {}
+    for path in by_path:
+        if match := _OPERATOR_METADATA.match(path):
+            operator_id, written = int(match.group(1)), int(match.group(2) or -1)
+            if written <= batch:
+                chosen[operator_id] = max((written, path), chosen.get(operator_id, (-2, "")))
+    return [path for _, path in chosen.values()]
+
+
+def _chains(
+    checkpoint: Location,
+    directories: Sequence[StoreDirectory],
+    batch: int,
+    offsets: OffsetLogEntry,
+    commit: CommitLogEntry,
+) -> list[SnapshotChain]:
+    """Choose the files of version N + 1 of every store."""
+
+    def choose(directory: StoreDirectory) -> SnapshotChain:
+        if not commit.state_ids:
+            return state_files.chain(directory, batch + 1)
+        files = directory.files
+        codec = offsets.conf.get(offset_log.CODEC_KEY, "lz4")
+        ids = dict(enumerate(commit.state_ids.get(directory.operator_id, ()))).get(
+            directory.partition, ()
+        )
+        # The order of the ids is that of Spark's code, but each is unique.
+        mine = [one for one in ids if any(name.startswith(f"{batch + 1}_{one}.") for name in files)]
+        if len(mine) != 1:
+            raise FileNotFoundError(f"{directory.path}/{batch + 1}_({'|'.join(ids)})")
+        return state_files.chain_of_id(directory, batch + 1, mine[0], checkpoint.get, codec)
+
+    return in_parallel(choose, directories)
+
+
+def _listed_ssts(checkpoint: Location, snapshots: Sequence[str]) -> list[str]:
+    listed = in_parallel(
+        lambda path: state_files.listed_ssts(checkpoint.get(path), path), snapshots
+    )
+    return [
+        f"{snapshot.rpartition('/')[0]}/{name}"
+        for snapshot, names in zip(snapshots, listed, strict=True)
+        for name in names
+    ]
+
+
+def _keyless(
+    checkpoint: Location, found: Sequence[Operator], by_path: Mapping[str, ObjectInfo]
+) -> frozenset[int]:
+    """Find the operators whose state is not found by key, so that it is one partition."""
+    keyless = {one.operator_id for one in found if operators.is_unpartitioned(one.name)}
+    for operator in found:
+        schema = f"state/{operator.operator_id}/0/_metadata/schema"
+        if schema in by_path and operators.has_no_key(checkpoint.get(schema)):
+            keyless.add(operator.operator_id)
+    return frozenset(keyless)
+
+
+def _operator_of(path: str) -> int | None:
+    match = _OPERATOR.match(path)
+    return int(match.group(1)) if match else None
+
+
+def _choose(committed: list[int], wanted: int | None, checkpoint: Location) -> int:
+    if not committed:
+        raise NoCommittedBatchError(
+            f"{checkpoint} has no committed batch yet",
+            hint="wait until the query has finished its first batch",
+            checkpoint=str(checkpoint),
+        )
+    if wanted is None:
+        return committed[-1]
+    if wanted not in committed:
+        raise NoCommittedBatchError(
+            f"batch {wanted} is not in {checkpoint}, which has {committed[0]} to {committed[-1]}",
+            hint=f"choose one of these, for example --at-batch {committed[-1]}",
+            batch_id=wanted,
+            first=committed[0],
+            last=committed[-1],
+        )
+    return wanted
+
+
+def _read_logs(checkpoint: Location, batch: int) -> tuple[OffsetLogEntry, CommitLogEntry]:
+    offsets_path, commit_path = f"offsets/{batch}", f"commits/{batch}"
+    return (
+        offset_log.parse(checkpoint.get(offsets_path), offsets_path),
+        commit_log.parse(checkpoint.get(commit_path), commit_path),
+    )

@@ -1,0 +1,1 @@
+"""Whether the state of a changed program fits a checkpoint: operators, columns, buffers."""

@@ -1,0 +1,129 @@
+"""Which columns of an aggregation are the buffer of one aggregate, and stay together.
+
+An average has a sum and a count. A sum that goes on with a count that begins anew is an average of
+nothing that ever was, so that a buffer is taken over as a whole, dropped as a whole, or unknown.
+
+Of a program Spark says which columns are one buffer. A savepoint does not, so that there they are
+known by the names and order that Spark gives them. Source: `aggBufferAttributes` of `Average`,
+`CentralMomentAgg`, `Covariance`, `First`, `Last`, `MaxMinBy`, `Sum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from savepoints.checkpoint.evolution.column_matching import Pairs
+from savepoints.checkpoint.evolution.findings import Compared, Reason, Start
+from savepoints.checkpoint.state.schema import StateField
+
+# Beginnings of these, of at least two columns, are buffers, too: a deviation has three of five.
+_TOGETHER = (
+    ("sum", "count"),
+    ("sum", "isEmpty"),
+    ("sum", "isEmpty", "count"),
+    ("n", "avg", "m2", "m3", "m4"),
+    ("n", "xAvg", "yAvg", "ck", "xMk", "yMk"),
+    ("first", "valueSet"),
+    ("last", "valueSet"),
+    ("valueWithExtremumOrdering", "extremumOrdering"),
+    ("extremumOrdering", "valueWithExtremumOrdering"),
+)
+
+
+def require_whole(
+    was: Sequence[StateField],
+    now: Sequence[StateField],
+    names: tuple[Sequence[str], Sequence[str]],
+    starts: Sequence[Start] | None,
+    matched: Pairs,
+    found: Compared,
+) -> None:
+    """Add what is half of one aggregate and half of another, unless a person spoke of each column.
+
+    Args:
+        was: Columns of the savepoint.
+        now: Those of the program.
+        names: The addresses of both.
+        starts: What Spark says of the last columns of the program.
+        matched: Which is which.
+        found: What was found is added to it.
+    """
+    names_was, names_now = names
+    sources = matched.sources
+    for group in _of_program(now, starts):
+        if group & matched.unclear_now or group <= matched.said:
+            continue
+        kept = sorted(group & sources.keys())
+        taken = [sources[place] for place in kept]
+        is_moved = taken != list(range(taken[0], taken[0] + len(taken))) if taken else False
+        is_other = any(was[sources[place]].nullable != now[place].nullable for place in kept)
+        if kept and (len(kept) < len(group) or is_moved or is_other):
+            columns = ", ".join(names_now[place] for place in sorted(group))
+            begun = (f"--map ={names_now[place]}" for place in sorted(group - set(kept)))
+            maps = [f"--map {names_was[sources[place]]}={names_now[place]}" for place in kept]
+            found.reasons.append(
+                Reason(
+                    "unknown",
+                    f"value columns {columns}",
+                    "they are the buffer of one aggregate, and only "
+                    f"{', '.join(names_was[place] for place in taken)} may be of it: that it is "
+                    "the same aggregate cannot be seen",
+                    f"{' '.join([*maps, *begun])} if its values are right for it; to begin anew: "
+                    + " ".join(
+                        f"--map {names_was[sources[place]]}= --map ={names_now[place]}"
+                        for place in kept
+                    ),
+                )
+            )
+    known = {*sources.values(), *matched.unclear_was}
+    for group in _by_names(was):
+        kept_was, gone = group & known, group - known
+        if kept_was and gone and not group <= matched.said_was:
+            columns = ", ".join(names_was[place] for place in sorted(group))
+            now_of = {old: new for new, old in sources.items()}
+            maps = [
+                f"--map {names_was[place]}={names_now[now_of[place]] if place in now_of else ''}"
+                for place in sorted(group)
+            ]
+            found.reasons.append(
+                Reason(
+                    "unknown",
+                    f"value columns {columns}",
+                    "they look like the buffer of one aggregate, such as an average, of which "
+                    f"{', '.join(names_was[place] for place in sorted(gone))} would be dropped: "
+                    "that the rest is the same aggregate cannot be seen",
+                    f"{' '.join(maps)} if it is",
+                )
+            )
+
+
+def _of_program(now: Sequence[StateField], starts: Sequence[Start] | None) -> list[set[int]]:
+    if starts is None or any(one.aggregate is None for one in starts):
+        return _by_names(now)
+    groups: dict[int | None, set[int]] = {}
+    for place, one in enumerate(starts, start=len(now) - len(starts)):
+        groups.setdefault(one.aggregate, set()).add(place)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _by_names(columns: Sequence[StateField]) -> list[set[int]]:
+    """Find buffers of several columns, the longest from each place."""
+    found: list[set[int]] = []
+    place = 0
+    while place < len(columns):
+        names = [one.name for one in columns[place:]]
+        size = max(
+            (n for one in _TOGETHER for n in range(2, len(one) + 1) if tuple(names[:n]) == one[:n]),
+            default=1,
+        )
+        if names[1:size] == ["count"] and not _is_average(*columns[place : place + size]):
+            size = 1
+        if size > 1:
+            found.append(set(range(place, place + size)))
+        place += size
+    return found
+
+
+def _is_average(total: StateField, count: StateField) -> bool:
+    """Say whether a sum and a count can be an average: never of whole numbers, or of no null."""
+    return total.type != "long" and count.nullable

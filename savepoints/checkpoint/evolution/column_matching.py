@@ -1,0 +1,168 @@
+"""Which column of a savepoint is which of a program: by name, by what is said, or not known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from savepoints.checkpoint.evolution.findings import (
+    Compared,
+    Reason,
+    Words,
+    kind_of,
+)
+from savepoints.checkpoint.state.schema import StateField
+
+
+@dataclass
+class Pairs:
+    """Which column is which; all are places in their rows, from 0.
+
+    Attributes:
+        sources: Old columns by new ones.
+        said: New columns of which a person said it, also that they are new.
+        said_was: The same of old columns.
+        unclear_was: Old columns of which it is not known.
+        unclear_now: New columns of which it is not known.
+    """
+
+    sources: dict[int, int] = field(default_factory=dict)
+    said: set[int] = field(default_factory=set)
+    said_was: set[int] = field(default_factory=set)
+    unclear_was: set[int] = field(default_factory=set)
+    unclear_now: set[int] = field(default_factory=set)
+
+
+def pairs_of(
+    was: Sequence[StateField],
+    now: Sequence[StateField],
+    names_was: Sequence[str],
+    names_now: Sequence[str],
+    words: Words,
+    found: Compared,
+) -> Pairs:
+    """Match new columns with old ones; what cannot be decided is added to what was found."""
+    matched = Pairs()
+    pairs = matched.sources
+    settled_was: set[int] = set()
+    settled_now: set[int] = set()
+    for one in words.renames:
+        old = names_was.index(one.old) if one.old in names_was else None
+        new = names_now.index(one.new) if one.new in names_now else None
+        if (one.old is None or old is not None) and (one.new is None or new is not None):
+            found.used.append(one)
+            settled_was |= set() if old is None else {old}
+            settled_now |= set() if new is None else {new}
+            if old is not None and new is not None:
+                pairs[new] = old
+    matched.said, matched.said_was = set(settled_now), set(settled_was)
+    olds = [place for place in range(len(was)) if place not in settled_was]
+    news = [place for place in range(len(now)) if place not in settled_now]
+    for name in dict.fromkeys(now[place].name for place in news):
+        mine = [place for place in news if now[place].name == name]
+        theirs = [place for place in olds if was[place].name == name]
+        _pair_of_name(was, now, theirs, mine, matched, (names_was, names_now, found))
+    gone = [place for place in olds if place not in {*pairs.values(), *matched.unclear_was}]
+    fresh = [place for place in news if place not in {*pairs, *matched.unclear_now}]
+    for old in gone:
+        like = [new for new in fresh if kind_of(was[old]) == kind_of(now[new])]
+        if like and was[old].name != now[like[0]].name:
+            a, b = names_was[old], names_now[like[0]]
+            matched.unclear_was.add(old)
+            matched.unclear_now.add(like[0])
+            found.reasons.append(
+                Reason(
+                    "unknown",
+                    f"value column {b}",
+                    f"{a} is gone and {b} of the same type is new: whether it is the same under "
+                    "another name cannot be seen",
+                    f"--map {a}={b} if it is, --map {a}= if it is not",
+                )
+            )
+    return matched
+
+
+def _pair_of_name(
+    was: Sequence[StateField],
+    now: Sequence[StateField],
+    theirs: list[int],
+    mine: list[int],
+    matched: Pairs,
+    context: tuple[Sequence[str], Sequence[str], Compared],
+) -> None:
+    """Match the columns of one name: the only one, or by type, in order where as many are left."""
+    names_was, names_now, found = context
+    pairs = matched.sources
+    if len(mine) == len(theirs) == 1:
+        pairs[mine[0]] = theirs[0]
+        return
+    for kind in dict.fromkeys(kind_of(now[place]) for place in mine):
+        new = [place for place in mine if kind_of(now[place]) == kind]
+        old = [place for place in theirs if kind_of(was[place]) == kind]
+        if len(new) == len(old):
+            _pair_of_kind(was, now, old, new, matched, context)
+        if old and new and len(old) != len(new):
+            matched.unclear_was |= set(theirs) - set(pairs.values())
+            matched.unclear_now |= set(mine) - set(pairs)
+            found.reasons.append(
+                Reason(
+                    "unknown",
+                    f"value column {names_now[new[0]]}",
+                    f"there were {len(old)} columns {now[new[0]].name} {kind} and are {len(new)}: "
+                    "which is which cannot be seen",
+                    f"say it of each: --map {names_was[old[0]]}={names_now[new[0]]}",
+                )
+            )
+            return
+    left = [place for place in mine if place not in pairs]
+    free = [place for place in theirs if place not in pairs.values()]
+    if len(left) == len(free) == 1:
+        pairs[left[0]] = free[0]
+
+
+def _pair_of_kind(
+    was: Sequence[StateField],
+    now: Sequence[StateField],
+    old: list[int],
+    new: list[int],
+    matched: Pairs,
+    context: tuple[Sequence[str], Sequence[str], Compared],
+) -> None:
+    """Match as many columns of one name and type: those that can be null, and those that cannot.
+
+    Which of several is which the state does not say: in order they are only if a person says so.
+    """
+    by_null = [
+        (
+            [place for place in old if was[place].nullable == nullable],
+            [place for place in new if now[place].nullable == nullable],
+        )
+        for nullable in (False, True)
+    ]
+    if any(len(theirs) != len(mine) for theirs, mine in by_null):
+        by_null = [(old, new)]
+    for theirs, mine in by_null:
+        matched.sources.update(zip(mine, theirs, strict=True))
+        if len(mine) > 1:
+            _ask(now, mine, theirs, context)
+
+
+def _ask(
+    now: Sequence[StateField],
+    new: list[int],
+    old: list[int],
+    context: tuple[Sequence[str], Sequence[str], Compared],
+) -> None:
+    """Add that columns of one name and type may have changed places."""
+    names_was, names_now, found = context
+    pairs = list(zip(old, new, strict=True))[:-1]
+    maps = " ".join(f"--map {names_was[a]}={names_now[b]}" for a, b in pairs)
+    found.reasons.append(
+        Reason(
+            "unknown",
+            f"value column {names_now[new[0]]}",
+            f"{len(new)} columns are called {now[new[0]].name} and are of one type: the state does "
+            "not say which is which, and whether they changed places cannot be seen",
+            f"{maps} if they did not",
+        )
+    )

@@ -1,0 +1,161 @@
+"""What a comparison of two state layouts finds, and what may be said of it beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from savepoints.checkpoint.evolution.renames import Rename
+from savepoints.checkpoint.state.schema import StateField, exact_text, type_text
+
+Verdict: TypeAlias = Literal["compatible", "needs_migration", "unknown", "incompatible"]
+# From the best to the worst.
+VERDICTS: tuple[Verdict, ...] = ("compatible", "needs_migration", "unknown", "incompatible")
+
+COLLATIONS = "__COLLATIONS"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Something that was found, in words.
+
+    Attributes:
+        verdict: What follows from it.
+        place: What it is about, such as `value column max`.
+        text: What was found and what that means.
+        hint: What to do; empty where nothing is to be done.
+    """
+
+    verdict: Verdict
+    place: str
+    text: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """State that a program has no place for.
+
+    Attributes:
+        what: Such as `column max of operator 0 (stateStoreSave)`.
+        families: The stores and column families that are meant; none for a column.
+        rows: How many rows of state; None for a column, or where they were not counted.
+    """
+
+    what: str
+    families: tuple[tuple[str, str], ...] = ()
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column of the new state is made.
+
+    Attributes:
+        address: Its name for `--map` and `--default`.
+        field: The column in the program.
+        source: Place among the savepoint's columns; None for a column that is new.
+        was: That column.
+        inner: How the fields of a struct are made; empty where they stay as they are.
+        start: What a new column begins with, as JSON has it; None for NULL.
+    """
+
+    address: str
+    field: StateField
+    source: int | None
+    was: StateField | None = None
+    inner: tuple[Column, ...] = ()
+    start: Any = None
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether its values get another type, or what may be null inside of them differs."""
+        return self.was is not None and exact_text(self.was.type) != exact_text(self.field.type)
+
+    @property
+    def forbids_nulls(self) -> bool:
+        """Whether the savepoint may have nulls where the program can have none."""
+        return self.was is not None and self.was.nullable and not self.field.nullable
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a column of an aggregate begins with, as Spark says.
+
+    Attributes:
+        value: As JSON has it; bytes for an aggregate whose buffer only Spark understands.
+        aggregate: Which of the operator's aggregates it belongs to, from 0; None when not known.
+    """
+
+    value: Any
+    aggregate: int | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a person and Spark say of the columns of an operator.
+
+    Attributes:
+        renames: What `--map` says.
+        defaults: What new columns begin with, as text by address.
+        starts: What Spark begins the last columns of an aggregate with; None where it does not say.
+        is_aggregate: The columns are buffers of aggregates, for which NULL is not always nothing.
+    """
+
+    renames: tuple[Rename, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    starts: tuple[Start, ...] | None = None
+    is_aggregate: bool = False
+
+
+@dataclass
+class Compared:
+    """What became of the columns of a state, collected while they are looked at.
+
+    Attributes:
+        columns: How the new ones are made.
+        dropped: Addresses of those that are gone.
+        reasons: What was found.
+        used: What was needed of `--map`.
+        known: All addresses, for an error.
+    """
+
+    columns: tuple[Column, ...] = ()
+    dropped: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    used: list[Rename] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+
+    def add(self, other: Compared) -> None:
+        """Take over what was found elsewhere."""
+        self.dropped += other.dropped
+        self.reasons += other.reasons
+        self.used += other.used
+        self.known += other.known
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst of some verdicts; `compatible` of none."""
+    return max(verdicts, key=VERDICTS.index, default="compatible")
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Number the names that were there before: `buf`, `buf_2`; case makes no difference."""
+    found: list[str] = []
+    for name in names:
+        taken = {one.lower() for one in found}
+        numbered = (name if n == 1 else f"{name}_{n}" for n in range(1, len(names) + 2))
+        found.append(next(one for one in numbered if one.lower() not in taken))
+    return found
+
+
+def addresses(fields: Sequence[StateField], prefix: str) -> list[str]:
+    """Name columns as `--map` and `--default` do."""
+    dot = "." if prefix and not prefix.endswith(".") else ""
+    return [f"{prefix}{dot}{name}" for name in unique_names([one.name for one in fields])]
+
+
+def kind_of(one: StateField) -> str:
+    """Return the type of a column, with its collation."""
+    return f"{type_text(one.type)} {one.metadata.get(COLLATIONS, '')}".strip()

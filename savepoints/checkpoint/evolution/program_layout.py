@@ -1,0 +1,108 @@
+"""What a checkpoint shows of the program that made it: operators, and the layout of their state.
+
+Read from small files only, so that it can be done of a savepoint without a JVM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from savepoints.checkpoint.evolution.findings import Start
+from savepoints.checkpoint.state import layout as state_layout
+from savepoints.checkpoint.state import operators
+from savepoints.checkpoint.state.operators import Operator
+from savepoints.checkpoint.state.schema import StateSchema
+from savepoints.io import Location, in_parallel
+
+_VERSION = re.compile(r"/v2/(\d+)$")
+# Their values are buffers of aggregates, at the end of the row.
+_AGGREGATES = frozenset({"stateStoreSave", "sessionWindowStateStoreSaveExec"})
+_TRANSFORM = "transformWithState"
+
+
+@dataclass(frozen=True)
+class OperatorShape:
+    """A stateful operator of a program.
+
+    Attributes:
+        operator_id: Operators count from the sink.
+        name: Spark's short name.
+        stores: Schemas of each of its state stores.
+        properties: What Spark says of a `transformWithState`: time mode, output mode, variables.
+        rows: How many rows a savepoint has of it; None when that is not known.
+        starts: What its aggregates begin with; None when Spark was not asked or does not say.
+        native_only: Why its rows cannot be written, None when they can.
+    """
+
+    operator_id: int
+    name: str
+    stores: Mapping[str, tuple[StateSchema, ...]]
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    rows: int | None = None
+    starts: tuple[Start, ...] | None = None
+    native_only: str | None = None
+
+    def __str__(self) -> str:
+        """Name it: `operator 0 (stateStoreSave)`."""
+        return f"operator {self.operator_id} ({self.name})"
+
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether its values are buffers of aggregates."""
+        return self.name in _AGGREGATES
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether its state is made of variables with names."""
+        return self.name.startswith(_TRANSFORM)
+
+    @property
+    def is_keyless(self) -> bool:
+        """Whether its state is one partition, not found by key."""
+        return operators.is_unpartitioned(self.name) or not any(
+            schema.key for schemas in self.stores.values() for schema in schemas
+        )
+
+
+def read(checkpoint: Location, conf: Mapping[str, str]) -> tuple[OperatorShape, ...]:
+    """Read the operators of a checkpoint, from the sink.
+
+    Args:
+        checkpoint: Its directory, or that of its small files.
+        conf: Of its offset log.
+
+    Raises:
+        IncompatibleError: If a file is damaged or not supported.
+    """
+    newest: dict[str, tuple[int, str]] = {}
+    for info in checkpoint.list("state"):
+        if operators.is_metadata(info.path):
+            match = _VERSION.search(info.path)
+            written = (int(match.group(1)) if match else -1, info.path)
+            home = info.path.partition("/_metadata/")[0]
+            newest[home] = max(written, newest.get(home, (-2, "")))
+    paths = [path for _, path in newest.values()]
+    found = in_parallel(lambda path: operators.parse(checkpoint.get(path), path), paths)
+    layout = state_layout.read(checkpoint)
+    return tuple(
+        sorted((_shape(one, layout, conf) for one in found), key=lambda one: one.operator_id)
+    )
+
+
+def _shape(
+    operator: Operator, layout: state_layout.Layout, conf: Mapping[str, str]
+) -> OperatorShape:
+    return OperatorShape(
+        operator.operator_id,
+        operator.name,
+        {
+            store: schemas
+            for (operator_id, store), schemas in layout.items()
+            if operator_id == operator.operator_id
+        },
+        operator.properties,
+        native_only=operators.native_only(operator, conf),
+    )

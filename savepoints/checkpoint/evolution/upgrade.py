@@ -1,0 +1,262 @@
+"""Whether a program can go on with the state of a savepoint, and how that state becomes its own.
+
+Operators are matched by name and position, their columns by name. Nothing here needs a JVM: what
+the program's state looks like is read from a checkpoint that it made on empty inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from savepoints.checkpoint.evolution import operator_pairs, renames, variables
+from savepoints.checkpoint.evolution.findings import (
+    Dropped,
+    Reason,
+    Verdict,
+    Words,
+    worst,
+)
+from savepoints.checkpoint.evolution.operator_pairs import Functions, Pair, Transfer
+from savepoints.checkpoint.evolution.program_layout import OperatorShape
+from savepoints.checkpoint.evolution.renames import Rename
+
+
+@dataclass(frozen=True)
+class OperatorVerdict:
+    """What becomes of the state of an operator.
+
+    Attributes:
+        operator_id: Its number in the program; None for one that is gone.
+        was_operator_id: Its number in the savepoint; None for one that is new.
+        name: Spark's name of it.
+        verdict: The worst of the reasons.
+        reasons: What was found.
+        rows: State rows that the savepoint has of it; None when it is new, or has no rows counted.
+        dropped: Columns, variables and the like whose state is not taken along.
+    """
+
+    operator_id: int | None
+    was_operator_id: int | None
+    name: str
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    rows: int | None = None
+    dropped: tuple[Dropped, ...] = ()
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """What a comparison of a program with a savepoint found.
+
+    Attributes:
+        savepoint_id: The savepoint.
+        app: The program.
+        verdict: The worst of all.
+        operators: By operator; those that are gone come last.
+        sources: What was found of the sources.
+        notes: What a person should know besides.
+    """
+
+    savepoint_id: str
+    app: str
+    verdict: Verdict
+    operators: tuple[OperatorVerdict, ...]
+    sources: tuple[Reason, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """All state that is not taken along."""
+        return tuple(each for one in self.operators for each in one.dropped)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What becomes of the operators, and how.
+
+    Attributes:
+        operators: In words.
+        transfers: How each store of the program gets its rows.
+    """
+
+    operators: tuple[OperatorVerdict, ...]
+    transfers: tuple[Transfer, ...]
+
+
+def compare(
+    was: Sequence[OperatorShape],
+    now: Sequence[OperatorShape],
+    *,
+    given: Sequence[Rename] = (),
+    defaults: Mapping[str, str] | None = None,
+    functions: Functions | None = None,
+) -> Comparison:
+    """Compare the operators of a savepoint with those of a program.
+
+    Args:
+        was: The savepoint's.
+        now: The program's.
+        given: What a person says of names.
+        defaults: What new columns begin with, as text by address.
+        functions: What the program has functions for.
+
+    Raises:
+        UsageError: If something that was said fits nothing, or several things.
+    """
+    matched = _match(was, now, given)
+    verdicts: list[OperatorVerdict] = []
+    transfers: list[Transfer] = []
+    used, known = list(matched.used), list[str]()
+    for new in now:
+        old = matched.pairs.get(new.operator_id)
+        words = Words(_scoped(given, new), defaults or {}, new.starts, new.is_aggregate)
+        if old is None:
+            verdicts.append(_added(new, matched.unclear.get(new.operator_id)))
+            transfers += operator_pairs.empty(new)
+            continue
+        found = Pair(old, new, words, functions or Functions())
+        (variables if new.has_variables else operator_pairs).compare(found)
+        used += dict.fromkeys(found.compared.used)
+        known += found.compared.known
+        transfers += found.transfers
+        moved = _moved(old, new, found.transfers)
+        reasons = (*found.compared.reasons, *moved)
+        verdicts.append(
+            OperatorVerdict(
+                new.operator_id,
+                old.operator_id,
+                new.name,
+                worst(one.verdict for one in reasons),
+                reasons,
+                old.rows,
+                tuple(found.dropped),
+            )
+        )
+    kept = {old.operator_id for old in matched.pairs.values()}
+    verdicts += [_removed(old) for old in was if old.operator_id not in kept]
+    if not matched.unclear:
+        # Else nobody has looked yet at all columns that they may be about.
+        renames.require_used(given, used, known)
+        operator_pairs.require_new(defaults or {}, transfers)
+    return Comparison(tuple(verdicts), tuple(transfers))
+
+
+@dataclass
+class _Matched:
+    """Which operator of the savepoint is which of the program.
+
+    Attributes:
+        pairs: Those of the savepoint by number of those of the program.
+        unclear: Why it cannot be said of some of the program's.
+        used: What was needed of `--map`.
+    """
+
+    pairs: dict[int, OperatorShape] = field(default_factory=dict)
+    unclear: dict[int, Reason] = field(default_factory=dict)
+    used: list[Rename] = field(default_factory=list)
+
+
+def _match(
+    was: Sequence[OperatorShape], now: Sequence[OperatorShape], given: Sequence[Rename]
+) -> _Matched:
+    found = _Matched()
+    by_id = {str(one.operator_id): one for one in was}
+    for one in given:
+        new = next((new for new in now if str(new.operator_id) == one.new), None)
+        if one.is_of_operators and one.old in by_id and new is not None:
+            found.used.append(one)
+            old = by_id[one.old]
+            if old.name == new.name:
+                found.pairs[new.operator_id] = old
+            else:
+                text = f"it is no {old.name}, which operator {one.old} of the savepoint is"
+                found.unclear[new.operator_id] = Reason("incompatible", str(new), text)
+    for name in dict.fromkeys(one.name for one in now):
+        kept = {id(one) for one in found.pairs.values()}
+        olds = [one for one in was if one.name == name and id(one) not in kept]
+        news = [
+            one
+            for one in now
+            if one.name == name and one.operator_id not in {*found.pairs, *found.unclear}
+        ]
+        in_order = len(olds) == len(news) and (
+            len(olds) == 1
+            or (
+                all(_keys(old) == _keys(new) for old, new in zip(olds, news, strict=True))
+                # With one key they could have changed places.
+                and not any(_keys(one) == _keys(other) for one, other in combinations(olds, 2))
+            )
+        )
+        if in_order:
+            found.pairs |= {new.operator_id: old for old, new in zip(olds, news, strict=True)}
+        elif olds and news:
+            listed = " and ".join(str(one.operator_id) for one in olds)
+            for place, new in enumerate(news):
+                old = olds[min(place, len(olds) - 1)]
+                found.unclear[new.operator_id] = Reason(
+                    "unknown",
+                    str(new),
+                    f"which operator of the savepoint it is cannot be seen: {listed} "
+                    f"{'is' if len(olds) == 1 else 'are'} {name}, too",
+                    f"say it: --map {old.operator_id}={new.operator_id}",
+                )
+    return found
+
+
+def _keys(one: OperatorShape) -> list[object]:
+    return [
+        [(field.name, field.type) for field in schema.key]
+        for _, schemas in sorted(one.stores.items())
+        for schema in schemas
+    ]
+
+
+def _scoped(given: Sequence[Rename], new: OperatorShape) -> tuple[Rename, ...]:
+    return tuple(
+        one
+        for one in given
+        if not one.is_of_operators and one.operator_id in {None, new.operator_id}
+    )
+
+
+def _added(new: OperatorShape, unclear: Reason | None) -> OperatorVerdict:
+    text = (
+        "it is new and begins without state: what it counts, compares or joins, it does of rows "
+        "after the savepoint only"
+    )
+    reason = unclear or Reason("needs_migration", str(new), text)
+    if new.native_only and not unclear:
+        text = f"it is new, and cannot begin beside state that is there: {new.native_only}"
+        reason = Reason("incompatible", str(new), text)
+    return OperatorVerdict(new.operator_id, None, new.name, reason.verdict, (reason,))
+
+
+def _removed(old: OperatorShape) -> OperatorVerdict:
+    counted = "its state" if old.rows is None else f"its {old.rows} rows of state"
+    reason = Reason(
+        "needs_migration",
+        str(old),
+        f"it is gone, and {counted} would be dropped",
+        "allow it: --allow-dropped-state",
+    )
+    dropped = Dropped(f"all state of {old}", (), old.rows)
+    return OperatorVerdict(
+        None, old.operator_id, old.name, reason.verdict, (reason,), old.rows, (dropped,)
+    )
+
+
+def _moved(
+    old: OperatorShape, new: OperatorShape, transfers: Sequence[Transfer]
+) -> tuple[Reason, ...]:
+    """Say what follows from another number, and from rows that cannot be written."""
+    moved = old.operator_id != new.operator_id
+    changed = moved or any(not one.is_untouched for one in transfers)
+    if new.native_only and changed:
+        text = f"its state has to be written anew, but {new.native_only}"
+        return (Reason("incompatible", str(new), text),)
+    if not moved:
+        return ()
+    text = f"it was operator {old.operator_id}: operators count from the sink"
+    return (Reason("needs_migration", str(new), text),)

@@ -1,0 +1,190 @@
+"""What must hold in a checkpoint, or a query would go on wrongly, often without any error.
+
+Each was seen to go wrong. The functions are pure: they are given what was read, and `where` names
+the directory in their errors. `read_cut` uses them before a savepoint is taken and `restore` before
+a directory becomes a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from savepoints.checkpoint.logs.commit_log import StateIds
+from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY, PROVIDER_KEY, OffsetLogEntry
+from savepoints.checkpoint.state.files import StoreDirectory
+from savepoints.errors import (
+    PartitionCountError,
+    SchemaPathError,
+    SourceLogError,
+    StateIdsError,
+)
+
+_SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(?:\.compact)?$")
+_STATE_WITH_ID = re.compile(
+    r"^state/(\d+)/(\d+)/(?:[^/]+/)?(\d+)_([0-9a-f-]{36})\.(?:zip|changelog)$"
+)
+_DAMAGED = "the checkpoint is damaged or was edited: restore from a savepoint"
+
+
+def require_partitions(
+    where: str,
+    wanted: int | None,
+    stores: Mapping[int, Collection[str]],
+    directories: Collection[StoreDirectory],
+    keyless: Collection[int],
+) -> None:
+    """Check that each store has exactly the state partitions that the query will look for.
+
+    With others Spark computes wrong results and says nothing.
+
+    Args:
+        where: The checkpoint.
+        wanted: The number in the offset log.
+        stores: Names of the stores by operator.
+        directories: The directories of stores that exist.
+        keyless: Operators whose state is one partition whatever the number.
+
+    Raises:
+        PartitionCountError: If a store has others.
+    """
+    for operator_id, names in stores.items():
+        right = [0] if operator_id in keyless else list(range(wanted or 0))
+        for name in names:
+            existing = sorted(
+                one.partition
+                for one in directories
+                if (one.operator_id, one.store) == (operator_id, name)
+            )
+            if existing != right:
+                raise PartitionCountError(
+                    f"operator {operator_id} of {where} has the state partitions {existing} of the "
+                    f"store {name}, but its offset log says {wanted} partitions",
+                    hint=_DAMAGED,
+                    operator_id=operator_id,
+                    store=name,
+                    partitions=wanted,
+                )
+
+
+def require_settings(
+    where: str, entries: Mapping[str, OffsetLogEntry], partitions: int | None, provider: str
+) -> None:
+    """Check that all offset log files name the partitions and the provider that were written.
+
+    A restarted query takes both from there, and the settings of its session otherwise.
+
+    Args:
+        where: The checkpoint.
+        entries: Files of the offset log by path.
+        partitions: State partitions that were written; None in a stateless query.
+        provider: Class of the provider that wrote them.
+
+    Raises:
+        PartitionCountError: If one names others, or none.
+    """
+    if partitions is None:
+        return
+    for path, entry in entries.items():
+        for key, said, written in (
+            (PARTITIONS_KEY, entry.partitions, partitions),
+            (PROVIDER_KEY, entry.provider, provider),
+        ):
+            if said != written:
+                raise PartitionCountError(
+                    f"{where}/{path} has {key}={said}, but the state was written with {written}",
+                    hint=_DAMAGED,
+                    file=path,
+                )
+
+
+def require_schema_files(
+    where: str, metadata: str, schema_files: Iterable[str], inside: str, there: Collection[str]
+) -> None:
+    """Check that the schema files of an operator exist, and within its own checkpoint.
+
+    Args:
+        where: The checkpoint.
+        metadata: Path of the operator metadata.
+        schema_files: Absolute paths in it.
+        inside: URI of the checkpoint, as Hadoop writes it.
+        there: Paths that exist in the checkpoint.
+
+    Raises:
+        SchemaPathError: If one lies elsewhere: it may be gone one day, and with it the query.
+    """
+    for file in schema_files:
+        if not file.startswith(f"{inside}/") or file.removeprefix(f"{inside}/") not in there:
+            raise SchemaPathError(
+                f"{where}/{metadata} refers to the schema file {file}, which is not in it",
+                hint=_DAMAGED,
+                file=metadata,
+            )
+
+
+def used_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[str]:
+    """Choose the entries of the sources' own logs that a batch has already used.
+
+    The file source numbers its entries by its own `logOffset`, which is not the batch id as soon as
+    there was a batch without data: one entry too many changes the later batches.
+    """
+    limits = {
+        name: _log_offset(position)
+        for name, position in zip(offsets.names, offsets.sources, strict=True)
+        if position is not None  # Otherwise the source had not begun.
+    }
+    used = []
+    for path in paths:
+        match = _SOURCE_ENTRY.match(path)
+        if match and match.group(1) in limits:
+            limit = limits[match.group(1)]
+            if limit is None or int(match.group(2)) <= limit:
+                used.append(path)
+    return used
+
+
+def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogEntry) -> None:
+    """Check that the sources' own logs end where the offsets end.
+
+    Raises:
+        SourceLogError: If there is an entry that the batch has not used.
+    """
+    entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
+    if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
+        raise SourceLogError(
+            f"{where}/{unused[0]} lies behind the offsets, so later batches would differ",
+            hint=_DAMAGED,
+            file=unused[0],
+        )
+
+
+def require_state_ids(where: str, version: int, ids: StateIds, paths: Collection[str]) -> None:
+    """Check that the commit log names the state files of checkpoint format 2 that exist.
+
+    Args:
+        where: The checkpoint.
+        version: Of the state.
+        ids: From the commit log.
+        paths: Paths that exist in the checkpoint.
+
+    Raises:
+        StateIdsError: If a file that it names is not there.
+    """
+    there = {match.groups() for path in paths if (match := _STATE_WITH_ID.match(path))}
+    for operator_id, partitions in ids.items():
+        for partition, stores in enumerate(partitions):
+            for one in stores:
+                if (str(operator_id), str(partition), str(version), one) not in there:
+                    raise StateIdsError(
+                        f"{where}: the commit log names state {one} of version {version} of "
+                        f"operator {operator_id}, which is not in its state partition {partition}",
+                        hint=_DAMAGED,
+                        operator_id=operator_id,
+                        partition=partition,
+                    )
+
+
+def _log_offset(position: str) -> int | None:
+    parsed = json.loads(position)
+    return parsed.get("logOffset") if isinstance(parsed, dict) else None

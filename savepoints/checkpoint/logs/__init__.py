@@ -1,0 +1,1 @@
+"""A checkpoint's logs: offsets, commits, source logs, and batches that are planned in them."""

@@ -1,0 +1,75 @@
+"""Planned batches: what a query reads next, written into its checkpoint before it runs.
+
+A batch whose offsets are in the log and whose commit is not is run with exactly these offsets, and
+with the trigger `once` nothing after it. Only one batch may be planned at a time: of several,
+Spark runs the last and loses the rows of the others (`MicroBatchExecution.populateStartOffsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from savepoints.checkpoint.logs import commit_log, offset_log
+
+# Kafka's source keeps where it began in `sources/<number>/0`, behind a zero byte that Spark 2.1
+# and older needed. Source: `KafkaSourceInitialOffsetWriter`.
+_INITIAL = b"\0v1\n"
+
+
+def next_batch(
+    offsets: bytes, commit: bytes, batch_id: int, positions: Sequence[str | None], now: datetime
+) -> bytes:
+    """Return `offsets/N+1` for a batch that ends at these positions.
+
+    Args:
+        offsets: The file `offsets/N` of the newest committed batch.
+        commit: The file `commits/N`.
+        batch_id: N.
+        positions: Where each source is to end, in order, as Spark's JSON.
+        now: The processing time of the batch.
+
+    Raises:
+        IncompatibleError: If a file is not what Spark would write.
+    """
+    name = f"offsets/{batch_id}"
+    before = offset_log.parse(offsets, name)
+    reached = commit_log.parse(commit, f"commits/{batch_id}").next_watermark_ms
+    return offset_log.with_batch(
+        offsets,
+        name,
+        positions=positions,
+        # Copied as it was, eviction would lag a batch behind.
+        watermark_ms=max(before.watermark_ms, reached),
+        timestamp_ms=int(now.timestamp() * 1000),
+    )
+
+
+def first_batch(offsets: bytes, positions: Sequence[str | None], now: datetime) -> bytes:
+    """Return `offsets/0` for a first batch that ends at these positions.
+
+    Args:
+        offsets: An `offsets/0` that Spark wrote for the same program: its settings are kept.
+        positions: Where each source is to end, in order, as Spark's JSON.
+        now: The processing time of the batch.
+
+    Raises:
+        IncompatibleError: If the file is not what Spark would write.
+    """
+    return offset_log.with_batch(
+        offsets,
+        "offsets/0",
+        positions=positions,
+        watermark_ms=0,
+        timestamp_ms=int(now.timestamp() * 1000),
+    )
+
+
+def initial_position(position: str) -> bytes:
+    """Return `sources/<number>/0`, from which a Kafka source that has read nothing begins."""
+    return _INITIAL + position.encode()
+
+
+def parse_initial_position(data: bytes) -> str | None:
+    """Read `sources/<number>/0`; None when another kind of source wrote it."""
+    return data.removeprefix(_INITIAL).decode().strip() if data.startswith(_INITIAL) else None

@@ -1,0 +1,131 @@
+"""Where a checkpoint stands: what is committed, what was begun, and what comes next.
+
+Read from the two logs and from `sources/<number>/0` alone, so it takes a few requests however much
+state there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch
+from savepoints.errors import NoCommittedBatchError, NotAlignedError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, lowest_offsets
+
+_BATCH = re.compile(r"^(?:offsets|commits)/(\d+)$")
+_INITIAL = re.compile(r"^sources/(\d+)/0$")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a query has come.
+
+    Attributes:
+        committed: Its newest committed batch N, None before the first.
+        positions: For each source, in the order of the offset log, its next-to-read position after
+            batch N as Spark's JSON, where it begins if it has read nothing; empty before the first
+            batch.
+        begun: N + 1 when the offset log has it already: planned, or begun by a query that died.
+        begun_positions: Where that batch ends.
+        initial: By number of the source, where it begins when it has read nothing; only sources of
+            Kafka say it.
+        watermark_moved: Batch N moved the watermark, so that a batch without input would evict
+            state and emit rows.
+    """
+
+    committed: int | None
+    positions: tuple[str | None, ...]
+    begun: int | None
+    begun_positions: tuple[str | None, ...]
+    initial: Mapping[int, str]
+    watermark_moved: bool
+
+    @property
+    def next_batch(self) -> int:
+        """Number of the batch that comes after the newest committed one."""
+        return 0 if self.committed is None else self.committed + 1
+
+    @property
+    def offsets(self) -> KafkaOffsets:
+        """Next-to-read offset by topic and partition; sources of other kinds are left out.
+
+        Where two sources read one topic, it is that of the one that is behind.
+        """
+        return lowest_offsets(self.initial.values() if self.committed is None else self.positions)
+
+
+def read(checkpoint: Location) -> Standing:
+    """Read where a checkpoint stands; one that does not exist has run nothing.
+
+    Raises:
+        NotAlignedError: If several batches are in the offset log beyond the commit log: Spark would
+            run the last and lose the rows of the others.
+        NoCommittedBatchError: If the offsets of the newest committed batch are missing.
+        IncompatibleError: If a file is not what Spark would write.
+    """
+    offsets, commits = _batches(checkpoint, "offsets"), _batches(checkpoint, "commits")
+    committed = max(commits, default=None)
+    ahead = sorted(one for one in offsets if committed is None or one > committed)
+    if ahead not in ([], [0 if committed is None else committed + 1]):
+        raise NotAlignedError(
+            f"{checkpoint} has offsets of batches {', '.join(map(str, ahead))}, but its newest "
+            f"committed one is {'none' if committed is None else committed}: Spark would run the "
+            "last and lose the rows of the others",
+            hint="go back to a savepoint: savepoints rollback latest",
+            checkpoint=str(checkpoint),
+            batches=ahead,
+        )
+    if committed is not None and committed not in offsets:
+        raise NoCommittedBatchError(
+            f"{checkpoint}: offsets/{committed} is missing, so what batch {committed} has read is "
+            "unknown",
+            hint="go back to a savepoint: savepoints rollback latest",
+            checkpoint=str(checkpoint),
+            batch_id=committed,
+        )
+    newest = None if committed is None else _offsets(checkpoint, committed)
+    begun = ahead[0] if ahead else None
+    commit = (
+        None
+        if committed is None
+        else commit_log.parse(checkpoint.get(f"commits/{committed}"), f"commits/{committed}")
+    )
+    initial = _initial(checkpoint)
+    return Standing(
+        committed,
+        _positions(newest, initial),
+        begun,
+        () if begun is None else _positions(_offsets(checkpoint, begun), initial),
+        initial,
+        bool(newest and commit and commit.next_watermark_ms > newest.watermark_ms),
+    )
+
+
+def _batches(checkpoint: Location, log: str) -> set[int]:
+    found = (_BATCH.match(info.path) for info in checkpoint.list(log))
+    return {int(match[1]) for match in found if match}
+
+
+def _offsets(checkpoint: Location, batch: int) -> offset_log.OffsetLogEntry:
+    name = f"offsets/{batch}"
+    return offset_log.parse(checkpoint.get(name), name)
+
+
+def _positions(
+    entry: offset_log.OffsetLogEntry | None, initial: Mapping[int, str]
+) -> tuple[str | None, ...]:
+    sources = entry.sources if entry else ()
+    return tuple(initial.get(n) if one is None else one for n, one in enumerate(sources))
+
+
+def _initial(checkpoint: Location) -> dict[int, str]:
+    found = {}
+    for info in checkpoint.list("sources"):
+        if match := _INITIAL.match(info.path):
+            position = planned_batch.parse_initial_position(checkpoint.get(info.path))
+            if position is not None:
+                found[int(match[1])] = position
+    return found

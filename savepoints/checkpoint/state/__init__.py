@@ -1,0 +1,1 @@
+"""A checkpoint's state stores: their files, schemas, operators and records."""

@@ -1,0 +1,86 @@
+"""The state layout of a checkpoint: the fields of all its state stores, compared by name.
+
+Spark compares the types of a changed program only (`StateSchemaCompatibilityChecker`): where
+`max, min` became `min, max`, each goes on with the state of the other and nobody is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from savepoints.checkpoint.state import schema
+from savepoints.checkpoint.state.schema import StateSchema
+from savepoints.errors import LayoutChangedError
+from savepoints.io import Location, in_parallel
+
+_OF_STORE = re.compile(
+    r"^state/(\d+)/(?:0/(?:([^/_][^/]*)/)?_metadata/schema|_stateSchema/([^/]+)/(\d+)_[^/]+)$"
+)
+
+# Schemas by operator and store.
+Layout: TypeAlias = Mapping[tuple[int, str], tuple[StateSchema, ...]]
+
+
+def read(checkpoint: Location) -> Layout:
+    """Read the newest schema of every state store of a checkpoint.
+
+    Raises:
+        IncompatibleError: If a schema file is damaged.
+    """
+    paths = list(_newest([info.path for info in checkpoint.list("state")]).values())
+    return of_files(dict(zip(paths, in_parallel(checkpoint.get, paths), strict=True)))
+
+
+def is_schema(path: str) -> bool:
+    """Say whether a file of a checkpoint has the schema of a store."""
+    return _OF_STORE.match(path) is not None
+
+
+def of_files(files: Mapping[str, bytes]) -> Layout:
+    """Read the newest schema of every state store.
+
+    Args:
+        files: Files of a checkpoint by path, with the schema files among them.
+
+    Raises:
+        IncompatibleError: If a schema file is damaged.
+    """
+    return {store: schema.parse(files[path], path) for store, path in _newest(files).items()}
+
+
+def _newest(paths: Iterable[str]) -> dict[tuple[int, str], str]:
+    newest: dict[tuple[int, str], tuple[int, str]] = {}
+    for path in paths:
+        if match := _OF_STORE.match(path):
+            store = (int(match.group(1)), match.group(2) or match.group(3) or "default")
+            written = (int(match.group(4) or 0), path)
+            newest[store] = max(written, newest.get(store, (-1, "")))
+    return {store: path for store, (_, path) in newest.items()}
+
+
+def require_names(was: Layout, now: Layout, program: str) -> None:
+    """Check that a program's state fields are called as those it is to go on with.
+
+    What Spark notices itself is left to it: other operators, stores, types, numbers of fields.
+
+    Args:
+        was: Layout of the checkpoint.
+        now: Layout that the program makes.
+        program: How to call it in an error.
+
+    Raises:
+        LayoutChangedError: If a field has another name and the same type.
+    """
+    for (operator_id, store), schemas in was.items():
+        for one in schema.differences(schemas, now.get((operator_id, store), ())):
+            if one.was and one.now and one.was.split()[1:] == one.now.split()[1:]:
+                raise LayoutChangedError(
+                    f"the state of operator {operator_id}, store {store}, was not made by "
+                    f"{program}: {one}, which Spark would not notice",
+                    hint="put the aggregates in their old order, or, if it is the same under a new "
+                    "name, run with --accept-state-names",
+                    operator_id=operator_id,
+                    store=store,
+                )

@@ -1,0 +1,185 @@
+"""Stateful operators of a checkpoint: the files below `state/<operator>/_metadata`.
+
+Source: `org.apache.spark.sql.execution.streaming.state.OperatorStateMetadata`: a line with the
+version, then JSON with `operatorInfo` and `stateStoreInfo`. Version 1 is the file `metadata`;
+version 2 (transformWithState, joins of format 3 and 4) is one file a batch in `v2/`, whose
+`stateSchemaFilePaths` are absolute, so that a copied directory would depend on the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from savepoints.checkpoint.logs import versioned
+from savepoints.checkpoint.logs.offset_log import JOIN_FORMAT_KEY
+from savepoints.errors import IncompatibleError
+
+_WHAT = "operator metadata"
+_PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
+ROCKSDB_PROVIDER = f"{_PROVIDERS}.RocksDBStateStoreProvider"
+# Spark's default.
+HDFS_PROVIDER = f"{_PROVIDERS}.HDFSBackedStateStoreProvider"
+# How rows are encoded in the state stores; nothing but Spark's own form is read here.
+ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
+UNSAFE_ROW = "unsaferow"
+PROVIDERS = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_PROVIDER}
+
+# Operators whose raw rows Spark reads and writes (`StatefulOperatorsUtils`).
+CANONICAL = frozenset(
+    {
+        "stateStoreSave",
+        "dedupe",
+        "dedupeWithinWatermark",
+        "symmetricHashJoin",
+        "sessionWindowStateStoreSaveExec",
+        "flatMapGroupsWithState",
+        "applyInPandasWithState",
+        "transformWithStateExec",
+        "transformWithStateInPandasExec",
+        "transformWithStateInPySparkExec",
+    }
+)
+# Their state lies in one partition and is not found by key, whatever the number of partitions.
+_UNPARTITIONED = frozenset({"globalLimit"})
+_FIRST_JOIN_FORMAT_WITHOUT_ROWS = 4
+
+_METADATA = re.compile(r"^state/\d+/_metadata/(?:metadata|v2/\d+)$")
+_SCHEMA_PATH = re.compile(r"^.*?/(state/\d+/_stateSchema/[^/]+/[^/]+)$")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator as its checkpoint describes it.
+
+    Attributes:
+        operator_id: Its directory below `state/`; operators count from the sink.
+        name: Spark's short name.
+        stores: Names of its state stores.
+        partitions: Number of state partitions of its query; an operator without keys has one.
+        schema_paths: Its schema files as absolute URIs; only version 2 lists them.
+        has_column_families: Its stores are split into column families, which only RocksDB has.
+        properties: What version 2 says of it besides, such as its state variables.
+    """
+
+    operator_id: int
+    name: str
+    stores: tuple[str, ...]
+    partitions: int
+    schema_paths: tuple[str, ...] = ()
+    has_column_families: bool = False
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def schema_files(self) -> tuple[str, ...]:
+        """Its schema files relative to the checkpoint."""
+        return tuple(_relative(path) for path in self.schema_paths)
+
+
+def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
+    """Say why an operator has no canonical form; None when it has one.
+
+    Args:
+        operator: The operator.
+        conf: Of the offset log.
+    """
+    if operator.name not in CANONICAL:
+        return f"Spark does not read the state rows of {operator.name}"
+    join_format = int(conf.get(JOIN_FORMAT_KEY, "2"))
+    if operator.name == "symmetricHashJoin" and join_format >= _FIRST_JOIN_FORMAT_WITHOUT_ROWS:
+        return f"Spark cannot write the state rows of a join of format {join_format}"
+    return None
+
+
+def is_unpartitioned(operator_name: str) -> bool:
+    """Say whether an operator keeps one state partition however many the query has."""
+    return operator_name in _UNPARTITIONED
+
+
+def is_metadata(path: str) -> bool:
+    """Say whether a path in a checkpoint is that of operator metadata."""
+    return _METADATA.match(path) is not None
+
+
+def of_first_batch(path: str) -> str:
+    """Return where a metadata file lies in a checkpoint whose first batch has that metadata.
+
+    Files of version 2 are called by the batch from which on they are true.
+    """
+    head, separator, _ = path.rpartition("/v2/")
+    return f"{head}{separator}0" if separator else path
+
+
+def has_no_key(schema: bytes) -> bool:
+    """Say whether a state schema file is that of an operator without grouping keys.
+
+    The file (`StateSchemaCompatibilityChecker`) has a version, then the key's schema as JSON.
+    """
+    return schema[schema.find(b"{") :].startswith(b'{"type":"struct","fields":[]}')
+
+
+def parse(data: bytes, path: str) -> Operator:
+    """Read the metadata file of an operator.
+
+    Raises:
+        IncompatibleError: If it is of another version, or not a metadata file.
+    """
+    version, content = _content(data, path)
+    try:
+        stores = content["stateStoreInfo"]
+        return Operator(
+            operator_id=int(content["operatorInfo"]["operatorId"]),
+            name=str(content["operatorInfo"]["operatorName"]),
+            stores=tuple(str(store["storeName"]) for store in stores),
+            partitions=max(int(store["numPartitions"]) for store in stores),
+            schema_paths=tuple(
+                str(file) for store in stores for file in store.get("stateSchemaFilePaths", ())
+            ),
+            has_column_families=version == "v2",
+            properties=dict(json.loads(content.get("operatorPropertiesJson") or "{}")),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise versioned.damaged(path, _WHAT, error) from None
+
+
+def moved(data: bytes, path: str, checkpoint: str, partitions: int | None) -> bytes:
+    """Return a metadata file as it must be in another checkpoint directory.
+
+    Args:
+        data: The file.
+        path: How to call it in an error.
+        checkpoint: URI of the other directory, as Hadoop writes it.
+        partitions: Number of state partitions there; None to keep it.
+    """
+    version, content = _content(data, path)
+    try:
+        for store in content["stateStoreInfo"]:
+            if partitions is not None:
+                store["numPartitions"] = partitions
+            if "stateSchemaFilePaths" in store:
+                store["stateSchemaFilePaths"] = [
+                    f"{checkpoint}/{_relative(file)}" for file in store["stateSchemaFilePaths"]
+                ]
+    except (KeyError, ValueError, TypeError) as error:
+        raise versioned.damaged(path, _WHAT, error) from None
+    return versioned.join(version, content)
+
+
+def _relative(schema_path: str) -> str:
+    match = _SCHEMA_PATH.match(schema_path)
+    if match is None:
+        raise IncompatibleError(
+            f"{schema_path} is not where Spark keeps schema files",
+            hint="the checkpoint was edited: restore from a savepoint",
+            file=schema_path,
+        )
+    return match.group(1)
+
+
+def _content(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
+    hint = "the file is damaged, or of a newer Spark than 4.3"
+    version, body = versioned.split(data, path, "operator metadata", hint)
+    return version, versioned.parse_object(body, path, _WHAT)

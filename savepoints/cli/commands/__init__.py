@@ -1,0 +1,1 @@
+"""One module a command, named after it; each has `command`."""

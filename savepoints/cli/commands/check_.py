@@ -1,0 +1,77 @@
+"""`savepoints check`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.commands.verify_ import grade
+from savepoints.cli.options import Invocation, common, mutating
+from savepoints.errors import UsageError, VerificationError
+
+
+@click.command("check")
+@click.option(
+    "--rebuild-catalog",
+    is_flag=True,
+    help="Make the catalog say what the savepoints themselves say; asks first.",
+)
+@mutating
+@common
+def command(
+    call: Invocation, *, rebuild_catalog: bool, dry_run: bool, yes: bool, no_input: bool
+) -> int:
+    """Look whether store, settings and machine are fit, and say what to do where they are not.
+
+    Tries conditional PUT and each permission, compares clocks, catalog and manifests, looks at
+    generations, leases, unfinished operations and leftovers, at Java, packages and Spark's
+    settings, and at how long the outputs' versions last. Exit code 13 when something is broken; 0
+    with warnings. What savepoints hold is read by: savepoints verify --all
+
+    \b
+    Examples:
+      savepoints check
+      savepoints check -o json
+      savepoints check --rebuild-catalog --dry-run
+      savepoints check --rebuild-catalog --yes
+    """
+    if rebuild_catalog:
+        _rebuild(call, dry_run=dry_run, yes=yes, no_input=no_input)
+        return 0
+    if dry_run:
+        raise UsageError("check changes nothing", hint="leave --dry-run out")
+    from savepoints.operations.check.check import check
+
+    health = check(call.store, settings=call.settings, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(**vars(health))
+    else:
+        for one in health.seen:
+            advice = f"\n    {one.advice}" if one.advice else ""
+            grade(call.output, one.grade, f"{one.name}: {one.seen}{advice}")
+        grade(call.output, health.grade, f"{call.store.root}, {health.seconds:.1f} s")
+    return VerificationError.exit_code if health.grade == "broken" else 0
+
+
+def _rebuild(call: Invocation, *, dry_run: bool, yes: bool, no_input: bool) -> None:
+    from savepoints.operations.maintain import rebuild_catalog as maintain_rebuild_catalog
+
+    plan = maintain_rebuild_catalog.plan(call.store)
+    if not call.confirm(plan, yes=yes or plan.done, dry_run=dry_run, no_input=no_input):
+        return
+    done = maintain_rebuild_catalog.execute(plan, call.store, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(rebuilt=done)
+        return
+    call.output.pairs(
+        [
+            ("savepoints", done.savepoints),
+            ("added", ", ".join(done.added) or "none"),
+            ("corrected", ", ".join(done.changed) or "none"),
+            ("removed", ", ".join(done.removed) or "none"),
+            *([("kept although damaged", ", ".join(done.kept))] if done.kept else []),
+            *([("lost", ", ".join(done.lost))] if done.lost else []),
+            *([("damaged table", done.aside)] if done.aside else []),
+            ("took", f"{done.seconds:.2f} s"),
+            ("next", "savepoints verify --all"),
+        ]
+    )

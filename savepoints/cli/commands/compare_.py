@@ -1,0 +1,154 @@
+"""`savepoints compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from savepoints.cli.options import Invocation, common, mutating
+from savepoints.cli.output import SCHEMA_VERSION
+from savepoints.errors import PartlyDoneError, UsageError
+
+
+def _keys(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    """Read `OUTPUT=COLUMN,COLUMN`."""
+    del context, parameter
+    found = {}
+    for text in texts:
+        name, separator, columns = text.partition("=")
+        names = tuple(one.strip() for one in columns.split(","))
+        if not separator or not all(names):
+            raise UsageError(
+                f"{text!r} is not OUTPUT=COLUMN,COLUMN", hint="for example totals=customer_id"
+            )
+        found[name] = names
+    return found
+
+
+def _metrics(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Read `NAME=SQL`."""
+    del context, parameter
+    found = {}
+    for text in texts:
+        name, separator, sql = text.partition("=")
+        if not separator or not name or not sql.strip():
+            raise UsageError(
+                f"{text!r} is not NAME=SQL",
+                hint='for example --metric "revenue=SELECT sum(total) FROM totals"',
+            )
+        found[name] = sql
+    return found
+
+
+@click.command("compare")
+@click.argument("queries", nargs=-1, required=True, metavar="BASELINE QUERY...")
+@click.option(
+    "--until",
+    default="latest",
+    metavar="END",
+    help="Run all to this end: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    callback=_keys,
+    metavar="OUTPUT=COLUMN,...",
+    help="Compare an output by these columns instead of by those in the program.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    callback=_metrics,
+    metavar="NAME=SQL",
+    help="A number of each query: SQL over its outputs, which are views of their names.",
+)
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.html",
+    help="Write a page for people there as well.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    default=10,
+    metavar="ROWS",
+    help="How many changed, missing and extra rows to show of each output.",
+)
+@click.option("--no-state", is_flag=True, help="Do not compare the state.")
+@mutating
+@common
+def command(
+    call: Invocation,
+    queries: tuple[str, ...],
+    until: str,
+    keys: dict[str, tuple[str, ...]],
+    metrics: dict[str, str],
+    page: Path | None,
+    sample: int,
+    *,
+    no_state: bool,
+    yes: bool,
+    dry_run: bool,
+    no_input: bool,
+) -> int:
+    """Run queries to one end in the same batches, and compare each QUERY with the BASELINE.
+
+    Normally they are forks of one savepoint. Each runs exactly to the end and leaves a savepoint
+    there; then outputs are compared by key (an output without one as a multiset of rows), state
+    row by row, metrics, and what it cost. A query that is behind runs the batches that the
+    furthest one ran. The query that is the BASELINE lends its max_offsets_per_trigger to all.
+
+    The verdict is same, within or different, by [compare.thresholds] in the settings; without any,
+    each difference of an output, the state or a metric is one too many, and cost never is. Exit
+    code 3 when different.
+
+    \b
+    Examples:
+      savepoints compare totals_a totals_b --yes
+      savepoints compare totals_a totals_b totals_c --until 2026-11-20T10:00:00Z --yes
+      savepoints compare totals_a totals_b --key totals=customer_id,day --report report.html --yes
+      savepoints compare totals_a totals_b --metric "revenue=SELECT sum(total) FROM totals" --yes
+    """
+    from savepoints.cli.render import comparison_text
+    from savepoints.operations.fork import compare, report
+
+    if page is not None:
+        report.require()
+        if not page.absolute().parent.is_dir():
+            raise UsageError(
+                f"there is no directory {page.absolute().parent} for the report",
+                hint="make it, or give --report another path",
+            )
+    plan = compare.plan(
+        call.store,
+        queries,
+        settings=call.settings,
+        until=until,
+        keys=keys,
+        metrics=metrics,
+        sample=sample,
+        state=not no_state,
+    )
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return 0
+    found = compare.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
+    if page is not None:
+        report.write(found, page)
+    if call.output.format == "json":
+        document = {"schema_version": SCHEMA_VERSION, "comparison": found.to_json()}
+        call.output.write(json.dumps(document, indent=2))
+    else:
+        comparison_text.show(call.output, found)
+        if page is not None:
+            call.output.line(f"report: {page}")
+    return PartlyDoneError.exit_code if found.verdict == "different" else 0

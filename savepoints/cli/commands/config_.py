@@ -1,0 +1,41 @@
+"""`savepoints config`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from savepoints.cli.options import Invocation, common
+
+
+@click.command("config")
+@common
+def command(call: Invocation) -> None:
+    """Show the settings that are in force, each with where it comes from.
+
+    A flag wins over the environment (SAVEPOINTS_STORE, SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS), that
+    over a profile, over savepoints.toml, over [tool.savepoints] in pyproject.toml, over the user's
+    file, over the default. Secrets are shown as ***.
+
+    \b
+    Examples:
+      savepoints config
+      savepoints config --profile prod -o json
+    """
+    from savepoints.config import effective
+
+    found = effective.effective(file=call.config, profile=call.profile, flags=call.flags)
+    if call.output.format == "json":
+        call.output.document(settings=[vars(one) for one in found])
+    else:
+        call.output.table(
+            ("key", "value", "origin"),
+            ((one.key, _text(one.value), one.origin) for one in found),
+        )
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)

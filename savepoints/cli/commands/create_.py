@@ -1,0 +1,84 @@
+"""`savepoints create`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    mutating,
+    pair,
+)
+from savepoints.cli.render import savepoint_text
+from savepoints.model import FORMS, Form
+
+
+@click.command("create")
+@click.argument("query", required=False)
+@click.option("--checkpoint", metavar="URI", help="Checkpoint of a query that run did not start.")
+@click.option("--name", help="With --checkpoint: what to call the query.")
+@click.option(
+    "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
+)
+@click.option("--at-batch", type=int, help="A batch that Spark still keeps; the newest by default.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["both", *FORMS]),
+    default="both",
+    help="native: files, fast, no JVM; canonical: rows in a Delta table.",
+)
+@click.option("--tag", "tags", multiple=True, help="A name to give it; may be repeated.")
+@click.option("--description", default="", help="For people.")
+@mutating
+@common
+def command(
+    call: Invocation,
+    query: str | None,
+    checkpoint: str | None,
+    name: str | None,
+    tables: tuple[str, ...],
+    at_batch: int | None,
+    form: str,
+    tags: tuple[str, ...],
+    description: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Take a savepoint of QUERY, running or stopped; the query is not disturbed.
+
+    Creating changes nothing that exists, so it never asks.
+
+    \b
+    Examples:
+      savepoints create order_totals --tag before-release
+      savepoints create --checkpoint s3://bucket/ck --name clicks --table clicks=s3://bucket/clicks
+      savepoints create order_totals --format native --dry-run
+    """
+    from savepoints.operations.savepoint import create
+
+    del yes
+    forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
+    plan = create.plan(
+        call.store,
+        query=query or name,
+        checkpoint=checkpoint,
+        settings=call.settings,
+        batch_id=at_batch,
+        forms=forms,
+        outputs=dict(pair(text) for text in tables),
+        tags=tags,
+        description=description,
+    )
+    if not call.confirm(plan, yes=True, dry_run=dry_run, no_input=no_input):
+        return
+    savepoint = create.execute(
+        plan, call.store, settings=call.settings, progress=call.output.progress
+    )
+    if call.output.format == "json":
+        call.output.document(savepoint=savepoint.to_json())
+    else:
+        savepoint_text.summary(call.output, savepoint)

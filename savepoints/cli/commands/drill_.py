@@ -1,0 +1,55 @@
+"""`savepoints drill`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import Invocation, common, of_query
+from savepoints.errors import VerificationError
+from savepoints.model import FORMS, Form
+
+
+@click.command("drill")
+@click.argument("name", default="latest")
+@click.option(
+    "--format", "form", type=click.Choice(FORMS), help="Form to restore from; native if there."
+)
+@of_query
+@common
+def command(call: Invocation, name: str, form: Form | None, query: str | None) -> int:
+    """Restore the savepoint NAME in isolation, replay it to live, and compare.
+
+    Measures how long a recovery takes and records it with the verdict in the store's events.
+    Nothing of the live query is touched. Without an application in the settings the restored state
+    is compared with what the savepoint recorded. Exit code 13 when anything differs; for cron.
+
+    \b
+    Examples:
+      savepoints drill
+      savepoints drill latest~3 --query order_totals --format canonical -o json
+    """
+    from savepoints.operations.inspect.drill import drill
+
+    done = drill(
+        call.store,
+        name,
+        query=query,
+        form=form,
+        settings=call.settings,
+        progress=call.output.progress,
+    )
+    if call.output.format == "json":
+        call.output.document(drill=done)
+    else:
+        live = "" if done.live_batch is None else f", replayed to {done.live_batch}"
+        call.output.pairs(
+            [
+                ("savepoint", f"{done.savepoint_id} of {done.query}, batch {done.batch_id}{live}"),
+                ("verdict", f"{done.verdict}: compared with {done.compared_with}"),
+                ("recovery", f"{done.restore_seconds:.2f} s from the {done.form} form"),
+                ("replay", f"{done.replay_seconds:.1f} s"),
+                *((one.what, one.problem) for one in done.differences),
+                ("took", f"{done.seconds:.1f} s"),
+            ]
+        )
+    return VerificationError.exit_code if done.verdict == "different" else 0

@@ -1,0 +1,100 @@
+"""`savepoints edit`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    mutating,
+    of_query,
+)
+from savepoints.cli.render import row_text, savepoint_text
+
+_AT_MOST = 1000
+
+
+@click.command("edit")
+@click.argument("name")
+@click.option("--operator", type=int, metavar="N", help="Number of the operator; see show.")
+@click.option("--variable", metavar="NAME", help="State variable of a transformWithState.")
+@click.option("--where", metavar="SQL", help="Only rows for which this expression is true.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="FIELD=SQL",
+    help="Give a field of the value another value; may be repeated.",
+)
+@click.option("--delete", is_flag=True, help="Remove the rows.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; kept with the savepoint.")
+@click.option(
+    "--at-most",
+    type=click.IntRange(min=1),
+    default=_AT_MOST,
+    show_default=True,
+    metavar="ROWS",
+    help="Refuse to change or remove more rows.",
+)
+@of_query
+@mutating
+@common
+def command(
+    call: Invocation,
+    name: str,
+    operator: int | None,
+    variable: str | None,
+    where: str | None,
+    assignments: tuple[str, ...],
+    reason: str,
+    at_most: int,
+    query: str | None,
+    *,
+    delete: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Repair state by hand: a new savepoint like NAME, with chosen rows changed or removed.
+
+    NAME stays as it is. Columns are called as in savepoints state: key.x and value.y, or x alone
+    where nothing else is called so. Only fields of the value can be set; all --set see the row as
+    it was. Offsets, watermark and output versions are those of NAME. To go on from the new
+    savepoint, restore or roll back to it by its id or a tag: latest, @TIME and run --recover pass
+    over it. It has the canonical form only.
+
+    \b
+    Examples:
+      savepoints edit latest --where "customer = '17'" --set 'sum = 0.0' --reason bug-12 --dry-run
+      savepoints edit latest --where 'value.count < 0' --delete --reason 'see bug 12' --yes
+      savepoints edit latest --variable total --where 'k = 3' --set 's = s + 9' --reason x --yes
+    """
+    from savepoints.operations.migrate import edit
+    from savepoints.state.change.edit import Change
+
+    change = Change(where, assignments, delete)
+    plan = edit.plan(
+        call.store,
+        name,
+        change,
+        reason=reason,
+        query=query,
+        operator=operator,
+        variable=variable,
+        at_most=at_most,
+        settings=call.settings,
+        progress=call.output.progress,
+    )
+    if call.output.format != "json":
+        call.output.line(f"{plan.rows_chosen} of {plan.rows} rows are chosen; the first of them:")
+        call.output.table(("", "row", "before", "after"), map(row_text.row_change, plan.sample))
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    savepoint = edit.execute(
+        plan, call.store, change, settings=call.settings, progress=call.output.progress
+    )
+    if call.output.format == "json":
+        call.output.document(savepoint=savepoint.to_json())
+    else:
+        savepoint_text.summary(call.output, savepoint)

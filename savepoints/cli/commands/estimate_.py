@@ -1,0 +1,122 @@
+"""`savepoints estimate`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.options import Invocation, common
+from savepoints.cli.output import bytes_text, moment_text
+
+if TYPE_CHECKING:
+    from savepoints.operations.inspect.estimate import Estimate
+
+
+@click.command("estimate")
+@click.argument("query")
+@click.option(
+    "--from",
+    "from_savepoint",
+    metavar="NAME",
+    help="Begin from this savepoint instead of where the query is now.",
+)
+@common
+def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
+    """Estimate how long QUERY needs to catch up with Kafka, or say that it never does.
+
+    Nothing is changed and no JVM is needed. Every figure comes with what it was measured on; what
+    was not measured is unknown. The exit code is 0 whatever the answer is.
+
+    \b
+    Examples:
+      savepoints estimate order_totals
+      savepoints estimate order_totals --from latest~2 -o json
+    """
+    from savepoints.operations.inspect import estimate
+
+    found = estimate.estimate(
+        call.store, query, settings=call.settings, from_savepoint=from_savepoint
+    )
+    if call.output.format == "json":
+        call.output.document(estimate=found)
+        return
+    begins = f"savepoint {found.savepoint_id}" if found.savepoint_id else "where it is now"
+    call.output.pairs(
+        [
+            ("query", found.query),
+            ("from", f"{begins}, after batch {found.batch_id}"),
+            ("topics", ", ".join(found.topics)),
+            ("backlog", _backlog(found)),
+            ("throughput", _throughput(found)),
+            ("input", _input(found)),
+            ("catches up", f"{_catches_up(found)}: {found.reason}"),
+            ("kept until", _start(found)),
+            ("Kafka's retention", _retention(found)),
+            *(("note", one) for one in found.findings),
+        ]
+    )
+
+
+def _backlog(found: Estimate) -> str:
+    if found.backlog_records == 0:
+        return "0 records"
+    if found.backlog_bytes is None or found.record_bytes is None:
+        return f"{found.backlog_records} records, of unknown size: none was read"
+    return (
+        f"{found.backlog_records} records, about {bytes_text(found.backlog_bytes)} "
+        f"({found.record_bytes:.0f} bytes a record, {found.records_sampled} read)"
+    )
+
+
+def _throughput(found: Estimate) -> str:
+    speed = found.throughput
+    if speed is None:
+        return "unknown: nothing measured yet"
+    at_least = "at least " if speed.at_least else ""
+    figures = _range(speed.lowest_records_per_second, speed.highest_records_per_second)
+    return f"{at_least}{figures} records a second ({speed.basis})"
+
+
+def _input(found: Estimate) -> str:
+    rate = found.input
+    if rate is None:
+        return "unknown: there are too few records to count"
+    figures = _range(rate.lowest_records_per_second, rate.highest_records_per_second)
+    return f"{figures} records a second ({rate.basis})"
+
+
+def _catches_up(found: Estimate) -> str:
+    shortest, longest = found.shortest_seconds, found.longest_seconds
+    if found.catches_up in {"now", "never"} or shortest is None:
+        return found.catches_up
+    if longest is None:
+        return f"{found.catches_up}, in {_duration(shortest)} at best"
+    least, most = _duration(shortest), _duration(longest)
+    return f"{found.catches_up}, in {least if least == most else f'{least} to {most}'}"
+
+
+def _start(found: Estimate) -> str:
+    if found.start_until is None:
+        return f"no limit is known: {found.start_basis}"
+    return f"{moment_text(found.start_until)}: {found.start_basis}"
+
+
+def _retention(found: Estimate) -> str:
+    return {
+        None: "unknown whether it ends before the records are read",
+        True: "ends before the records are read, by the worse figures: records will be lost",
+        False: "does not end before the records are read",
+    }[found.retention_ends_first]
+
+
+def _range(lowest: float, highest: float) -> str:
+    first, last = f"{lowest:.1f}", f"{highest:.1f}"
+    return first if first == last else f"{first} to {last}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= timedelta.max.total_seconds():
+        return "more than a million years"
+    return str(timedelta(seconds=round(seconds))) if seconds >= 1 else "less than a second"

@@ -1,0 +1,53 @@
+"""`savepoints export`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    mutating,
+    of_query,
+)
+from savepoints.cli.render import savepoint_text
+
+
+@click.command("export")
+@click.argument("name")
+@of_query
+@mutating
+@common
+def command(
+    call: Invocation,
+    name: str,
+    query: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Write the canonical rows of the savepoint NAME from its files.
+
+    For savepoints that were taken with --format native. The rows can be read with SQL, and restored
+    with other partitions, into the other provider and by other versions of Spark. Nothing that
+    exists is changed but the savepoint's own description, so it never asks.
+
+    \b
+    Examples:
+      savepoints export latest
+      savepoints export before-release --dry-run -o json
+    """
+    from savepoints.operations.savepoint import export
+
+    del yes
+    plan = export.plan(call.store, name, query=query)
+    if not call.confirm(plan, yes=True, dry_run=dry_run, no_input=no_input):
+        return
+    savepoint = export.execute(
+        plan, call.store, settings=call.settings, progress=call.output.progress
+    )
+    if call.output.format == "json":
+        call.output.document(savepoint=savepoint.to_json())
+    else:
+        savepoint_text.summary(call.output, savepoint)

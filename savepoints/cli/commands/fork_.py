@@ -1,0 +1,123 @@
+"""`savepoints fork`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    mutating,
+    of_query,
+    pair,
+)
+from savepoints.cli.output import bytes_text
+from savepoints.model import FORMS, Form
+
+if TYPE_CHECKING:
+    from savepoints.outputs.fork.isolated_copy import Way
+
+
+@click.command("fork")
+@click.argument("savepoint")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--app", metavar="MODULE:ATTR", help="What they run, if not what the origin runs.")
+@click.option(
+    "--outputs",
+    "way",
+    type=click.Choice(["copy", "clone"]),
+    default="copy",
+    help="copy: tables with files of their own; clone: shallow clones, which VACUUM on the "
+    "original breaks.",
+)
+@click.option("--checkpoints", metavar="URI", help="Where their checkpoints go.")
+@click.option(
+    "--table",
+    "tables",
+    metavar="NAME=URI",
+    multiple=True,
+    help="Table of an output, if not ORIGINAL_forks/NAME; may be repeated.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Form to restore from; native when the savepoint has it.",
+)
+@click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Do not ask Kafka whether it still has the records; a fork may then fail to start.",
+)
+@of_query
+@mutating
+@common
+def command(
+    call: Invocation,
+    savepoint: str,
+    names: tuple[str, ...],
+    app: str | None,
+    way: Way,
+    checkpoints: str | None,
+    tables: tuple[str, ...],
+    form: Form | None,
+    query: str | None,
+    *,
+    no_source_check: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Make a new query of SAVEPOINT for each NAME, with checkpoint and outputs of its own.
+
+    The query that the savepoint is of is not touched and may run meanwhile. Each fork goes on with
+    the batch after the savepoint's, from its state and offsets. A table [queries.NAME] in the
+    settings says what a fork runs and where it lives; without one the origin's does, and the store
+    remembers it. If it is interrupted, run it again: it goes on.
+
+    \b
+    Examples:
+      savepoints fork latest variant_a --dry-run
+      savepoints fork before-release variant_a variant_b --query order_totals --yes
+      savepoints fork latest cheap --app shop.cheap:app --outputs clone --yes
+    """
+    from savepoints.operations.fork import fork
+
+    asked = fork.Asked(
+        app=app,
+        way=way,
+        checkpoints=checkpoints,
+        outputs=dict(pair(text) for text in tables),
+        form=form,
+        check_source=not no_source_check,
+    )
+    plan = fork.plan_all(call.store, savepoint, names, asked, query=query, settings=call.settings)
+    for begun in plan.forks:
+        if begun.resumed and not begun.finished:
+            call.output.progress(f"going on with the interrupted fork {begun.operation_id}")
+    is_there = all(one.finished for one in plan.forks)
+    if not is_there and not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    done = fork.execute_all(plan, call.store, settings=call.settings, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(forked=done)
+        return
+    for one in done:
+        what = (
+            "was there before: nothing was done"
+            if one.already_forked
+            else f"{one.seconds:.2f} s, {bytes_text(one.bytes_written)} written"
+        )
+        call.output.pairs(
+            [
+                ("fork", f"{one.query} of {one.savepoint_id}, a savepoint of {one.origin}"),
+                ("Spark's query id", one.query_id),
+                ("checkpoint", one.checkpoint),
+                ("goes on with", f"batch {one.batch_id + 1}"),
+                *((f"output {name}", uri) for name, uri in one.outputs.items()),
+                ("took", what),
+                ("next", f"savepoints run {one.query}"),
+            ]
+        )

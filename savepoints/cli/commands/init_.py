@@ -1,0 +1,58 @@
+"""`savepoints init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from savepoints.cli.options import Invocation, common, pair
+from savepoints.errors import TargetExistsError
+
+
+@click.command("init")
+@click.argument("checkpoint")
+@click.option("--query", help="What to call the query; by default as the directory is called.")
+@click.option(
+    "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
+)
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    default=Path("savepoints.toml"),
+    show_default=True,
+    help="The file to write, which must not exist.",
+)
+@common
+def command(
+    call: Invocation, checkpoint: str, query: str | None, tables: tuple[str, ...], file: Path
+) -> None:
+    """Write a commented settings file from the CHECKPOINT of a query, running or stopped.
+
+    It has what the checkpoint says: operators, state store, partitions, topics; and marks what must
+    be filled in. Needs no JVM.
+
+    \b
+    Examples:
+      savepoints init s3://bucket/checkpoints/clicks
+      savepoints init /data/ck --query clicks --table clicks=s3://bucket/clicks --file prod.toml
+    """
+    from savepoints.io import Location
+    from savepoints.operations.maintain import init
+
+    found = init.look(Location.of(checkpoint), query)
+    text = init.text(found, dict(pair(table) for table in tables), call.store_uri or "")
+    try:
+        with file.open("x") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise TargetExistsError(
+            f"the file {file} exists already",
+            hint="write another one with --file, or look at what it says with: savepoints config",
+            file=str(file),
+        ) from None
+    marks = text.count(init.FILL_IN) - 1
+    if call.output.format == "json":
+        call.output.document(file=str(file), to_fill_in=marks, found=found)
+    else:
+        call.output.line(f"{file} written; {marks} places are marked {init.FILL_IN}")

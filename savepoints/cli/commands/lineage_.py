@@ -1,0 +1,44 @@
+"""`savepoints lineage`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import Invocation, common
+
+
+@click.command("lineage")
+@click.option("--query", help="Only this query.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "mermaid", "dot"]),
+    default="text",
+    help="A tree, one JSON document, or a picture in the language of Mermaid or Graphviz.",
+)
+@common
+def command(call: Invocation, query: str | None, style: str) -> None:
+    """Show which savepoint was taken of which generation, and which generation began from it.
+
+    What something still names and is there no longer is shown as gone. Needs no JVM.
+
+    \b
+    Examples:
+      savepoints lineage --query order_totals
+      savepoints lineage -o json
+      savepoints lineage --format mermaid
+      savepoints lineage --format dot | dot -Tsvg > lineage.svg
+    """
+    from savepoints.operations.inspect import lineage
+
+    found = lineage.lineage(call.store, query=query)
+    if style == "json" or (style == "text" and call.output.format == "json"):
+        call.output.document(lineage=found.to_json())
+    elif style == "mermaid":
+        call.output.write(lineage.mermaid(found))
+    elif style == "dot":
+        call.output.write(lineage.dot(found))
+    elif not found.nodes:
+        call.output.line(f"no generations in {call.store.root} yet")
+    else:
+        call.output.line(lineage.tree(found))

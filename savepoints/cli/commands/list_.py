@@ -1,0 +1,139 @@
+"""`savepoints list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from savepoints.cli.options import Invocation, common, moment
+from savepoints.cli.output import bytes_text, moment_text
+from savepoints.model import OperatorState, Savepoint, SavepointState
+
+if TYPE_CHECKING:
+    from savepoints.operations.inspect.availability import Availability
+
+
+@click.command("list")
+@click.option("--query", help="Only savepoints of this query.")
+@click.option("--tag", help="Only savepoints with this tag.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="Only cuts committed then or later: RFC 3339, or how long ago, such as 7d.",
+)
+@click.option(
+    "--until", metavar="TIME", callback=moment, help="Only cuts committed then or before."
+)
+@click.option(
+    "--state",
+    type=click.Choice(get_args(SavepointState)),
+    help="Only savepoints in this state; all that are not being removed by default.",
+)
+@click.option(
+    "--check-sources",
+    is_flag=True,
+    help="Ask Kafka which are restorable now; show says until when, too.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@common
+def command(
+    call: Invocation,
+    query: str | None,
+    tag: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    state: SavepointState | None,
+    limit: int | None,
+    *,
+    check_sources: bool,
+) -> None:
+    """List savepoints, the newest first. Needs no JVM.
+
+    \b
+    Examples:
+      savepoints list
+      savepoints list --query order_totals --since 7d -o json
+      savepoints list --state broken
+      savepoints list --check-sources
+      savepoints list --tag release --until 2026-11-20T10:00:00Z --limit 5
+    """
+    from savepoints.operations.inspect import availability
+    from savepoints.store import bindings
+    from savepoints.store.tables import catalog
+
+    found = catalog.select(
+        call.store.catalog.all(),
+        query=query,
+        tag=tag,
+        since=since,
+        until=until,
+        state=state,
+        limit=limit,
+    )
+    checked: dict[str, Availability] = {}
+    if check_sources:
+        queries = bindings.complete(call.store, call.settings).queries
+        archives = {name: tuple(one.archives.values()) for name, one in queries.items()}
+        checked = availability.of_all(found, call.settings.kafka, archives)
+    if call.output.format == "json":
+        more = {"availability": list(checked.values())} if check_sources else {}
+        call.output.document(savepoints=found, **more)
+        return
+    if not found:
+        narrowed = any((query, tag, since, until, state))
+        call.output.line(
+            f"no such savepoints in {call.store.root}"
+            if narrowed
+            else f"no savepoints in {call.store.root} yet"
+        )
+        return
+    call.output.table(
+        (
+            *("id", "query", "gen", "batch", "cut committed", "rows", "copied", "took", "state"),
+            *(("restorable",) if check_sources else ()),
+            *("pinned", "description"),
+        ),
+        (
+            (
+                one.id,
+                one.query,
+                one.generation,
+                one.cut.batch_id,
+                moment_text(one.cut.committed_at),
+                _rows(one.operators),
+                bytes_text(one.cost.bytes_copied + one.cost.export_bytes),
+                f"{one.cost.seconds:.1f}s",
+                _state(one),
+                *((checked[one.id].restorable,) if check_sources else ()),
+                "yes" if one.pinned else "",
+                " ".join((*(f"[{tag}]" for tag in one.tags), one.description)).strip(),
+            )
+            for one in found
+        ),
+    )
+    for reason in _reasons(checked.values()):
+        call.output.line(reason)
+
+
+def _rows(operators: tuple[OperatorState, ...]) -> str:
+    counts = [one.rows for one in operators if one.rows is not None]
+    return str(sum(counts)) if len(counts) == len(operators) else "-"
+
+
+def _reasons(checked: Iterable[Availability]) -> list[str]:
+    """Say why savepoints are not restorable, each reason once."""
+    ids: dict[str, list[str]] = {}
+    for one in checked:
+        if one.restorable != "yes":
+            ids.setdefault(f"{one.restorable}: {one.reason}", []).append(one.savepoint_id)
+    return [f"{', '.join(names)}: {reason}" for reason, names in ids.items()]
+
+
+def _state(savepoint: Savepoint) -> str:
+    reason = savepoint.state_reason
+    state = savepoint.state if savepoint.edit is None else f"{savepoint.state}, edited"
+    return f"{state}: {reason}" if reason else state

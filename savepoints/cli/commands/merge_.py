@@ -1,0 +1,193 @@
+"""`savepoints merge`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.commands.rollback_ import undone
+from savepoints.cli.commands.run_ import duration
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    moment,
+    mutating,
+)
+from savepoints.config.duration import duration_text
+from savepoints.errors import UsageError
+
+if TYPE_CHECKING:
+    from savepoints.operations.merge.merge import Merged
+    from savepoints.store.tables.merge_ledger import Policy
+
+
+@click.command("merge")
+@click.argument("query")
+@click.option(
+    "--batch", metavar="URI", help="Parquet, JSON or CSV files, a directory, or a Delta table."
+)
+@click.option(
+    "--input", "input_name", metavar="NAME", help="Input that the batch is of, if there are many."
+)
+@click.option(
+    "--controls",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Entities to replay besides as a proof; [merge] controls in the settings.",
+)
+@click.option(
+    "--quarantine", metavar="URI", help="Set rows aside there that are no events, and go on."
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["exact", "append", "replay-all", "merge-function"]),
+    default="exact",
+    show_default=True,
+    help="What to give up where a merge cannot be exact.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=moment,
+    help="Merge only events of the batch from before it, RFC 3339 or how long ago.",
+)
+@click.option("--undo", is_flag=True, help="Take the last merge of QUERY back.")
+@click.option(
+    "--wait",
+    default="10m",
+    metavar="DURATION",
+    callback=duration,
+    help="How long to wait for the run to pause, and to go on.",
+)
+@mutating
+@common
+def command(
+    call: Invocation,
+    query: str,
+    batch: str | None,
+    input_name: str | None,
+    controls: int | None,
+    quarantine: str | None,
+    policy: Policy,
+    until: datetime | None,
+    wait: timedelta,
+    *,
+    undo: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Work late events into the state and the outputs of QUERY, as if they had come in time.
+
+    Only the entities that the events touch are replayed, from savepoints that were taken before
+    what is late, while the query goes on. It stands still for the last steps alone: their state is
+    put in place of the live one in its next generation, and their rows in the outputs are corrected
+    in one commit for each table.
+
+    Some entities that no event touches are replayed too. If one of them comes out otherwise than
+    the query has it, all are replayed once more, batch by batch as the query ran; if one differs
+    then, too, the program cannot be replayed exactly, and nothing is changed.
+
+    Events that the query has seen already are left out by their id, and the same batch again
+    changes nothing. A column op with insert, remove or replace corrects single events.
+
+    What cannot be merged exactly is refused, with the reason. --policy append sends the events to
+    the end of the topic, as if they arrived now: what comes below the watermark is dropped, and it
+    cannot be taken back. --policy replay-all replays all events of all entities in the order of
+    event time: what the query made of the order in which they arrived is gone. --policy
+    merge-function replays nothing: functions of the application combine what it has with what the
+    late events give alone.
+
+    With --undo the query goes back to what it was before, outputs too, and goes on from there.
+
+    \b
+    Examples:
+      savepoints merge order_totals --batch s3://lake/late/orders.parquet --dry-run
+      savepoints merge order_totals --batch s3://lake/late/orders.parquet --yes
+      savepoints merge order_totals --batch late.json --quarantine s3://lake/bad --yes
+      savepoints merge order_totals --batch late.json --policy replay-all --dry-run
+      savepoints merge order_totals --undo --yes
+    """
+    if undo:
+        if batch is not None or input_name is not None or quarantine is not None:
+            raise UsageError(
+                "--undo goes with no other option of merge",
+                hint=f"savepoints merge {query} --undo",
+            )
+        undone(call, query, "merge", yes=yes, dry_run=dry_run, no_input=no_input)
+        return
+    if batch is None:
+        raise UsageError(
+            "no batch of late events is given", hint=f"savepoints merge {query} --batch URI"
+        )
+    from savepoints.operations.merge import merge
+    from savepoints.operations.merge.plan import MergePlan
+
+    prepared = merge.prepare(
+        call.store,
+        query,
+        batch,
+        given=call.settings,
+        input_name=input_name,
+        controls=controls,
+        quarantine=quarantine,
+        policy=policy,
+        until=until,
+        progress=call.output.progress,
+    )
+    plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
+    if plan.begun:
+        call.output.progress(f"going on with the interrupted merge {plan.operation_id}")
+    try:
+        # Nothing is asked about what changes nothing.
+        agreed = yes or plan.has_nothing_to_do
+        if not call.confirm(plan, yes=agreed, dry_run=dry_run, no_input=no_input):
+            return
+        done = merge.execute(
+            prepared, call.store, given=call.settings, wait=wait, progress=call.output.progress
+        )
+    finally:
+        merge.drop(prepared, call.store)
+    if call.output.format == "json":
+        call.output.document(merged=done)
+    else:
+        call.output.pairs(_pairs(done, plan.left_out))
+
+
+def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
+    counted = f"{done.rows} events of {done.entities} entities; {done.known} were known"
+    if done.policy == "append" and done.rows:
+        return [
+            ("query", done.query),
+            ("appended", counted),
+            ("took", f"{done.seconds:.1f} s"),
+        ]
+    if done.checkpoint is None:
+        why = f"merged by {done.merged_by} already" if done.merged_by else "all known already"
+        rest = f"; {left_out} rows left out by --until" if left_out else ""
+        return [("query", done.query), ("nothing to do", f"{done.known} events, {why}{rest}")]
+    seconds = done.pause_seconds
+    pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
+    return [
+        ("query", f"{done.query}, now generation {done.generation}"),
+        ("merged", counted),
+        *_replay(done),
+        *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
+        ("safety savepoint", done.safety_id or "none"),
+        ("nothing written for", pause),
+        ("took", f"{done.seconds:.1f} s"),
+        ("undo", f"savepoints merge {done.query} --undo"),
+    ]
+
+
+def _replay(done: Merged) -> list[tuple[str, object]]:
+    if done.policy == "replay-all":
+        return [("replayed", "all events of all entities")]
+    if done.policy == "merge-function":
+        return [("combined", "by the application's functions, nothing replayed")]
+    return [
+        ("control entities", f"{done.controls}, all as the query has them"),
+        ("replayed", "batch by batch" if done.way == "faithful" else "in few slices"),
+    ]

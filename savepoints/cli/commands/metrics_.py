@@ -1,0 +1,60 @@
+"""`savepoints metrics`."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import click
+
+from savepoints.cli.options import Invocation, common
+from savepoints.errors import UsageError
+
+
+@click.command("metrics")
+@click.option(
+    "--to", "path", type=click.Path(path_type=Path), help="Write a text file, for node exporter."
+)
+@click.option("--serve", "port", type=int, metavar="PORT", help="Answer Prometheus until Ctrl-C.")
+@click.option("--address", default="127.0.0.1", help="With --serve: where to listen.")
+@common
+def command(call: Invocation, path: Path | None, port: int | None, address: str) -> None:
+    """Show the store's metrics in Prometheus' text format. Needs no JVM.
+
+    They are counted from the catalog and the events, so they are the same from wherever they are
+    asked for, and a savepoint taken by any process counts. With metrics_file in the settings the
+    text file is written after each periodic savepoint.
+
+    \b
+    Examples:
+      savepoints metrics
+      savepoints metrics --to /var/lib/node_exporter/savepoints.prom
+      savepoints metrics --serve 9108
+    """
+    from savepoints.observe import metrics
+
+    if path is not None and port is not None:
+        raise UsageError("--to and --serve exclude each other", hint="call it twice")
+    if path is not None:
+        metrics.write(call.store, path)
+        call.output.err.print(f"wrote {path}", highlight=False)
+    elif port is not None:
+        bound, _ = metrics.serve(call.store, port, address)
+        call.output.err.print(f"http://{address}:{bound}/metrics, end with Ctrl-C")
+        threading.Event().wait()
+    elif call.output.format == "json":
+        found = metrics.values(call.store.catalog.all(), call.store.events.all())
+        call.output.document(
+            metrics=[
+                {
+                    "name": metric.name,
+                    "kind": metric.kind,
+                    "labels": dict(zip(metric.labels, labels, strict=True)),
+                    "value": value,
+                }
+                for metric in metrics.METRICS
+                for labels, value in sorted(found[metric.name].items())
+            ]
+        )
+    else:
+        call.output.out.print(metrics.text(call.store), end="", markup=False, highlight=False)

@@ -1,0 +1,142 @@
+"""`savepoints operations`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import Invocation, common, mutating
+from savepoints.model import to_json
+
+# What the verbs' own commands call their results.
+_RESULTS = {
+    "append": "appended",
+    "fork": "forked",
+    "merge": "merged",
+    "promote": "promoted",
+    "reset": "reset",
+    "rollback": "rolled_back",
+}
+
+
+@click.group("operations")
+def command() -> None:
+    """List, finish or undo verbs with several steps.
+
+    While one of a query is unfinished, nothing else may touch the query.
+
+    \b
+    Examples:
+      savepoints operations list
+      savepoints operations resume op-20261121-101530-k3f9ab --yes
+    """
+
+
+@command.command("list")
+@click.option("--query", help="Only operations on this query.")
+@common
+def list_(call: Invocation, query: str | None) -> None:
+    """List operations, the newest first.
+
+    \b
+    Examples:
+      savepoints operations list
+      savepoints operations list --query order_totals -o json
+    """
+    from savepoints.store.locks import journal
+
+    found = [one for one in journal.all_operations(call.store.root) if query in {None, one.query}]
+    if call.output.format == "json":
+        call.output.document(operations=[to_json(one) for one in found])
+        return
+    if not found:
+        call.output.line(f"no operations in {call.store.root} yet")
+        return
+    call.output.table(
+        ("id", "verb", "query", "begun", "state", "steps done"),
+        (
+            (one.id, one.verb, one.query, one.begun_at, one.state, ", ".join(one.done))
+            for one in found
+        ),
+    )
+
+
+@command.command("show")
+@click.argument("operation")
+@common
+def show(call: Invocation, operation: str) -> None:
+    """Show the plan of OPERATION and what was done of it.
+
+    \b
+    Examples:
+      savepoints operations show op-20261121-101530-k3f9ab -o json
+    """
+    from savepoints.operations import unfinished
+
+    found = unfinished.find(call.store, operation)
+    if call.output.format == "json":
+        call.output.document(operation=to_json(found))
+        return
+    call.output.pairs(
+        [
+            ("operation", f"{found.id}: {found.verb} of {found.query}"),
+            ("begun", found.begun_at),
+            ("state", found.state),
+            *(
+                (
+                    step["name"],
+                    f"{found.done.get(step['name'], {}).get('at', 'not done')}: {step['what']}",
+                )
+                for step in found.plan["steps"]
+            ),
+        ]
+    )
+
+
+@command.command("resume")
+@click.argument("operation")
+@mutating
+@common
+def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_input: bool) -> None:
+    """Finish OPERATION, following the plan that it began with.
+
+    \b
+    Examples:
+      savepoints operations resume op-20261121-101530-k3f9ab --dry-run
+    """
+    from savepoints.operations import unfinished
+
+    plan = unfinished.plan(call.store, operation)
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    done = unfinished.resume(
+        call.store, operation, settings=call.settings, progress=call.output.progress
+    )
+    if call.output.format == "json":
+        call.output.document(**{_RESULTS[plan.verb]: done})
+    else:
+        call.output.line(
+            f"{done.operation_id} is finished; go on with: savepoints run {done.query}"
+        )
+
+
+@command.command("undo")
+@click.argument("operation")
+@mutating
+@common
+def undo(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_input: bool) -> None:
+    """Take back what OPERATION has done so far; its query is then as it was before.
+
+    \b
+    Examples:
+      savepoints operations undo op-20261121-101530-k3f9ab --yes
+    """
+    from savepoints.operations import unfinished
+
+    plan = unfinished.undo_plan(call.store, operation)
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    undone = unfinished.undo(call.store, operation, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(operation=to_json(undone))
+    else:
+        call.output.line(f"{undone.id} is undone; {undone.query} is as it was before")

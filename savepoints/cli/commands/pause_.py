@@ -1,0 +1,83 @@
+"""`savepoints pause`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.commands.run_ import duration
+from savepoints.cli.options import Function, Invocation, common
+from savepoints.cli.output import moment_text
+
+if TYPE_CHECKING:
+    from savepoints.operations.run.pause import PauseState
+
+_DEFAULT_WAIT = "10m"
+
+
+def waiting(function: Function) -> Function:
+    """Add `--wait`, whose value may be left out."""
+    return click.option(
+        "--wait",
+        metavar="[DURATION]",
+        is_flag=False,
+        flag_value=_DEFAULT_WAIT,
+        callback=duration,
+        help=f"Wait until it is done, so long at most; {_DEFAULT_WAIT} if not said.",
+    )(function)
+
+
+@click.command("pause")
+@click.argument("query")
+@waiting
+@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever finds it paused.")
+@common
+def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -> None:
+    """Ask the run of QUERY to stop between two batches, and to keep still.
+
+    The run finishes its batch, takes a savepoint and gives up the lease, so that rollback and other
+    commands can work on the query; it then waits for `savepoints resume`. A run with --until or
+    another end of its own ends instead. Without a run the request stays in force: one that starts
+    stays paused. Only `savepoints run` obeys: a query that another program runs does not.
+
+    Pausing again shows how it is. Exits with 3 if it is not paused within --wait. Needs no JVM.
+
+    \b
+    Examples:
+      savepoints pause order_totals --wait
+      savepoints pause order_totals --wait 5m --reason "new table layout" -o json
+    """
+    from savepoints.operations.run import pause
+
+    now = pause.pause(call.store, query, reason=reason, wait=wait, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(pause=now)
+        return
+    following = {
+        "pausing": f"wait for it: savepoints pause {query} --wait",
+        "paused": f"savepoints resume {query}",
+        "stopped": "no run holds the query: it stays paused when one starts",
+    }
+    already = "" if now.changed or now.state == "stopped" else "already "
+    show(call, now, already, following.get(now.state, ""))
+
+
+def show(call: Invocation, now: PauseState, already: str, following: str) -> None:
+    """Show how a query is, for people."""
+    asked = f"{moment_text(now.asked_at)} by {now.asked_by}" if now.asked_at else ""
+    stopped = now.paused_at is not None
+    batch = "none" if now.batch_id is None else f"{now.batch_id}, generation {now.generation}"
+    pairs = [
+        ("query", now.query),
+        ("state", f"{already}{now.state}"),
+        ("asked", asked),
+        ("reason", now.reason),
+        ("paused since", moment_text(now.paused_at) if now.paused_at else ""),
+        ("batch", batch if stopped else ""),
+        ("savepoint", (now.savepoint_id or f"none {now.error}".strip()) if stopped else ""),
+        ("run", now.run or "none"),
+        ("next", following),
+    ]
+    call.output.pairs([(name, value) for name, value in pairs if value])

@@ -1,0 +1,125 @@
+"""`savepoints promote`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.commands.rollback_ import undone
+from savepoints.cli.commands.run_ import duration
+from savepoints.cli.options import Invocation, common, mutating
+from savepoints.config.duration import duration_text
+from savepoints.errors import UsageError
+
+if TYPE_CHECKING:
+    from savepoints.operations.fork.promote import Promoted
+    from savepoints.operations.fork.promote_steps import HandOver
+
+
+@click.command("promote")
+@click.argument("fork")
+@click.option("--into", metavar="QUERY", help="The live query, if not the one that was forked.")
+@click.option(
+    "--outputs",
+    "hand_over",
+    type=click.Choice(["replace", "point"]),
+    default="replace",
+    help="replace: the live tables get the fork's rows; point: readers go to the fork's tables.",
+)
+@click.option("--no-checks", is_flag=True, help="Promote whatever the checks would say.")
+@click.option("--undo", is_flag=True, help="Take the promotion of the live query FORK back.")
+@click.option(
+    "--wait",
+    default="10m",
+    metavar="DURATION",
+    callback=duration,
+    help="How long to wait for the live run to pause, and to go on.",
+)
+@mutating
+@common
+def command(
+    call: Invocation,
+    fork: str,
+    into: str | None,
+    hand_over: HandOver,
+    wait: timedelta,
+    *,
+    no_checks: bool,
+    undo: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Let FORK take over from the query that it was forked from, at exact offsets.
+
+    The fork catches up while the live query goes on; then that is paused between two batches, both
+    are run to the same offsets, and the fork is checked ([promote] in the settings). If a check
+    fails the live query goes on as if nothing had happened. Else its next generation begins with
+    the fork's state and program, and a run that was paused goes on with it.
+
+    With --outputs replace each live table gets the fork's rows in one commit, and the fork stays
+    what it is. With --outputs point the live query goes on in the fork's tables, the fork ends, and
+    readers ask `savepoints locate` where to look.
+
+    With --undo, FORK is the live query: it goes back to what it was before, outputs too, from the
+    safety savepoint of the promotion.
+
+    \b
+    Examples:
+      savepoints promote tiers_v2 --dry-run
+      savepoints promote tiers_v2 --yes
+      savepoints promote tiers_v2 --outputs point --yes
+      savepoints promote order_tiers --undo --yes
+    """
+    from savepoints.operations.fork import promote
+
+    if undo:
+        if into is not None or no_checks or hand_over != "replace":
+            raise UsageError(
+                "--undo goes with no other option of promote",
+                hint=f"savepoints promote {fork} --undo",
+            )
+        undone(call, fork, "promote", yes=yes, dry_run=dry_run, no_input=no_input)
+        return
+    plan = promote.plan(
+        call.store,
+        fork,
+        settings=call.settings,
+        into=into,
+        hand_over=hand_over,
+        checks=not no_checks,
+    )
+    if plan.begun:
+        call.output.progress(f"going on with the interrupted promote {plan.begun.operation_id}")
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    done = promote.execute(
+        plan, call.store, settings=call.settings, wait=wait, progress=call.output.progress
+    )
+    if call.output.format == "json":
+        call.output.document(promoted=done)
+    else:
+        call.output.pairs(_pairs(done))
+
+
+def _stopped(done: Promoted) -> str:
+    return f"savepoints pause {done.query} --wait 5m, then " if done.resumed else ""
+
+
+def _pairs(done: Promoted) -> list[tuple[str, object]]:
+    seconds = done.pause_seconds
+    pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
+    return [
+        ("query", f"{done.query}, now generation {done.generation}, as {done.fork} was"),
+        ("program", done.application),
+        ("offsets", str(done.offsets)),
+        *((f"check {one.name}", one.found) for one in done.checks),
+        *((f"output {name}", uri) for name, uri in done.outputs.items()),
+        ("safety savepoint", done.safety_id or "none"),
+        ("nothing written for", pause),
+        ("took", f"{done.seconds:.1f} s"),
+        ("undo", f"{_stopped(done)}savepoints promote {done.query} --undo"),
+        ("next", f"{done.query} goes on" if done.resumed else f"savepoints run {done.query}"),
+    ]

@@ -1,0 +1,238 @@
+"""`savepoints reset`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.options import Invocation, common
+from savepoints.config.duration import parse_duration
+from savepoints.errors import UsageError
+from savepoints.model import KafkaOffsets, parse_rfc3339, utc_now
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from savepoints.operations.rollback.reset import ResetPlan, State
+    from savepoints.operations.rollback.reset_outputs import Outputs
+    from savepoints.sources.kafka.reset_targets import Target
+
+_TARGETS = (
+    "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --by-duration, "
+    "--shift-by or --from-file"
+)
+
+
+@click.command("reset")
+@click.argument("query")
+@click.option("--to-earliest", is_flag=True, help="To the first record of Kafka or the archive.")
+@click.option("--to-latest", is_flag=True, help="To the end: only what arrives from now on.")
+@click.option("--to-current", is_flag=True, help="To where the query is now.")
+@click.option("--to-offset", type=int, help="To this offset in each partition.")
+@click.option("--to-datetime", metavar="TIME", help="To the first record at or after a time.")
+@click.option("--by-duration", metavar="DURATION", help="To where it was so long ago: 7d, PT15M.")
+@click.option("--shift-by", type=int, help="By so many records, back when negative.")
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="To the offsets in a CSV file: topic,partition,offset.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    help="Move only this topic or these partitions; the others stay. May be repeated.",
+)
+@click.option(
+    "--intermediate-topic",
+    "skipped",
+    multiple=True,
+    metavar="TOPIC",
+    help="Skip this topic to its end: it lies between two queries that are reset together.",
+)
+@click.option(
+    "--state",
+    type=click.Choice(["empty", "keep"]),
+    default="empty",
+    help="Begin with nothing, or go on with the state of now.",
+)
+@click.option(
+    "--outputs",
+    type=click.Choice(["keep", "truncate", "rewind"]),
+    default="keep",
+    help="Leave them, empty them, or take them back to a savepoint at exactly these offsets.",
+)
+@click.option(
+    "--allow-data-loss", is_flag=True, help="Accept that Kafka no longer has all records."
+)
+@click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
+@click.option("--export", is_flag=True, help="Print the new offsets as CSV and do nothing.")
+@click.option("--execute", "is_executed", is_flag=True, help="Do it, instead of showing the plan.")
+@common
+def command(
+    call: Invocation,
+    query: str,
+    topics: tuple[str, ...],
+    skipped: tuple[str, ...],
+    state: State,
+    outputs: Outputs,
+    to: str | None,
+    *,
+    allow_data_loss: bool,
+    export: bool,
+    is_executed: bool,
+    **targets: object,
+) -> None:
+    """Begin QUERY anew at chosen offsets. Shows its plan unless --execute is given.
+
+    The options are those of kafka-consumer-groups, but state and outputs go along, what is out of
+    range is refused instead of clamped, and a reset is never partial. A safety savepoint is taken
+    first: savepoints rollback --undo takes the reset back. The files of --export and --from-file
+    are those of kafka-consumer-groups. What Kafka no longer has is read from the archives of the
+    query ([queries.NAME.archives]), and what was merged is read again.
+
+    \b
+    Examples:
+      savepoints reset order_totals --to-earliest --outputs truncate
+      savepoints reset order_totals --to-datetime 2026-11-20T10:00:00Z --execute
+      savepoints reset order_totals --shift-by -100 --topic orders:0 --state keep
+      savepoints reset order_totals --by-duration 7d --export
+    """
+    from savepoints.operations.rollback import reset
+    from savepoints.sources.kafka.reset_targets import parse_scope
+
+    target = _target(**targets)  # type: ignore[arg-type]
+    plan = reset.plan(
+        call.store,
+        query,
+        target,
+        settings=call.settings,
+        state=state,
+        outputs=outputs,
+        scope=parse_scope(topics) if topics else None,
+        skipped=skipped,
+        allow_data_loss=allow_data_loss,
+        to=to,
+        words=_words(targets, topics, skipped, state, outputs, allow_data_loss=allow_data_loss),
+    )
+    if export:
+        _export(call, plan.offsets)
+        return
+    if not is_executed:
+        _show(call, plan)
+        return
+    if plan.resumed:
+        call.output.progress(f"going on with the interrupted reset {plan.operation_id}")
+    done = reset.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(reset=done)
+        return
+    call.output.pairs(
+        [
+            ("query", f"{done.query}, now generation {done.generation}"),
+            ("checkpoint", done.checkpoint),
+            *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
+            ("safety savepoint", done.safety_id or "none"),
+            ("took", f"{done.seconds:.2f} s"),
+            ("next", f"savepoints run {done.query}"),
+        ]
+    )
+
+
+def _target(
+    *,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    from_file: Path | None,
+) -> Target | datetime:
+    from savepoints.sources.kafka.offsets import parse_group_csv
+    from savepoints.sources.kafka.reset_targets import Target
+
+    given: list[Target | datetime] = []
+    if to_earliest:
+        given.append(Target("earliest"))
+    if to_latest:
+        given.append(Target("latest"))
+    if to_current:
+        given.append(Target("current"))
+    if to_offset is not None:
+        given.append(Target("offset", to_offset))
+    if to_datetime is not None:
+        given.append(parse_rfc3339(to_datetime))
+    if by_duration is not None:
+        given.append(utc_now() - parse_duration(by_duration))
+    if shift_by is not None:
+        given.append(Target("shift", shift_by))
+    if from_file is not None:
+        given.append(Target("file", offsets=parse_group_csv(from_file.read_text())))
+    if len(given) != 1:
+        raise UsageError(
+            f"{len(given)} targets are given, and one is needed", hint=f"give one of {_TARGETS}"
+        )
+    return given[0]
+
+
+def _words(
+    targets: dict[str, object],
+    topics: tuple[str, ...],
+    skipped: tuple[str, ...],
+    state: str,
+    outputs: str,
+    *,
+    allow_data_loss: bool,
+) -> tuple[str, ...]:
+    """Write the request as arguments again; the same request gives the same words."""
+    words: list[str] = []
+    for name, value in targets.items():
+        if value is not None and value is not False:
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if value is True else [str(value)]
+    for topic in topics:
+        words += ["--topic", topic]
+    for topic in skipped:
+        words += ["--intermediate-topic", topic]
+    words += [] if state == "empty" else ["--state", state]
+    words += [] if outputs == "keep" else ["--outputs", outputs]
+    words += ["--allow-data-loss"] if allow_data_loss else []
+    return tuple(words)
+
+
+def _show(call: Invocation, plan: ResetPlan) -> None:
+    if call.output.format == "json":
+        call.output.document(dry_run=True, plan=plan.to_json())
+        return
+    call.output.table(
+        ("topic", "part", "current", "new", "records", "available", ""),
+        (
+            (
+                one.topic,
+                one.partition,
+                "new" if one.current is None else one.current,
+                one.to,
+                f"{one.records} again" if one.records >= 0 else f"{-one.records} left out",
+                f"{one.earliest} to {one.end}"
+                + (f", {one.from_archive} of them archived" if one.from_archive else ""),
+                one.why,
+            )
+            for one in plan.moves
+        ),
+    )
+    call.output.plan(plan)
+    call.output.err.print("nothing was done: pass --execute")
+
+
+def _export(call: Invocation, offsets: KafkaOffsets) -> None:
+    from savepoints.sources.kafka.offsets import group_csv
+
+    if call.output.format == "json":
+        call.output.document(offsets=offsets)
+        return
+    click.echo(group_csv(offsets), nl=False)

@@ -1,0 +1,176 @@
+"""`savepoints restore`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    mutating,
+    of_query,
+)
+from savepoints.cli.options_migrate import Migration, migrating
+from savepoints.cli.options_point import other_sources, point_of, to_a_point
+from savepoints.cli.output import bytes_text
+from savepoints.errors import UsageError
+from savepoints.model import FORMS, Form, Provider
+
+if TYPE_CHECKING:
+    from savepoints.operations.rollback.restore_point import PointPlan
+    from savepoints.operations.rollback.target import Meaning
+    from savepoints.operations.savepoint.restore import RestorePlan
+
+
+@click.command("restore")
+@click.argument("name", required=False)
+@to_a_point
+@click.option(
+    "--app",
+    metavar="MODULE:ATTR",
+    help="With --exact: what runs the query on. With --migrate: the changed program.",
+)
+@migrating
+@click.option("--to", required=True, metavar="URI", help="Checkpoint directory; must not exist.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Form to restore from; native when the savepoint has it and nothing changes.",
+)
+@click.option("--partitions", type=int, help="Number of state partitions; as they were by default.")
+@click.option(
+    "--provider",
+    type=click.Choice(["rocksdb", "hdfs"]),
+    help="State store provider; as it was by default.",
+)
+@other_sources
+@of_query
+@mutating
+@common
+def command(
+    call: Invocation,
+    name: str | None,
+    at: str | None,
+    by: Meaning | None,
+    at_batch: int | None,
+    app: str | None,
+    to: str,
+    form: Form | None,
+    sources: tuple[str, ...],
+    partitions: int | None,
+    provider: Provider | None,
+    query: str | None,
+    migration: Migration | None,
+    *,
+    exact: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Write a new checkpoint directory from the savepoint NAME, or for another point.
+
+    A query that is started with it goes on batch by batch as the original would have. Nothing that
+    exists is touched; outputs are not either: see rollback. With --partitions or --provider the
+    state is written anew, which needs the canonical form (see export).
+
+    With --at TIME --exact the query is run on in the new directory, from the savepoint before TIME
+    in each partition up to the first record whose timestamp in Kafka is TIME or later; what it
+    writes meanwhile is thrown away.
+
+    With --source the query reads other sources: `keep:0` is source 0 of the savepoint, `new` begins
+    by the options of its reader, a position begins exactly there. The state stays.
+
+    With --migrate the checkpoint is for the changed program of --app: its new columns and operators
+    begin at the savepoint, what only changed its place or got a wider type goes on. See upgrade.
+
+    \b
+    Examples:
+      savepoints restore latest --to s3a://bucket/checkpoints/clicks-2 --yes
+      savepoints restore latest --to s3a://bucket/ck --format canonical --dry-run
+      savepoints restore latest --to s3a://bucket/ck --partitions 400 --provider rocksdb --yes
+      savepoints restore latest --to s3a://bucket/ck --source keep:1 --source new --yes
+      savepoints restore latest --to s3a://bucket/ck --app jobs.v2:app --migrate --dry-run
+      savepoints restore latest --to s3a://bucket/ck --app jobs.v2:app --migrate --map max=most -y
+      savepoints restore --at-batch 1742 --query clicks --to s3a://bucket/ck --yes
+      savepoints restore --at 2026-11-20T10:00:00Z --exact --query clicks --to s3a://bucket/ck --yes
+    """
+    from savepoints.operations.migrate import migrate
+    from savepoints.operations.migrate.migrate import MigrationPlan
+    from savepoints.operations.rollback import restore_point
+    from savepoints.operations.rollback.restore_point import PointPlan
+    from savepoints.operations.rollback.target import Named
+    from savepoints.operations.savepoint import restore
+
+    of_point = None if migration else app
+    where = point_of(name, at=at, exact=exact, by=by, app=of_point, at_batch=at_batch)
+    plan: RestorePlan | PointPlan
+    if migration is not None:
+        if not isinstance(where, Named) or app is None or form == "native":
+            raise UsageError(
+                "--migrate needs a savepoint, in the canonical form, and the program of --app",
+                hint="savepoints restore latest --app package.module:attribute --migrate --to …",
+            )
+        plan = migrate.plan(
+            call.store,
+            where.name,
+            to,
+            app=app,
+            query=query,
+            maps=migration.maps,
+            defaults=migration.defaults,
+            allow_dropped_state=migration.allow_dropped_state,
+            partitions=partitions,
+            provider=provider,
+            sources=sources or None,
+            settings=call.settings,
+            progress=call.output.progress,
+        )
+    elif isinstance(where, Named):
+        plan = restore.plan(
+            call.store,
+            where.name,
+            to,
+            query=query,
+            form=form,
+            partitions=partitions,
+            provider=provider,
+            sources=sources or None,
+        )
+    elif partitions is not None or provider is not None or sources:
+        raise UsageError(
+            "--partitions, --provider and --source need a savepoint",
+            hint="restore the point first, save it (savepoints create), and restore that",
+        )
+    else:
+        plan = restore_point.plan(
+            call.store, where, to, query=query, settings=call.settings, form=form, app=app
+        )
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    progress = call.output.progress
+    if isinstance(plan, PointPlan):
+        restored = restore_point.execute(
+            plan, call.store, settings=call.settings, progress=progress
+        )
+    elif isinstance(plan, MigrationPlan):
+        restored = migrate.execute(plan, call.store, settings=call.settings, progress=progress)
+    else:
+        restored = restore.execute(plan, call.store, settings=call.settings, progress=progress)
+    if call.output.format == "json":
+        call.output.document(restored=restored)
+        return
+    call.output.pairs(
+        [
+            ("checkpoint", restored.checkpoint),
+            ("goes on with", f"batch {restored.batch_id + 1}"),
+            (
+                "restored",
+                f"{restored.objects} files, {bytes_text(restored.bytes_written)} in "
+                f"{restored.seconds:.2f} s from the {restored.form} form"
+                + (" (was done before)" if restored.already_restored else ""),
+            ),
+        ]
+    )

@@ -1,0 +1,158 @@
+"""`savepoints rollback`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    mutating,
+    of_query,
+)
+from savepoints.cli.options_point import other_sources, point_of, to_a_point
+from savepoints.cli.output import bytes_text
+from savepoints.model import FORMS, Form
+
+if TYPE_CHECKING:
+    from savepoints.operations.rollback.rollback import RolledBack
+    from savepoints.operations.rollback.target import Meaning
+
+
+@click.command("rollback")
+@click.argument("name", required=False)
+@to_a_point
+@click.option(
+    "--undo", is_flag=True, help="Take back the last rollback or reset of the query, outputs too."
+)
+@click.option("--app", metavar="MODULE:ATTR", help="With --exact: what runs the query on.")
+@click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Form to restore from; native when the savepoint has it.",
+)
+@click.option(
+    "--outputs",
+    type=click.Choice(["rewind", "none"]),
+    default="rewind",
+    help="none: leave the outputs as they are; rows that are replayed may then double.",
+)
+@click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Do not ask Kafka whether it still has the records; the query may then fail to start.",
+)
+@click.option(
+    "--no-safety-savepoint",
+    is_flag=True,
+    help="Do not save the present, where it is damaged; the rollback cannot be undone then.",
+)
+@other_sources
+@of_query
+@mutating
+@common
+def command(
+    call: Invocation,
+    name: str | None,
+    at: str | None,
+    by: Meaning | None,
+    at_batch: int | None,
+    app: str | None,
+    to: str | None,
+    form: Form | None,
+    sources: tuple[str, ...],
+    outputs: str,
+    query: str | None,
+    *,
+    exact: bool,
+    undo: bool,
+    no_source_check: bool,
+    no_safety_savepoint: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Take state, offsets and outputs of a query back to the savepoint NAME, or to another point.
+
+    A safety savepoint of the present is taken first; the old checkpoint stays as it is and a new
+    generation begins. If it is interrupted, run it again: it goes on.
+
+    With --at TIME --exact the query is run on from the savepoint before TIME, by planned batches
+    and with the application of now, in each partition up to the first record whose timestamp in
+    Kafka is TIME or later; with --at-by commit it goes to the newest batch committed by then.
+
+    With --source the new generation reads other sources: `keep:0` is source 0 of the savepoint,
+    `new` begins by the options of its reader, a position begins exactly there. The state stays.
+
+    \b
+    Examples:
+      savepoints rollback latest~1 --dry-run
+      savepoints rollback before-release --yes
+      savepoints rollback --at 2026-11-20T10:00:00Z --exact --query order_totals --yes
+      savepoints rollback --at-batch 1742 --query order_totals --dry-run
+      savepoints rollback latest --source '{"orders-v2": {"0": 0, "1": 0}}' --yes
+      savepoints rollback --undo --query order_totals --yes
+    """
+    from savepoints.operations.rollback import rollback
+
+    plan = rollback.plan(
+        call.store,
+        point_of(name, at=at, exact=exact, by=by, app=app, at_batch=at_batch, undo=undo),
+        query=query,
+        settings=call.settings,
+        to=to,
+        form=form,
+        sources=sources or None,
+        app=app,
+        rewind_outputs=outputs == "rewind",
+        check_source=not no_source_check,
+        save_present=not no_safety_savepoint,
+    )
+    if plan.resumed:
+        call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    rolled_back(
+        call,
+        rollback.execute(plan, call.store, settings=call.settings, progress=call.output.progress),
+    )
+
+
+def undone(
+    call: Invocation, query: str, verb: str, *, yes: bool, dry_run: bool, no_input: bool
+) -> None:
+    """Take back what a verb did last to a query, from its safety savepoint, and tell it."""
+    from savepoints.operations.rollback import last_operation, rollback
+    from savepoints.operations.rollback.target import BeforeLast
+
+    last_operation.require(call.store, query, verb)
+    plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
+    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        rolled_back(
+            call,
+            rollback.execute(
+                plan, call.store, settings=call.settings, progress=call.output.progress
+            ),
+        )
+
+
+def rolled_back(call: Invocation, done: RolledBack) -> None:
+    """Show what a rollback did."""
+    if call.output.format == "json":
+        call.output.document(rolled_back=done)
+        return
+    call.output.pairs(
+        [
+            ("query", f"{done.query}, now generation {done.generation}"),
+            ("checkpoint", done.checkpoint),
+            ("goes on with", f"batch {done.batch_id + 1}"),
+            *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
+            ("safety savepoint", done.safety_id or "none"),
+            ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} restored"),
+            ("next", f"savepoints run {done.query}"),
+        ]
+    )

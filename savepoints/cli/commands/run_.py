@@ -1,0 +1,158 @@
+"""`savepoints run`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.options import Invocation, common
+from savepoints.config.duration import parse_duration
+from savepoints.errors import PartlyDoneError
+from savepoints.model import FORMS, Form, Savepoint
+
+if TYPE_CHECKING:
+    from savepoints.runtime.runner import Ran
+
+# What `--wait` means without a duration.
+FOR_EVER = "36500d"
+
+
+def duration(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> timedelta | None:
+    """Read the value of an option that is a duration."""
+    del context, parameter
+    return None if text is None else parse_duration(text)
+
+
+@click.command("run")
+@click.argument("query")
+@click.option("--app", metavar="MODULE:ATTR", help="Application, if not the one in the settings.")
+@click.option(
+    "--every",
+    metavar="WHEN",
+    help="Interval of savepoints (90s, 10m, PT1H) or a cron expression in UTC.",
+)
+@click.option(
+    "--until",
+    metavar="END",
+    help="End exactly there: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
+)
+@click.option(
+    "--max-duration",
+    metavar="DURATION",
+    callback=duration,
+    help="Begin no batch later than this (90s, 5m).",
+)
+@click.option("--max-records", type=int, metavar="N", help="End after exactly N more records.")
+@click.option(
+    "--wait",
+    is_flag=False,
+    flag_value=FOR_EVER,
+    metavar="[DURATION]",
+    callback=duration,
+    help="Wait for another run of the query to end; without a duration, as long as it takes.",
+)
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="If the checkpoint is gone or damaged, go on from the newest good savepoint.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["both", *FORMS]),
+    default="both",
+    help="Form of the savepoints.",
+)
+@click.option(
+    "--accept-state-names",
+    is_flag=True,
+    help="Go on with restored state whose fields the program calls otherwise.",
+)
+@click.option("--no-final-savepoint", is_flag=True, help="Take no savepoint at the end.")
+@common
+def command(
+    call: Invocation,
+    query: str,
+    app: str | None,
+    every: str | None,
+    until: str | None,
+    max_duration: timedelta | None,
+    max_records: int | None,
+    wait: timedelta | None,
+    form: str,
+    *,
+    recover: bool,
+    accept_state_names: bool,
+    no_final_savepoint: bool,
+) -> None:
+    """Run the current generation of QUERY, with periodic savepoints.
+
+    SIGTERM or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0. Before the
+    first batch after a restore the program is run once on empty inputs, and its state compared by
+    name with the restored one: Spark compares types only.
+
+    With --until, --max-records or both the query reads exactly up to there, in batches of at most
+    max_offsets_per_trigger records, and ends. A time means every record before it, by the
+    timestamps in Kafka. Ends that Kafka does not have, or that lie before what was read, are
+    refused. Exit code 3 when --until was given and not reached, because of another bound or a
+    signal. --max-duration bounds when the last batch begins, not when it ends.
+
+    A query that is paused stays so: the run waits for `savepoints resume`, and SIGTERM ends it with
+    0. One with --until, --max-duration or --max-records ends at once with 0; it is "paused" in the
+    JSON.
+
+    \b
+    Examples:
+      savepoints run order_totals --every 10m
+      savepoints run order_totals --every "0 * * * *"
+      savepoints run order_totals --until latest
+      savepoints run order_totals --until 2026-11-20T10:00:00Z
+      savepoints run order_totals --until latest --max-duration 4m --wait
+      savepoints run order_totals --recover
+      savepoints run order_totals --app spark_jobs.order_totals:app
+    """
+    from savepoints.operations.run.run import run
+
+    forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
+    ran, savepoint = run(
+        call.store,
+        query,
+        settings=call.settings,
+        app=app,
+        every=every,
+        until=until,
+        max_duration=max_duration,
+        max_records=max_records,
+        wait=wait,
+        recover=recover,
+        forms=forms,
+        final_savepoint=not no_final_savepoint,
+        accept_state_names=accept_state_names,
+        progress=call.output.progress,
+    )
+    if call.output.format == "json":
+        call.output.document(run=ran, savepoint=savepoint.to_json() if savepoint else None)
+    else:
+        call.output.pairs(_pairs(ran, savepoint))
+    if until is not None and not ran.caught_up and ran.ended != "paused":
+        click.get_current_context().exit(PartlyDoneError.exit_code)
+
+
+def _pairs(ran: Ran, savepoint: Savepoint | None) -> list[tuple[str, object]]:
+    batches = f"{ran.batches} ({ran.first_batch} to {ran.last_batch})" if ran.batches else "none"
+    recovered = [("recovered from", ran.recovered_from)] if ran.recovered_from else []
+    left = [] if ran.remaining_records is None else [("records left", ran.remaining_records)]
+    return [
+        ("query", f"{ran.query}, generation {ran.generation}"),
+        *recovered,
+        ("ended", ran.ended.replace("_", " ")),
+        ("batches", batches),
+        ("rows read", ran.input_rows),
+        *left,
+        ("took", f"{ran.seconds:.1f} s"),
+        ("savepoint", savepoint.id if savepoint else "none"),
+    ]

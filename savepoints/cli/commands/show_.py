@@ -1,0 +1,51 @@
+"""`savepoints show`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import Invocation, common, of_query
+from savepoints.cli.render import savepoint_text
+
+
+@click.command("show")
+@click.argument("name")
+@click.option(
+    "--no-source-check", is_flag=True, help="Do not ask Kafka whether it still has the records."
+)
+@of_query
+@common
+def command(call: Invocation, name: str, query: str | None, *, no_source_check: bool) -> None:
+    """Show everything about the savepoint NAME. Needs no JVM.
+
+    NAME is an id, a unique prefix of one, a tag, latest, latest~2 (the second before it), or @TIME.
+    The size is what it needs by itself: files that it shares with others are counted once more.
+    When a broker is configured, Kafka is asked whether the savepoint is restorable, and until when.
+
+    \b
+    Examples:
+      savepoints show latest
+      savepoints show @2026-11-20T10:00:00Z -o json
+    """
+    from savepoints.operations.inspect import availability
+    from savepoints.store import bindings
+
+    savepoint = call.store.catalog.find(name, query=query)
+    kafka = call.settings.kafka
+    asks = bool(kafka.bootstrap_servers) and not no_source_check
+    bound_to = bindings.complete(call.store, call.settings).queries.get(savepoint.query)
+    archives = tuple(bound_to.archives.values()) if bound_to else ()
+    found = availability.of(savepoint, kafka, archives) if asks else None
+    bound = bindings.find(call.store.root, savepoint.query, savepoint.generation)
+    clone_of = bound.clone_of if bound else {}
+    if call.output.format == "json":
+        call.output.document(savepoint=savepoint, availability=found, clone_of=dict(clone_of))
+        return
+    savepoint_text.details(call.output, savepoint)
+    for output, one in clone_of.items():
+        call.output.line(
+            f"Output {output} is a shallow clone: it reads files of version {one.version} of "
+            f"{one.uri}, and VACUUM there breaks it."
+        )
+    if found is not None:
+        savepoint_text.availability(call.output, found)

@@ -1,0 +1,131 @@
+"""`savepoints state`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from savepoints.cli.options import Invocation, common, of_query
+from savepoints.cli.output import SCHEMA_VERSION
+from savepoints.cli.render import row_text
+from savepoints.errors import UsageError
+
+_ROWS_SHOWN = 20
+
+
+@click.command("state")
+@click.argument("name")
+@click.option("--operator", type=int, metavar="N", help="Number of the operator; see show.")
+@click.option(
+    "--variable",
+    metavar="NAME",
+    help="State variable of a transformWithState, timers, or side of a join: left or right.",
+)
+@click.option(
+    "--state-store", metavar="NAME", help="Store of a join as Spark lays it out, not its sides."
+)
+@click.option(
+    "--key", "keys", multiple=True, metavar="FIELD=VALUE", help="Only rows with this in their key."
+)
+@click.option("--where", metavar="SQL", help="Only rows for which this expression is true.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="ROWS",
+    help=f"How many rows; {_ROWS_SHOWN} by default, all with --to.",
+)
+@click.option("--to", metavar="URI", help="Write the rows there as Parquet; must not exist.")
+@click.option("--jsonl", is_flag=True, help="One JSON object a row instead of a table.")
+@of_query
+@common
+def command(
+    call: Invocation,
+    name: str,
+    operator: int | None,
+    variable: str | None,
+    state_store: str | None,
+    keys: tuple[str, ...],
+    where: str | None,
+    limit: int | None,
+    to: str | None,
+    query: str | None,
+    *,
+    jsonl: bool,
+) -> None:
+    """Read the state in the savepoint NAME as typed rows.
+
+    Rows have the columns key and value (for transformWithState also map_key, position,
+    expires_at_ms or fires_at_ms) and partition_id; --where and the table's header name their fields
+    key.x and value.y. In JSON, decimals are strings, binary values base64, and times RFC 3339 in
+    UTC. Rows come in no order.
+
+    \b
+    Examples:
+      savepoints state latest
+      savepoints state latest --operator 0 --key customer_id=42
+      savepoints state before-release --variable timers --where 'fires_at_ms < 1795281359000'
+      savepoints state latest --where 'value.count > 1' --to s3://bucket/counts.parquet
+      savepoints state latest --limit 1000 --jsonl | jq .value
+    """
+    from savepoints.operations.inspect import read_state
+    from savepoints.state.typed import to_json
+
+    if jsonl and (to or call.output.format == "json"):
+        raise UsageError("--jsonl goes with neither --to nor -o json", hint="leave one out")
+    target = read_state.free_target(to) if to else None
+    savepoint = call.store.catalog.find(name, query=query)
+    chosen = read_state.choose(
+        savepoint,
+        read_state.variables(call.store, savepoint),
+        operator,
+        state_store=state_store,
+        variable=variable,
+    )
+    about = {
+        "savepoint": savepoint.id,
+        "query": savepoint.query,
+        "batch_id": savepoint.cut.batch_id,
+        "variable": vars(chosen),
+    }
+    with read_state.rows(
+        call.store,
+        savepoint,
+        chosen,
+        key=_fields(keys),
+        where=where,
+        settings=call.settings,
+        progress=call.output.progress,
+    ) as frame:
+        if target is not None:
+            count = to_json.write_parquet(frame.limit(limit) if limit else frame, target)
+            if call.output.format == "json":
+                call.output.document(**about, written={"uri": str(target), "rows": count})
+            else:
+                call.output.line(f"{count} rows written to {target}")
+            return
+        wanted = limit or _ROWS_SHOWN
+        lines = to_json.json_lines(frame, wanted + 1)
+        columns = to_json.columns(frame)
+    more, lines = len(lines) > wanted, lines[:wanted]
+    if jsonl:
+        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+    elif call.output.format == "json":
+        rows = [json.loads(line) for line in lines]
+        document = {"schema_version": SCHEMA_VERSION, **about, "columns": columns}
+        click.echo(json.dumps({**document, "more": more, "rows": rows}, indent=2))
+    else:
+        spread = [
+            dict(row_text.spread(json.loads(line, parse_float=str), columns)) for line in lines
+        ]
+        call.output.table(columns, [[row.get(name, "null") for name in columns] for row in spread])
+    if more:
+        call.output.err.print(f"there are more than these {wanted} rows: --limit, --where, --to")
+
+
+def _fields(keys: tuple[str, ...]) -> dict[str, str]:
+    """Read `field=value`."""
+    for text in keys:
+        if "=" not in text:
+            raise UsageError(f"--key {text!r} has no '='", hint="write --key customer_id=42")
+    return {name: value for name, _, value in (text.partition("=") for text in keys)}

@@ -1,0 +1,79 @@
+"""`savepoints tag`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import (
+    Invocation,
+    common,
+    mutating,
+    of_query,
+)
+
+
+@click.command("tag")
+@click.argument("name")
+@click.argument("tags", nargs=-1, metavar="[TAG]...")
+@click.option("--remove", metavar="TAG", multiple=True, help="Take a tag away; may be repeated.")
+@click.option("--description", metavar="TEXT", help="For people; an empty one takes it away.")
+@click.option(
+    "--pin/--unpin", "pinned", default=None, help="Whether retention must leave it alone."
+)
+@click.option("--move", is_flag=True, help="Take the tags from the savepoints that have them.")
+@of_query
+@mutating
+@common
+def command(
+    call: Invocation,
+    name: str,
+    tags: tuple[str, ...],
+    remove: tuple[str, ...],
+    description: str | None,
+    query: str | None,
+    *,
+    pinned: bool | None,
+    move: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Give the savepoint NAME one or more TAGs, a description, or a pin.
+
+    A tag is a name for it: savepoints show before-release. It names one savepoint of a query. The
+    state, the offsets and all else that a savepoint holds are never changed, so this never asks.
+
+    \b
+    Examples:
+      savepoints tag latest before-release --description "state of 1.4"
+      savepoints tag sp-20261121-101530-k3f9ab --remove before-release
+      savepoints tag latest~2 golden --move --pin
+      savepoints tag golden --unpin --dry-run
+    """
+    from savepoints.operations.maintain import tag
+
+    del yes
+    plan = tag.plan(
+        call.store,
+        name,
+        query=query,
+        add=tags,
+        remove=remove,
+        description=description,
+        pinned=pinned,
+        move=move,
+    )
+    if not call.confirm(plan, yes=True, dry_run=dry_run, no_input=no_input):
+        return
+    changed = tag.execute(plan, call.store)
+    if call.output.format == "json":
+        call.output.document(savepoint=changed.to_json())
+    else:
+        call.output.pairs(
+            [
+                ("savepoint", changed.id),
+                ("tags", ", ".join(changed.tags) or "none"),
+                ("description", changed.description or "none"),
+                ("pinned", "yes" if changed.pinned else "no"),
+            ]
+        )

@@ -1,0 +1,1 @@
+"""The stories that `savepoints demo` tells."""

@@ -1,0 +1,103 @@
+"""The options by which commands are told where to go back to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from savepoints.errors import UsageError
+from savepoints.model import parse_rfc3339, rfc3339
+
+if TYPE_CHECKING:
+    from savepoints.operations.rollback.target import Meaning, Point
+
+Function = Callable[..., Any]
+
+
+def to_a_point(function: Function) -> Function:
+    """Add the options for points that are no savepoint's name."""
+    for option in (
+        click.option(
+            "--at-batch",
+            type=click.IntRange(min=0),
+            help="To a batch that Spark retains, saved or not.",
+        ),
+        click.option(
+            "--at-by",
+            "by",
+            type=click.Choice(["arrival", "commit"]),
+            help="With --exact: by the records' timestamps in Kafka (the default), or by when a "
+            "batch was committed.",
+        ),
+        click.option(
+            "--exact", is_flag=True, help="With --at: run on to the very offsets of that time."
+        ),
+        click.option(
+            "--at",
+            metavar="TIME",
+            help="To the newest savepoint of a batch committed at or before this time.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def other_sources(function: Function) -> Function:
+    """Add `--source`, for a program that reads other sources than the savepoint's."""
+    return click.option(
+        "--source",
+        "sources",
+        multiple=True,
+        metavar="START",
+        help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
+    )(function)
+
+
+def point_of(
+    name: str | None,
+    *,
+    at: str | None,
+    exact: bool,
+    by: Meaning | None,
+    app: str | None,
+    at_batch: int | None,
+    undo: bool = False,
+) -> Point:
+    """Return the one point that the options name.
+
+    Raises:
+        UsageError: If they name none or several.
+    """
+    from savepoints.operations.rollback.target import (
+        AtBatch,
+        AtTime,
+        BeforeLast,
+        Named,
+    )
+
+    given: list[Point] = []
+    if name is not None:
+        given.append(Named(name))
+    if at is not None:
+        moment = parse_rfc3339(at)
+        given.append(AtTime(moment, by or "arrival") if exact else Named(f"@{rfc3339(moment)}"))
+    if at_batch is not None:
+        given.append(AtBatch(at_batch))
+    if undo:
+        given.append(BeforeLast())
+    if len(given) != 1:
+        raise UsageError(
+            f"{len(given)} points to go to are given, and one is needed",
+            hint="give a savepoint's name, --at TIME, --at TIME --exact or --at-batch N"
+            "; rollback also has --undo",
+        )
+    needless = {"--exact": exact and at is None, "--at-by": by and not exact,
+                "--app": app and not exact}  # fmt: skip
+    for option, is_needless in needless.items():
+        if is_needless:
+            raise UsageError(
+                f"{option} says nothing here", hint="it belongs to --at TIME --exact; leave it out"
+            )
+    return given[0]

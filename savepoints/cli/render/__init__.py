@@ -1,0 +1,1 @@
+"""Savepoints, rows and comparisons as text for a terminal."""

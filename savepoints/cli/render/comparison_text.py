@@ -1,0 +1,139 @@
+"""A comparison as text for people."""
+
+from __future__ import annotations
+
+from savepoints.cli.output import Output, bytes_text
+from savepoints.operations.fork.report import Line, lines, number
+from savepoints.operations.fork.verdict import Comparison, Pair, Variant
+from savepoints.outputs.compare.by_key import OutputDifference
+
+_VERDICTS = {
+    "same": "same: no difference",
+    "within": "within: there are differences, all of them within the thresholds",
+    "different": "different",
+}
+
+
+def show(output: Output, found: Comparison) -> None:
+    """Print a comparison: the verdict first, then each query against the baseline."""
+    output.line(_VERDICTS[found.verdict])
+    for note in found.notes:
+        output.line(f"  note: {note}")
+    output.table(
+        ("query", "batch", "state rows", "state", "batches run", "rows read", "seconds", "rows/s"),
+        map(_variant, found.variants),
+    )
+    for pair in found.pairs:
+        output.line(f"{pair.after} against {pair.before}: {pair.verdict}")
+        for reason in pair.reasons:
+            output.line(f"  {reason}")
+        _metrics(output, pair)
+        _outputs(output, pair)
+        _state(output, pair)
+
+
+def _variant(one: Variant) -> tuple[object, ...]:
+    cost = one.cost
+    rows = "-" if one.state_rows is None else one.state_rows
+    size = "-" if one.state_bytes is None else bytes_text(one.state_bytes)
+    if cost is None:
+        return (one.query, one.batch_id, rows, size, "-", "-", "-", "-")
+    rate = "-" if cost.rows_per_second is None else f"{cost.rows_per_second:.0f}"
+    ran = (cost.batches, cost.input_rows, f"{cost.seconds:.1f}", rate)
+    return (one.query, one.batch_id, rows, size, *ran)
+
+
+def _metrics(output: Output, pair: Pair) -> None:
+    if not pair.metrics:
+        return
+    output.table(
+        ("metric", pair.before, pair.after, "difference", "relative"),
+        (
+            (
+                one.name,
+                number(one.before),
+                number(one.after),
+                number(one.difference),
+                "-" if one.relative is None else f"{one.relative:+.4%}",
+            )
+            for one in pair.metrics
+        ),
+    )
+
+
+def _outputs(output: Output, pair: Pair) -> None:
+    if pair.outputs:
+        output.table(
+            ("output", "compared by", "equal", "changed", "missing", "extra"),
+            (
+                (
+                    one.name,
+                    ", ".join(one.key) or "whole rows",
+                    one.equal,
+                    one.changed,
+                    one.missing,
+                    one.extra,
+                )
+                for one in pair.outputs
+            ),
+        )
+    for one in pair.outputs:
+        _columns(output, one)
+        if one.sample:
+            output.line(f"Rows of {one.name}")
+            output.table(("", "row", "before", "after"), map(_row, lines(one.sample)))
+
+
+def _columns(output: Output, one: OutputDifference) -> None:
+    for label, names in (("added", one.columns_added), ("dropped", one.columns_dropped)):
+        if names:
+            output.line(f"columns of {one.name} that were {label}: {', '.join(names)}")
+    for name, types in one.types.items():
+        output.line(f"column {name} of {one.name} was {types.before} and is {types.after}")
+    if one.changes:
+        output.line(f"Columns of {one.name} that changed")
+        output.table(
+            ("column", "rows", "sum of changes", "mean", "largest", "unit"),
+            (
+                (
+                    change.column,
+                    change.rows,
+                    number(change.sum),
+                    number(change.mean),
+                    number(change.max),
+                    change.unit or "-",
+                )
+                for change in one.changes
+            ),
+        )
+
+
+def _row(line: Line) -> tuple[str, ...]:
+    before = (f"{name}={value}" for name, value, _ in line.values if value is not None)
+    after = (f"{name}={value}" for name, _, value in line.values if value is not None)
+    return (line.difference, line.row, " ".join(before), " ".join(after))
+
+
+def _state(output: Output, pair: Pair) -> None:
+    if pair.state is None:
+        output.line("the state was not compared")
+        return
+    if pair.state.equal:
+        output.line("the state is equal")
+        return
+    diff = pair.state.diff
+    only = ((pair.before, diff.operators_removed), (pair.after, diff.operators_added))
+    for query, operators in only:
+        for operator in operators:
+            output.line(
+                f"only {query} has operator {operator.operator_id} ({operator.operator_name})"
+            )
+    output.table(
+        ("state", "changed", "removed", "added"),
+        (
+            (one.variable, one.rows.changed, one.rows.removed, one.rows.added)
+            for one in diff.variables
+            if not one.rows.equal
+        ),
+    )
+    output.line(f"its rows: savepoints diff {diff.savepoints.before} {diff.savepoints.after}")

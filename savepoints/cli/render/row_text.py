@@ -1,0 +1,43 @@
+"""State rows in words: structs spread out into `key.k` and `value.count`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from savepoints.state.typed.compare import RowChange
+
+
+def spread(
+    row: Mapping[str, Any], columns: Collection[str] = (), prefix: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Give each value that is no struct with its path.
+
+    Args:
+        row: From JSON.
+        columns: Paths at which to stop; a map looks as a struct does.
+        prefix: What the paths begin with.
+    """
+    for name, value in row.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, dict) and path not in columns:
+            yield from spread(value, columns, f"{path}.")
+        else:
+            yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def row_change(change: RowChange) -> tuple[str, ...]:
+    """Show what identifies a row, and the values that differ."""
+    before, after = (dict(spread(one or {})) for one in (change.before, change.after))
+    different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return (
+        change.difference,
+        _text(spread(change.row)),
+        *(_text((n, one[n]) for n in different if n in one) for one in (before, after)),
+    )
+
+
+def _text(pairs: Iterable[tuple[str, str]]) -> str:
+    return " ".join(f"{name}={value}" for name, value in pairs)

@@ -1,0 +1,163 @@
+"""A savepoint in words: what `create` and `show` print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from savepoints.cli.output import Output, bytes_text, moment_text
+from savepoints.model import Cost, Edit, Savepoint, kafka_offsets
+
+if TYPE_CHECKING:
+    from savepoints.operations.inspect.availability import Availability
+
+
+def summary(output: Output, savepoint: Savepoint) -> None:
+    """Print the savepoint that was taken, with what it cost."""
+    cut, cost = savepoint.cut, savepoint.cost
+    output.pairs(
+        [
+            ("savepoint", savepoint.id),
+            ("query", f"{savepoint.query}, generation {savepoint.generation}"),
+            ("batch", f"{cut.batch_id}, committed {moment_text(cut.committed_at)}"),
+            ("state", _state(savepoint)),
+            ("pin", _pin(cost)),
+            ("checksums", f"{cost.checksum_seconds:.2f} s"),
+            ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
+             if "canonical" in savepoint.forms else "none: native form only"),
+        ]
+    )  # fmt: skip
+
+
+def details(output: Output, savepoint: Savepoint) -> None:
+    """Print everything the catalog knows about a savepoint."""
+    summary(output, savepoint)
+    cut, cost = savepoint.cut, savepoint.cost
+    output.pairs(
+        [
+            ("Spark's query id", savepoint.query_id),
+            ("taken", moment_text(savepoint.created_at)),
+            ("parent", savepoint.parent or "none"),
+            ("watermark", f"{cut.watermark_ms} ms since 1970"),
+            ("provider", f"{cut.provider.rpartition('.')[2]}, format {cut.checkpoint_format}"),
+            ("state partitions", cut.partitions if cut.partitions is not None else "none"),
+            ("application", savepoint.application or "unknown"),
+            ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
+            ("Spark", savepoint.spark_version or "not started for it"),
+            *((f"id of {topic}", known) for topic, known in sorted(savepoint.topics.items())),
+            *([] if savepoint.edit is None else [("edited", _edit(savepoint.edit))]),
+            ("tags", ", ".join(savepoint.tags) or "none"),
+            ("description", savepoint.description or "none"),
+            ("pinned", "yes: retention leaves it alone" if savepoint.pinned else "no"),
+            ("size", bytes_text(cost.bytes_copied + cost.bytes_shared + cost.export_bytes)),
+            ("status", savepoint.state),
+            *([("reason", savepoint.state_reason)] if savepoint.state_reason else []),
+        ]
+    )
+    output.line("\nOffsets (next to read)")
+    output.table(("source", "topic", "partition", "offset"), _offsets(cut.offsets))
+    if savepoint.operators:
+        output.line("Operators")
+        output.table(
+            ("operator", "name", "stores", "partitions", "rows", "bytes", "content hash"),
+            (
+                (
+                    one.operator_id,
+                    one.name,
+                    ", ".join(one.stores),
+                    one.partitions,
+                    "-" if one.rows is None else one.rows,
+                    "-" if one.state_bytes is None else one.state_bytes,
+                    one.content_hash or "-",
+                )
+                for one in savepoint.operators
+            ),
+        )
+        for one in savepoint.operators:
+            if one.native_only:
+                output.line(f"Operator {one.operator_id} is native only: {one.native_only}.")
+    if savepoint.outputs:
+        output.line("Outputs")
+        output.table(
+            ("name", "version", "transaction id", "batch", "table"),
+            (
+                (
+                    one.name,
+                    one.version,
+                    one.app_id or "-",
+                    "-" if one.app_version is None else one.app_version,
+                    one.uri,
+                )
+                for one in savepoint.outputs
+            ),
+        )
+
+
+def availability(output: Output, found: Availability) -> None:
+    """Print whether a savepoint is restorable, and until when."""
+    until = "no limit is known" if found.until is None else f"at least {moment_text(found.until)}"
+    output.line("Restorable")
+    output.pairs(
+        [
+            ("restorable", f"{found.restorable}: {found.reason}"),
+            *([("until", until), ("because", found.basis)] if found.basis else []),
+            *(("note", one) for one in found.findings),
+        ]
+    )
+    if found.partitions:
+        output.table(
+            ("topic", "partition", "next", "earliest", "end", "available", "until"),
+            (
+                (
+                    one.topic,
+                    one.partition,
+                    "new" if one.wanted is None else one.wanted,
+                    "-" if one.earliest is None else one.earliest,
+                    "-" if one.end is None else one.end,
+                    one.available,
+                    "-" if one.until is None else moment_text(one.until),
+                )
+                for one in found.partitions
+            ),
+        )
+
+
+def _edit(edit: Edit) -> str:
+    counted = (
+        f"{edit.rows_removed} rows removed"
+        if edit.rows_removed
+        else (f"{edit.rows_changed} rows changed")
+    )
+    of = f"operator {edit.operator_id}" + (f", {edit.variable}" if edit.variable else "")
+    how = [
+        *([f"where {edit.where}"] if edit.where else []),
+        *(f"set {one}" for one in edit.assignments),
+        *([f"by {edit.function}"] if edit.function else []),
+    ]
+    return f"{counted} of {of}: {'; '.join(how)}; {edit.reason} ({edit.by})"
+
+
+def _pin(cost: Cost) -> str:
+    copied = f"{cost.objects_copied} files ({bytes_text(cost.bytes_copied)}) copied"
+    shared = f"{cost.objects_shared} ({bytes_text(cost.bytes_shared)}) already in the store"
+    return f"{cost.pin_seconds:.2f} s, {copied}, {shared}"
+
+
+def _state(savepoint: Savepoint) -> str:
+    rows = [one.rows for one in savepoint.operators if one.rows is not None]
+    counted = f"{sum(rows)} rows, " if rows else ""
+    return f"{counted}{len(savepoint.operators)} operators, {' and '.join(savepoint.forms)} form"
+
+
+def _offsets(positions: tuple[str | None, ...]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for source, position in enumerate(positions):
+        topics = kafka_offsets(position)
+        if topics is None:
+            rows.append((source, position or "not begun", "", ""))
+            continue
+        rows += [
+            (source, topic, partition, offset)
+            for topic, parts in topics.items()
+            for partition, offset in sorted(parts.items())
+        ]
+    return rows

@@ -1,0 +1,55 @@
+"""When periodic savepoints are due: an interval such as `10m`, or a cron expression in UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from cronsim import CronSim, CronSimError
+
+from savepoints.config.duration import parse_duration
+from savepoints.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """An interval or a cron expression.
+
+    Attributes:
+        text: As it was given.
+        interval: None for a cron expression.
+    """
+
+    text: str
+    interval: timedelta | None
+
+    def next_after(self, moment: datetime) -> datetime:
+        """Return when a savepoint is due after a moment.
+
+        Asked anew when one was taken, so that intervals that have passed meanwhile are left out.
+        """
+        if self.interval is not None:
+            return moment + self.interval
+        return next(CronSim(self.text, moment.astimezone(timezone.utc)))
+
+    def __str__(self) -> str:
+        """Write it as it was given."""
+        return self.text
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Read an interval (`90s`, `10m`, `PT1H`) or a cron expression (`*/10 * * * *`).
+
+    Raises:
+        UsageError: If it is neither.
+    """
+    if len(text.split()) == 1:
+        return Schedule(text, parse_duration(text))
+    try:
+        CronSim(text, datetime.now(timezone.utc))
+    except CronSimError as error:
+        raise UsageError(
+            f"{text!r} is not a cron expression: {error}",
+            hint="write five fields, for example '*/10 * * * *', or an interval such as 10m",
+        ) from None
+    return Schedule(text, None)

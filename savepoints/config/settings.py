@@ -1,0 +1,403 @@
+"""Settings: flag > `SAVEPOINTS_*` > profile > project's file > `pyproject.toml` > user's > default.
+
+Nested settings are joined by `__` in the environment: `SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS`. Spark
+and AWS keep their own names: Spark's go under `[spark.conf]`, AWS' are read from AWS' variables.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import types
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from savepoints.config import files as config_files
+from savepoints.config import secrets
+from savepoints.config.duration import parse_duration
+from savepoints.config.files import FILE, Layer
+from savepoints.errors import UsageError
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return parse_duration(str(value))
+    except UsageError as error:
+        raise ValueError(f"{error.message}; {error.hint}") from None
+
+
+def _schedule(text: str) -> str:
+    from savepoints.config.schedule import parse_schedule
+
+    try:
+        parse_schedule(text)
+    except UsageError as error:
+        raise ValueError(f"{error.message}; {error.hint}") from None
+    return text
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("it is no http:// or https:// URL")
+    if "@" in parts.netloc:
+        raise ValueError("it has credentials in front of the host, which are not sent; use command")
+    return text
+
+
+def _command(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"it is no command line: {error}") from None
+    if not words:
+        raise ValueError("it is empty; leave it out")
+    return text
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Every = Annotated[str, AfterValidator(_schedule)]
+Count = Annotated[int, Field(ge=-1)]
+NotNegative = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Ratio = Annotated[float, Field(ge=0)]
+Url = Annotated[str, AfterValidator(_url)]
+CommandLine = Annotated[str, AfterValidator(_command)]
+HookEvent = Literal["paused", "resumed", "savepoint", "failed"]
+Options = Annotated[dict[str, str], AfterValidator(secrets.Options)]
+
+
+class _Section(BaseModel):
+    # Values are left out of what pydantic says of a wrong one: it may be a password.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class KafkaSettings(_Section):
+    """Where Kafka is, and options for its clients under their own names.
+
+    Attributes:
+        bootstrap_servers: `host:port`, several with commas between them.
+        options: Such as `"security.protocol"`; secret ones are never shown.
+    """
+
+    bootstrap_servers: str = ""
+    options: Options = secrets.Options()
+
+
+class SparkSettings(_Section):
+    """How a session is made when there is none yet.
+
+    Attributes:
+        master: Spark's master URL.
+        conf: Spark's own keys and values.
+    """
+
+    master: str = "local[*]"
+    conf: Options = secrets.Options()
+
+
+class RetentionSettings(_Section):
+    """Which savepoints `expire` keeps; what no rule keeps is removed. A count of -1 means all.
+
+    Attributes:
+        keep_last: The newest so many.
+        keep_hourly: The newest of each of so many hours.
+        keep_daily: The newest of each of so many days.
+        keep_weekly: The newest of each of so many ISO weeks.
+        keep_monthly: The newest of each of so many months.
+        keep_within: All that are at most so much older than the newest.
+        keep_tags: Only these tags protect a savepoint; every tag does when not given.
+        after_savepoint: Whether each periodic savepoint is followed by an `expire`.
+    """
+
+    keep_last: Count = 0
+    keep_hourly: Count = 0
+    keep_daily: Count = 0
+    keep_weekly: Count = 0
+    keep_monthly: Count = 0
+    keep_within: Duration | None = None
+    keep_tags: tuple[str, ...] | None = None
+    after_savepoint: bool = False
+
+
+class HookSettings(_Section):
+    """Who is told what happens to a query, as one JSON document each time.
+
+    Attributes:
+        command: Program and arguments; the document is its stdin. No shell is involved.
+        url: `http://` or `https://`; the document is sent there by POST.
+        on: What is told: a run `paused` or `resumed`, a `savepoint` was taken, a run or a savepoint
+            `failed`.
+        timeout: How long each may take; after that it is given up.
+    """
+
+    # Both may have a token in them.
+    command: CommandLine | None = Field(default=None, repr=False)
+    url: Url | None = Field(default=None, repr=False)
+    on: tuple[HookEvent, ...] = get_args(HookEvent)
+    timeout: Duration = timedelta(seconds=10)
+
+
+class ThresholdSettings(_Section):
+    """How much two queries may differ for `compare` to call it `within`. Shares are from 0 to 1.
+
+    Attributes:
+        rows: Part of the rows of an output that may be missing, extra or changed.
+        columns: How many columns of an output may be added, dropped or of another type.
+        state_rows: Part of the state rows that may differ.
+        metrics: By name of the metric, its relative difference; 0 for those not named.
+        seconds: How many times as long as the first query another may have run; anything goes when
+            not given.
+    """
+
+    rows: Share = 0.0
+    columns: NotNegative = 0
+    state_rows: Share = 0.0
+    metrics: dict[str, Ratio] = {}
+    seconds: Ratio | None = None
+
+
+class CompareSettings(_Section):
+    """What `compare` looks at besides rows, and what it lets pass.
+
+    Attributes:
+        metrics: By name, SQL over the outputs (each a view of its name) that gives one number.
+        thresholds: How much two queries may differ.
+    """
+
+    metrics: dict[str, str] = {}
+    thresholds: ThresholdSettings = ThresholdSettings()
+
+
+class PromoteSettings(_Section):
+    """What a fork has to pass before `promote` lets it take over.
+
+    Attributes:
+        rows: Part by which the number of rows of an output may differ from the live one's; anything
+            but none at all goes when not given.
+        max_lag: How many records Kafka may have that neither of the two has read.
+        compare: Whether `compare` has to find the two the same, or within its thresholds.
+        checks: By name, SQL that gives true: each output of the fork is a view of its name, that of
+            the live query with `live_` before it.
+    """
+
+    rows: Share | None = None
+    max_lag: NotNegative | None = None
+    compare: bool = False
+    checks: dict[str, str] = {}
+
+
+class MergeSettings(_Section):
+    """How `merge` proves that a query can be replayed; the table `[merge]`.
+
+    Attributes:
+        controls: How many entities that no late event touches are replayed too, and must come out
+            as the live query has them.
+        tolerance: Most by which two floating-point numbers of a control may differ, as a share;
+            sums of them depend on the order of additions.
+    """
+
+    controls: NotNegative = 20
+    tolerance: Share = 0.0
+
+
+class QuerySettings(_Section):
+    """One query: its application and what that is bound to.
+
+    Attributes:
+        app: `package.module:attribute` of the `App`.
+        app_name: Name of that `App`, where it is not that of the query: of a fork, for example.
+        checkpoints: Directory below which its generations get theirs.
+        outputs: Table URI of each output.
+        app_ids: `txnAppId` of an output that the query writes under an id of its own.
+        own_rows: SQL predicate of an output that others write too, which is true for the query's
+            rows alone, such as `source = 'shop'`: only they are taken back.
+        topics: Topic of an input, where it differs from the application's own.
+        archives: Table URI of the archive of an input, which `merge` replays, and which is read
+            where Kafka has forgotten; see `spark_jobs.event_archive`.
+        every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
+            expression such as `*/10 * * * *`.
+        trigger: Pause between two batches; as soon as possible when not given.
+        max_offsets_per_trigger: Most Kafka records in one batch.
+        retention: For this query, instead of the one for all.
+    """
+
+    app: str
+    app_name: str | None = None
+    checkpoints: str
+    outputs: dict[str, str] = {}
+    app_ids: dict[str, str] = {}
+    own_rows: dict[str, str] = {}
+    topics: dict[str, str] = {}
+    archives: dict[str, str] = {}
+    every: Every | None = None
+    trigger: Duration | None = None
+    max_offsets_per_trigger: int | None = None
+    retention: RetentionSettings | None = None
+
+
+class Settings(BaseSettings):
+    """All settings.
+
+    Attributes:
+        store: URI of the store.
+        jars: Directory with the jars of Delta, Kafka and S3A for Spark; not given when the cluster
+            has them or `spark.jars.packages` names them.
+        metrics_file: Where metrics are written after each periodic savepoint, for the textfile
+            collector of Prometheus' node exporter.
+        kafka: Where Kafka is.
+        spark: How a session is made.
+        retention: Which savepoints are kept.
+        hooks: Who is told of pauses, savepoints and failures.
+        compare: Metrics and thresholds of `compare`.
+        promote: What a fork has to pass before it takes over.
+        merge: How merges are proved.
+        queries: Each query by its name.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=config_files.PREFIX,
+        env_nested_delimiter=config_files.SEPARATOR,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+    _files: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+
+    store: str = ""
+    jars: Path | None = None
+    metrics_file: Path | None = None
+    kafka: KafkaSettings = KafkaSettings()
+    spark: SparkSettings = SparkSettings()
+    retention: RetentionSettings = RetentionSettings()
+    hooks: HookSettings = HookSettings()
+    compare: CompareSettings = CompareSettings()
+    promote: PromoteSettings = PromoteSettings()
+    merge: MergeSettings = MergeSettings()
+    queries: dict[str, QuerySettings] = {}
+
+    def bound(self, query: str, consequence: str) -> QuerySettings:
+        """Return what a query is bound to.
+
+        Args:
+            query: Name of the query.
+            consequence: What follows if the settings do not say it, for the error.
+
+        Raises:
+            UsageError: If they do not.
+        """
+        found = self.queries.get(query)
+        if found is None:
+            raise UsageError(
+                f"the query {query} is not in the settings, so {consequence}",
+                hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
+                f"savepoints.toml; it has: {', '.join(self.queries) or 'none'}",
+                query=query,
+            )
+        return found
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put flags before the environment before the files."""
+        del dotenv_settings, file_secret_settings
+        files = (InitSettingsSource(settings_cls, dict(content)) for content in cls._files)
+        return (init_settings, env_settings, *files)
+
+
+def load(
+    *, file: Path | None = None, profile: str | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Read the settings.
+
+    Args:
+        file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory
+            when not given.
+        profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
+        flags: Values from the command line, which win over everything; None values are left out.
+
+    Raises:
+        UsageError: If the file does not exist, is not TOML, or has a key that does not exist; or
+            if a `SAVEPOINTS_*` variable is no setting.
+    """
+    return read(config_files.of_files(file, profile), flags)
+
+
+def read(files: Sequence[Layer], flags: Mapping[str, Any] | None = None) -> Settings:
+    """Put the layers of the files below the environment and the flags. See `load`."""
+    config_files.refuse_unknown_variables(Settings.model_fields)
+    # The sources are asked for by a class method, so each load gets a class of its own.
+    bound = type(
+        "Settings",
+        (Settings,),
+        {"_files": tuple(one.content for one in files), "__doc__": Settings.__doc__},
+    )
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    try:
+        settings: Settings = bound(**given)
+    except ValidationError as error:
+        raise _explained(error, files) from None
+    except ValueError as error:  # What pydantic-settings raises of a variable that is not JSON.
+        raise UsageError(secrets.mask(str(error)), hint="correct the variable") from None
+    return settings
+
+
+def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
+    first = error.errors()[0]
+    path = tuple(str(part) for part in first["loc"])
+    key = ".".join(path)
+    origin = config_files.origin(path, [environment(), *files]) or FILE
+    if first["type"] != "extra_forbidden":
+        problem = first["msg"].removeprefix("Value error, ")
+        return UsageError(f"setting {key}: {problem}", hint=f"correct it in {origin}", setting=key)
+    close = difflib.get_close_matches(path[-1], _known_keys(path[:-1]), n=1)
+    return UsageError(
+        f"there is no setting {key}",
+        hint=f"did you mean {close[0]}?" if close else f"remove it from {origin}",
+        setting=key,
+    )
+
+
+def environment() -> Layer:
+    """Return what the environment gives."""
+    return Layer(config_files.ENVIRONMENT, EnvSettingsSource(Settings)())
+
+
+def _known_keys(parents: tuple[str, ...]) -> list[str]:
+    """Return the keys of the table at a path."""
+    table: Any = Settings
+    for name in parents:
+        if get_origin(table) is dict:
+            table = get_args(table)[1]
+        else:
+            table = table.model_fields[name].annotation
+        if isinstance(table, types.UnionType):
+            table = get_args(table)[0]
+    return list(table.model_fields)

@@ -1,0 +1,1 @@
+"""What others are told of a store: events, hooks, metrics, OpenLineage."""

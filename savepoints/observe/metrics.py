@@ -1,0 +1,200 @@
+"""Metrics in Prometheus' format, counted from the catalog and the events of a store.
+
+Nothing is counted in memory: whichever process took a savepoint, and whether it still lives, the
+figures are those of the store. So a text file for the node exporter and an endpoint say the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from savepoints.errors import MissingExtraError
+from savepoints.model import Savepoint
+from savepoints.store.root import Store
+from savepoints.store.tables.events import Event
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: its name, kind, labels, and what it says."""
+
+    name: str
+    kind: Literal["gauge", "counter", "summary"]
+    labels: tuple[str, ...]
+    help: str
+
+
+METRICS = (
+    Metric(
+        "savepoints_last_success_timestamp_seconds", "gauge", ("query",),
+        "When the newest whole savepoint was taken, seconds since 1970.",
+    ),
+    Metric(
+        "savepoints_catalog_size", "gauge", ("query", "state"), "Savepoints in the catalog.",
+    ),
+    Metric(
+        "savepoints_capture_duration_seconds", "summary", ("query",),
+        "How long taking savepoints took.",
+    ),
+    Metric(
+        "savepoints_captured_bytes_total", "counter", ("query",),
+        "Bytes copied and written by taking savepoints.",
+    ),
+    Metric(
+        "savepoints_operations_total", "counter", ("query", "verb", "result"),
+        "Verbs that ended, by result: done, failed, skipped.",
+    ),
+    Metric(
+        "savepoints_restore_verify_failures_total", "counter", ("query",),
+        "Restores, verifications and drills that failed.",
+    ),
+    Metric(
+        "savepoints_recovery_seconds", "gauge", ("query",),
+        "How long the newest restore took, by itself, in a rollback or in a drill.",
+    ),
+)  # fmt: skip
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+Values = dict[tuple[str, ...], Any]
+
+
+def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str, Values]:
+    """Count all metrics.
+
+    Args:
+        savepoints: The catalog, the newest first.
+        events: All events, the newest first.
+
+    Returns:
+        For each metric the value by its labels; of the summary, count and sum.
+    """
+    whole = [one for one in reversed(savepoints) if one.state == "complete"]
+    captures = [one for one in events if one.verb == "create" and one.result == "done"]
+    proofs = {"restore", "verify", "drill"}
+    restores = [one for one in reversed(events) if (one.verb, one.result) == ("restore", "done")]
+    durations: Values = {}
+    for one in captures:
+        count, seconds = durations.get((one.query or "",), (0, 0.0))
+        durations[one.query or "",] = (count + 1, seconds + one.seconds)
+    return {
+        "savepoints_last_success_timestamp_seconds": {
+            (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
+        },
+        "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
+        "savepoints_capture_duration_seconds": durations,
+        "savepoints_captured_bytes_total": _sums(captures),
+        "savepoints_operations_total": dict(
+            Counter((one.query or "", one.verb, one.result) for one in events)
+        ),
+        "savepoints_restore_verify_failures_total": dict(
+            Counter(
+                (one.query or "",)
+                for one in events
+                if one.verb in proofs and one.result == "failed"
+            )
+        ),
+        "savepoints_recovery_seconds": {(one.query or "",): one.seconds for one in restores},
+    }
+
+
+def write(store: Store, path: Path) -> None:
+    """Write the metrics of a store as a text file for the node exporter, in one move.
+
+    Raises:
+        MissingExtraError: If prometheus-client is not installed.
+    """
+    _require()
+    from prometheus_client import write_to_textfile
+
+    write_to_textfile(str(path), registry(store))
+
+
+def text(store: Store) -> str:
+    """Return the metrics of a store in the text format.
+
+    Raises:
+        MissingExtraError: If prometheus-client is not installed.
+    """
+    _require()
+    from prometheus_client import generate_latest
+
+    return generate_latest(registry(store)).decode()
+
+
+def serve(store: Store, port: int, address: str = "127.0.0.1") -> tuple[int, Any]:
+    """Answer Prometheus on a port, in a thread; each scrape counts anew.
+
+    Returns:
+        The port (a free one for 0), and the server, which `shutdown` ends.
+
+    Raises:
+        MissingExtraError: If prometheus-client is not installed.
+    """
+    _require()
+    from prometheus_client import start_http_server
+
+    server, _ = start_http_server(port, address, registry(store))
+    return int(server.server_port), server
+
+
+def registry(store: Store) -> CollectorRegistry:
+    """Return a registry whose one collector reads the store whenever it is asked."""
+    from prometheus_client import CollectorRegistry
+
+    made = CollectorRegistry(auto_describe=False)
+    made.register(_Collector(store))
+    return made
+
+
+class _Collector:
+    """Reads the store at each scrape."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def describe(self) -> Iterable[Any]:
+        """Say nothing beforehand: the metrics are always the same."""
+        return ()
+
+    def collect(self) -> Iterator[Any]:
+        """Count and give all metrics."""
+        from prometheus_client import core
+
+        found = values(self._store.catalog.all(), self._store.events.all())
+        for name, metric in _BY_NAME.items():
+            family = {
+                "gauge": core.GaugeMetricFamily,
+                "counter": core.CounterMetricFamily,
+                "summary": core.SummaryMetricFamily,
+            }[metric.kind](name, metric.help, labels=metric.labels)
+            for labels, value in sorted(found[name].items()):
+                if metric.kind == "summary":
+                    family.add_metric(labels, count_value=value[0], sum_value=value[1])
+                else:
+                    family.add_metric(labels, value)
+            yield family
+
+
+def _sums(events: Iterable[Event]) -> Values:
+    sums: Values = {}
+    for one in events:
+        key = (one.query or "",)
+        sums[key] = sums.get(key, 0) + (one.bytes or 0)
+    return sums
+
+
+def _require() -> None:
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(
+            "metrics need prometheus-client, which is not installed",
+            hint="pip install 'savepoints[metrics]'",
+        ) from None

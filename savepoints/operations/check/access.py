@@ -1,0 +1,111 @@
+"""May the store be used, and does it keep its promises? Tried on an object of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from savepoints.errors import CredentialsError, SavepointsError
+from savepoints.io import Location
+from savepoints.model import new_id, utc_now
+from savepoints.operations.inspect.findings import Seen
+from savepoints.store.locks.lease import CLOCK_SKEW, TTL
+
+# Which verbs fail without a permission; those that only look need the first two.
+_NEEDED_BY = {
+    "list": "every verb",
+    "get": "every verb",
+    "put": "run, create, export, restore, rollback, tag, expire, gc, copy, drill, verify --deep",
+    "copy": "run, create, rollback, copy, and restore within the bucket",
+    "delete": "expire, gc, drill, verify --deep; without it other verbs leave files for gc",
+}
+# Object stores give times in whole seconds.
+_RESOLUTION = timedelta(seconds=1)
+
+
+def look(root: Location) -> list[Seen]:
+    """Try what verbs do, in `scratch/`, and take it away again."""
+    directory = root / "scratch" / new_id("op", utc_now())
+    clock: list[Seen] = []
+
+    def put() -> None:
+        before = utc_now()
+        directory.put("probe", b"1")
+        clock.append(_clock(directory.head("probe").last_modified, before, utc_now()))
+
+    seen = [
+        _try("list", lambda: root.list("scratch")),
+        _try("put", put),
+        _try("get", lambda: _present(directory, "probe")),
+        _try("copy", lambda: directory.copy_from(directory, "probe", "copied")),
+    ]
+    if clock:
+        seen += [_conditional(directory), *clock]
+    seen.append(_try("delete", lambda: directory.delete(["probe", "copied", "condition"])))
+    return seen
+
+
+def _try(permission: str, do: Callable[[], object]) -> Seen:
+    name, verbs = f"permission {permission}", _NEEDED_BY[permission]
+    try:
+        do()
+    except CredentialsError as error:
+        grade = "warning" if permission == "delete" else "broken"
+        return Seen(name, grade, error.message, f"give it to the role; needed by {verbs}")  # type: ignore[arg-type]
+    except FileNotFoundError:
+        return Seen(name, "warning", "not tried: nothing could be written", "give put first")
+    return Seen(name, "ok", f"given; needed by {verbs}")
+
+
+def _present(directory: Location, path: str) -> None:
+    """Read an object, or one that cannot exist where none could be written."""
+    directory.get(path)
+
+
+def _conditional(directory: Location) -> Seen:
+    """Find out whether two processes can be kept from overwriting each other's object."""
+    name = "conditional PUT"
+    try:
+        first = directory.create("condition", b"1")
+        if _succeeds(lambda: directory.create("condition", b"2")):
+            ignored = "an object that exists was created again: If-None-Match is ignored"
+        else:
+            directory.replace("condition", b"3", first)
+            if not _succeeds(lambda: directory.replace("condition", b"4", first)):
+                return Seen(name, "ok", "works: no second create, no replace of an old version")
+            ignored = "an older version was replaced: If-Match is ignored"
+    except SavepointsError as error:
+        ignored = error.message
+    return Seen(
+        name,
+        "broken",
+        ignored,
+        "two processes could hold one lease and lose rows of the catalog: use a store that has "
+        "conditional writes, as S3 does",
+    )
+
+
+def _succeeds(do: Callable[[], object]) -> bool:
+    try:
+        do()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _clock(stored: datetime, before: datetime, after: datetime) -> Seen:
+    """Compare the store's clock with this machine's, as far as the answer's time allows."""
+    ahead = stored - after
+    behind = before - (stored + _RESOLUTION)
+    skew = max(ahead, behind, timedelta())
+    name = "clock"
+    if skew <= CLOCK_SKEW:
+        return Seen(name, "ok", f"at most {CLOCK_SKEW.total_seconds():.0f} s from the store's")
+    which = "behind" if ahead > behind else "ahead of"
+    return Seen(
+        name,
+        "broken" if skew > TTL else "warning",
+        f"this machine is {skew.total_seconds():.0f} s {which} the store",
+        f"set it by NTP: leases allow {CLOCK_SKEW.total_seconds():.0f} s between two machines; "
+        f"from {TTL.total_seconds():.0f} s on they are taken from processes that live",
+    )

@@ -1,0 +1,63 @@
+"""`check`: are store, settings and machine fit for what they are for?
+
+`verify` reads savepoints; this looks at everything around them. Each thing that was looked at is
+reported with what was seen, also when all is well.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from savepoints.config.settings import Settings
+from savepoints.errors import VerificationError
+from savepoints.operations.check import (
+    access,
+    contents,
+    environment,
+    queries,
+)
+from savepoints.operations.inspect.findings import Grade, Seen, worst
+from savepoints.plan import Progress, silent
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class Health:
+    """What `check` saw.
+
+    Attributes:
+        grade: The worst of all.
+        seen: One for each thing that was looked at.
+        seconds: How long it took.
+    """
+
+    grade: Grade
+    seen: tuple[Seen, ...]
+    seconds: float
+
+
+def check(store: Store, *, settings: Settings | None = None, progress: Progress = silent) -> Health:
+    """Look at the store, the settings and this machine; what is tried is taken away again.
+
+    Args:
+        store: The store.
+        settings: Queries and Spark's settings.
+        progress: Told what happens.
+
+    Raises:
+        SavepointsError: If the store does not answer.
+    """
+    begun = time.monotonic()
+    given = settings or Settings()
+    progress(f"trying what may be done in {store.root}")
+    seen = access.look(store.root)
+    progress("comparing the catalog with the savepoints")
+    seen += contents.look(store)
+    seen += environment.look(given)
+    progress("looking at the queries and their outputs")
+    # What is damaged here, catalog or generations, was named already.
+    with suppress(VerificationError):
+        seen += queries.look(store, given)
+    return Health(worst(one.grade for one in seen), tuple(seen), time.monotonic() - begun)

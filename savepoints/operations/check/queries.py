@@ -1,0 +1,129 @@
+"""Will each query's savepoints do what they are for: pinned in time, with outputs that last?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+
+from savepoints.config.settings import RetentionSettings, Settings
+from savepoints.errors import SavepointsError
+from savepoints.io import Location, in_parallel
+from savepoints.model import Savepoint, utc_now
+from savepoints.operations.inspect.findings import Seen
+from savepoints.outputs.delta import batch_version, retention
+from savepoints.outputs.file_sink import file_sink
+from savepoints.store.root import Store
+from savepoints.store.tables import catalog
+
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+_DEFAULT_RETAINED = 100
+_COMMIT = re.compile(r"commits/(\d+)", re.ASCII)
+# So many of the newest batches and savepoints show how it goes now.
+_BATCHES = 20
+_SAVEPOINTS = 10
+
+
+def look(store: Store, settings: Settings) -> list[Seen]:
+    """Look at every query of the settings and of the store.
+
+    Raises:
+        VerificationError: If catalog or generations are damaged.
+    """
+    known = store.catalog.all()
+    current = {one.query: one for one in store.generations.all() if one.status == "current"}
+    names = sorted({*settings.queries, *current})
+
+    def of_query(name: str) -> list[Seen]:
+        mine = [one for one in catalog.select(known, query=name) if one.state == "complete"]
+        checkpoint = current[name].checkpoint if name in current else None
+        return [_pace(name, checkpoint, mine, settings), *_outputs(name, mine, settings)]
+
+    return [one for seen in in_parallel(of_query, names) for one in seen]
+
+
+def _pace(name: str, checkpoint: str | None, mine: Sequence[Savepoint], settings: Settings) -> Seen:
+    """Compare how long a batch is kept with how long copying its files took."""
+    what = f"pace of {name}"
+    retained = settings.spark.conf.get(_RETAINED, str(_DEFAULT_RETAINED))
+    if not retained.isdecimal():
+        return Seen(what, "broken", f"{_RETAINED} is {retained!r}", "give it a whole number")
+    try:
+        times = _commits(Location.of(checkpoint)) if checkpoint else []
+    except SavepointsError as error:
+        return Seen(what, "warning", error.message, error.hint)
+    # Those of a restored checkpoint were copied at one moment.
+    gaps = [(late - early).total_seconds() for early, late in pairwise(times) if late > early]
+    if not gaps:
+        return Seen(what, "ok", "fewer than two batches so far: nothing to compare")
+    kept = median(gaps) * int(retained)
+    seen = f"a batch every {median(gaps):.1f} s, so each is kept for {kept:.0f} s"
+    taken = [one.cost.pin_seconds for one in mine[:_SAVEPOINTS]]
+    if not taken:
+        return Seen(what, "ok", f"{seen}; no savepoints yet")
+    seen += f"; copying one took up to {max(taken):.1f} s"
+    if max(taken) <= kept / 2:
+        return Seen(what, "ok", seen)
+    return Seen(
+        what,
+        "warning",
+        f"{seen}: its files may be removed before they are copied",
+        f"raise {_RETAINED} of the query ({retained} now)",
+    )
+
+
+def _commits(checkpoint: Location) -> list[datetime]:
+    """Return when the newest batches were committed, the oldest first."""
+    found = {
+        int(match[1]): info.last_modified
+        for info in checkpoint.list("commits")
+        if (match := _COMMIT.fullmatch(info.path))
+    }
+    return [found[batch] for batch in sorted(found)][-_BATCHES:]
+
+
+def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[Seen]:
+    """Look how long the newest savepoint can still take the outputs back, and what is kept."""
+    seen = []
+    for output in mine[0].outputs if mine else ():
+        what = f"output {output.name} of {name}"
+        try:
+            if output.kind == "files":
+                file_sink.require_reachable(output)
+                seen.append(Seen(what, "ok", "its log can be taken back to the newest savepoint"))
+                continue
+            table = batch_version.open_table(output.uri)
+            files = retention.retention(table.metadata().configuration, retention.FILES_PROPERTY)
+            problem = retention.of_output(output).problem(utc_now())
+        except SavepointsError as error:
+            seen.append(Seen(what, "warning", error.message, error.hint))
+            continue
+        within = _within(settings.queries[name].retention if name in settings.queries else None)
+        within = within or _within(settings.retention)
+        if problem:
+            advice = f"take a new savepoint of {name}, or raise the property"
+            seen.append(Seen(what, "warning", problem, advice))
+        elif within and within > files:
+            seen.append(
+                Seen(
+                    what,
+                    "warning",
+                    f"savepoints are kept for {_days(within)}, versions of the output for "
+                    f"{_days(files)}: older savepoints cannot take it back",
+                    f"set {retention.FILES_PROPERTY} of {output.uri} to interval "
+                    f"{within.days + 1} days",
+                )
+            )
+        else:
+            seen.append(Seen(what, "ok", f"versions can be read for {_days(files)}"))
+    return seen
+
+
+def _within(policy: RetentionSettings | None) -> timedelta | None:
+    return policy.keep_within if policy else None
+
+
+def _days(span: timedelta) -> str:
+    return f"{span / timedelta(days=1):.3g} days"

@@ -1,0 +1,1 @@
+"""Forks of a query: made, compared, reported on, promoted."""

@@ -1,0 +1,343 @@
+"""`compare`: run queries to the same offsets in the same batches, and compare what came of it.
+
+Each query runs bounded, under its own lease, and leaves a savepoint of the end; what is compared
+are these savepoints (`savepoints.operations.fork.compare_savepoints`). Killed anywhere and run
+again it goes on where the queries are: one that is behind runs the batches of the one that is
+furthest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import Settings
+from savepoints.errors import (
+    NoCommittedBatchError,
+    SavepointNotFoundError,
+    SavepointsError,
+    UsageError,
+)
+from savepoints.model import FORMS, KafkaOffsets
+from savepoints.observe.recorder import recording
+from savepoints.operations.fork import compare_savepoints
+from savepoints.operations.fork.compare_savepoints import SAMPLE
+from savepoints.operations.fork.compared_queries import (
+    Field,
+    Lane,
+    lane_of,
+    other_settings,
+    ranges_of,
+)
+from savepoints.operations.fork.same_batches import Approach
+from savepoints.operations.fork.verdict import Comparison, RunCost
+from savepoints.operations.run import final_savepoint, recover
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.runtime import bounded, compatibility, end_offsets
+from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.runner import Runner, stopped_by_signals
+from savepoints.sources.kafka.offsets import count
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.lease import Lease
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from savepoints.sources.kafka.offsets import Ranges
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one of the queries is going to run.
+
+    Attributes:
+        query: Its name.
+        generation: Its current generation.
+        application: Its program.
+        from_batch: Its newest committed batch, None when it has run nothing.
+        records: Records that it has to read.
+    """
+
+    query: str
+    generation: int
+    application: str
+    from_batch: int | None
+    records: int
+
+
+@dataclass(frozen=True)
+class ComparePlan(Plan):
+    """What `compare` is going to do.
+
+    Attributes:
+        runs: The queries, the baseline first.
+        ends: Where all of them end: next-to-read offset by topic and partition.
+        max_offsets_per_trigger: Most records of a source in one batch, for all of them.
+        same_batches: Whether their batches will have the same boundaries.
+        keys: By output, the columns that identify a row, where the program does not say it.
+        metrics: By name, SQL over the outputs, besides the metrics of the settings.
+        sample: How many rows of each difference to give.
+        state: Whether the state is compared.
+    """
+
+    runs: tuple[Run, ...]
+    ends: KafkaOffsets
+    max_offsets_per_trigger: int | None
+    same_batches: bool
+    keys: Mapping[str, tuple[str, ...]]
+    metrics: Mapping[str, str]
+    sample: int
+    state: bool
+
+
+def plan(
+    store: Store,
+    queries: Sequence[str],
+    *,
+    settings: Settings,
+    until: str = "latest",
+    keys: Mapping[str, Sequence[str]] | None = None,
+    metrics: Mapping[str, str] | None = None,
+    sample: int = SAMPLE,
+    state: bool = True,
+) -> ComparePlan:
+    """Find out where the queries are, and where all of them are to end; nothing is run.
+
+    Args:
+        store: Where they are.
+        queries: Their names, the baseline first.
+        settings: Their programs, for those that are no forks.
+        until: `latest`, an RFC 3339 time, the path of a JSON file of offsets, or a savepoint.
+        keys: By output, the columns that identify a row, instead of those in the program.
+        metrics: By name, SQL over the outputs, besides those in the settings.
+        sample: How many rows of each difference to give.
+        state: Whether to compare the state as well.
+
+    Raises:
+        UsageError: If fewer than two queries are named, they read different topics, or the end
+            cannot be reached.
+        QueryNotFoundError: If the store has no such query.
+        QueryRunningError: If one is running.
+        LockedError: If another verb has one.
+        SourceDataGoneError: If Kafka no longer has what comes next.
+    """
+    settings = bindings.complete(store, settings)
+    if len(set(queries)) < max(2, len(queries)):
+        raise UsageError(
+            f"{', '.join(queries) or 'nothing'}: that is not two or more different queries",
+            hint="make another one of a savepoint: savepoints fork SAVEPOINT NAME",
+        )
+    for query in queries:
+        store.generations.current(query)
+        lease.refuse_held(store.root, query)
+        journal.refuse_unfinished(store.root, query)
+    lanes = [lane_of(store, query, settings) for query in queries]
+    found = ranges_of(lanes, settings.kafka)
+    end = _ends(store, until, queries[0], found, settings)
+    field = Field(lanes, end, found)
+    runs = tuple(
+        Run(
+            lane.query,
+            lane.generation.generation,
+            lane.bound.app,
+            lane.standing.committed,
+            count(lane.reached(end, found), end),
+        )
+        for lane in lanes
+    )
+    for lane in lanes:
+        bounded.is_reached(lane.standing, end, found)  # Refuses ends that cannot be reached.
+    problems = field.problems
+    return ComparePlan(
+        verb="compare",
+        query=queries[0],
+        steps=(
+            *(Step(f"run {one.query}", _will_run(one)) for one in runs),
+            Step("compare", "compare outputs, metrics" + (" and state" if state else "")),
+        ),
+        warnings=(*problems, *other_settings(lanes)),
+        runs=runs,
+        ends=end,
+        max_offsets_per_trigger=lanes[0].bound.max_offsets_per_trigger,
+        same_batches=not problems,
+        keys={name: tuple(one) for name, one in (keys or {}).items()},
+        metrics=dict(metrics or {}),
+        sample=sample,
+        state=state,
+    )
+
+
+def execute(
+    plan: ComparePlan, store: Store, *, settings: Settings, progress: Progress = silent
+) -> Comparison:
+    """Run the queries to the end and compare them.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        settings: The programs, metrics and thresholds, and how to start Spark.
+        progress: Told what happens.
+
+    Raises:
+        QueryRunningError: If a query is running.
+        LockedError: If another verb has one.
+        UsageError: If one has gone beyond the end since.
+        SourceDataGoneError: If Kafka no longer has what comes next.
+        LayoutChangedError: If fields of restored state have other names in its program.
+        IncompatibleError: If outputs or state cannot be compared.
+        SavepointsError: If a query fails, or the comparison was asked to stop.
+    """
+    settings = bindings.complete(store, settings)
+    names = [one.query for one in plan.runs]
+    parameters = {"queries": " ".join(names), "ends": plan.ends}
+    with (
+        recording(
+            store, "compare", query=plan.query, parameters=parameters, hooks=settings.hooks
+        ) as noted,
+        ExitStack() as stack,
+    ):
+        held = {
+            name: stack.enter_context(lease.hold(store.root, name, "compare")) for name in names
+        }
+        for name in names:
+            journal.refuse_unfinished(store.root, name)
+        found = _Compare(plan, store, settings, held, progress).run()
+        noted.note(message=f"{found.verdict}: {', '.join(names)}")
+    return found
+
+
+@dataclass(frozen=True)
+class _Compare:
+    """One comparison under way."""
+
+    plan: ComparePlan
+    store: Store
+    settings: Settings
+    held: Mapping[str, Lease]
+    progress: Progress
+
+    def run(self) -> Comparison:
+        lanes = [lane_of(self.store, one.query, self.settings) for one in self.plan.runs]
+        ranges = ranges_of(lanes, self.settings.kafka)
+        field = Field(lanes, self.plan.ends, ranges)
+        # Known before anything moves: running changes what there is to follow.
+        approaches, problems = field.approaches, field.problems
+        costs = {}
+        for lane in lanes:
+            cost = self._run_lane(lane, approaches[lane.query], ranges)
+            if cost is not None:
+                costs[lane.query] = cost
+        savepoints = [self._savepoint(lane, moved=lane.query in costs) for lane in lanes]
+        return compare_savepoints.compare_at(
+            self.store,
+            savepoints,
+            settings=self.settings,
+            keys=self.plan.keys,
+            metrics=self.plan.metrics,
+            sample=self.plan.sample,
+            state=self.plan.state,
+            ran=compare_savepoints.Ran(
+                costs,
+                not problems if costs else None,
+                (*(problems if costs else ()), *other_settings(lanes)),
+            ),
+            progress=self.progress,
+        )
+
+    def _run_lane(self, lane: Lane, approach: Approach, ranges: Ranges) -> RunCost | None:
+        """Run one query to the end; None when it is there already."""
+        recover.require_present(self.store, lane.generation, lane.bound)
+        origin = compatibility.origin(self.store, lane.generation)
+        if origin is not None:
+            compatibility.require_same_topics(
+                lane.generation,
+                origin,
+                self.settings.kafka,
+                self.progress,
+                tuple(lane.bound.archives.values()),
+            )
+        if bounded.is_reached(lane.standing, self.plan.ends, ranges):
+            return None
+        runner = self._runner(lane)
+        if origin is not None and compatibility.is_restored(lane.generation, origin):
+            compatibility.require_layout(self.store, runner, lane.checkpoint, lane.bound.app)
+        self.progress(f"running {lane.query} to the common end")
+        with self.store.scratch() as scratch, stopped_by_signals(runner.stop):
+            ran = bounded.run_to(
+                runner,
+                self.plan.ends,
+                ranges,
+                scratch=scratch,
+                through=approach.through,
+                check=self.held[lane.query].check,
+                progress=lambda line: self.progress(f"{lane.query}: {line}"),
+            )
+        if not ran.caught_up:
+            raise SavepointsError(
+                f"the comparison was stopped: {lane.query} has {ran.remaining_records} records to "
+                "read",
+                hint="run it again; it goes on where the queries are",
+                query=lane.query,
+            )
+        rate = ran.input_rows / ran.seconds if ran.input_rows else None
+        return RunCost(ran.batches, ran.input_rows, ran.seconds, rate)
+
+    def _runner(self, lane: Lane) -> Runner:
+        from savepoints.spark.session import session
+
+        most = self.plan.max_offsets_per_trigger
+        return runner_of(
+            session(self.settings, f"savepoints compare {lane.query}"),
+            self.store,
+            lane.application,
+            lane.bound.model_copy(update={"max_offsets_per_trigger": most}),
+            self.settings,
+            generation=lane.generation.generation,
+            checkpoint=lane.checkpoint,
+            position=lane.standing.offsets,
+        )
+
+    def _savepoint(self, lane: Lane, *, moved: bool) -> str:
+        taken = final_savepoint.savepoint(
+            self.store,
+            lane.generation,
+            settings=self.settings,
+            forms=FORMS,
+            app=lane.bound.app,
+            moved=moved,
+            progress=self.progress,
+        )
+        if taken is None:
+            raise NoCommittedBatchError(
+                f"{lane.query} has committed no batch, so there is nothing to compare",
+                hint="its topics are empty; choose a later end",
+                query=lane.query,
+            )
+        return taken.id
+
+
+def _ends(store: Store, until: str, query: str, ranges: Ranges, settings: Settings) -> KafkaOffsets:
+    try:
+        return end_offsets.resolve(
+            store, until, query=query, ranges=ranges, settings=settings.kafka
+        )
+    except SavepointNotFoundError:
+        # That of the query of which the forks are, or of another fork.
+        savepoint = store.catalog.find(until)
+        return end_offsets.resolve(
+            store, savepoint.id, query=savepoint.query, ranges=ranges, settings=settings.kafka
+        )
+
+
+def _will_run(one: Run) -> str:
+    if not one.records:
+        return f"{one.query} is there already, or has only to finish a batch"
+    since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
+    return f"run {one.query} ({one.application}) from {since}: {one.records} records"

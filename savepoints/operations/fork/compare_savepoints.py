@@ -1,0 +1,276 @@
+"""Comparing queries that stand at the same offsets: outputs, state and metrics at savepoints.
+
+Outputs are read at the versions that the savepoints have pinned, which belong to their batches, so
+that a query that goes on meanwhile changes nothing about what is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import Settings
+from savepoints.errors import NotAlignedError, UsageError
+from savepoints.model import OutputVersion, Savepoint, kafka_offsets, lowest_offsets
+from savepoints.operations.fork.verdict import (
+    Comparison,
+    MetricDifference,
+    Pair,
+    RunCost,
+    StateDifference,
+    Variant,
+    worst,
+)
+from savepoints.operations.inspect.diff import diff
+from savepoints.outputs.compare import by_key, sql_metrics
+from savepoints.outputs.compare.by_key import OutputDifference
+from savepoints.outputs.compare.sql_metrics import Figure
+from savepoints.plan import Progress, silent
+from savepoints.runtime import app as apps
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLE = 10
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What is known of how the queries came to where they stand.
+
+    Attributes:
+        costs: By query, what running it took.
+        same_batches: See `Comparison`.
+        notes: Likewise.
+    """
+
+    costs: Mapping[str, RunCost] = field(default_factory=dict)
+    same_batches: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
+def compare_at(
+    store: Store,
+    savepoints: Sequence[str],
+    *,
+    settings: Settings,
+    keys: Mapping[str, Sequence[str]] | None = None,
+    metrics: Mapping[str, str] | None = None,
+    sample: int = SAMPLE,
+    state: bool = True,
+    ran: Ran = Ran(),
+    progress: Progress = silent,
+) -> Comparison:
+    """Compare queries at savepoints of the same offsets; nothing is run and nothing is changed.
+
+    Args:
+        store: Where the savepoints are.
+        savepoints: Their names, that of the baseline first; at most one of each query.
+        settings: The programs, metrics and thresholds, and how to start Spark.
+        keys: By output, the columns that identify a row, instead of those in the baseline's
+            program.
+        metrics: By name, SQL over the outputs, besides those in the settings.
+        sample: How many rows of each difference to give.
+        state: Whether to compare the state as well.
+        ran: What is known of how they came to be there.
+        progress: Told what happens.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        UsageError: If fewer than two are named, a key is of no output, or a metric is none.
+        NotAlignedError: If they are not of the same offsets, or an output's version is gone.
+        IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
+    """
+    settings = bindings.complete(store, settings)
+    found = [store.catalog.find(one) for one in savepoints]
+    _require_comparable(found)
+    compared = _Compared(
+        store,
+        found,
+        settings,
+        {name: tuple(one) for name, one in (keys or {}).items()},
+        {**settings.compare.metrics, **(metrics or {})},
+        sample,
+        state,
+        ran,
+        progress,
+    )
+    return compared.comparison()
+
+
+def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
+    if len({one.query for one in savepoints}) < max(2, len(savepoints)):
+        raise UsageError(
+            f"{', '.join(one.query for one in savepoints)} are not two or more different queries",
+            hint="make another one of a savepoint: savepoints fork SAVEPOINT NAME",
+        )
+    first = savepoints[0]
+    for other in savepoints[1:]:
+        if _position(first) != _position(other):
+            raise NotAlignedError(
+                f"{first.query} is at {'; '.join(map(str, first.cut.offsets))} in {first.id}, and "
+                f"{other.query} is at {'; '.join(map(str, other.cut.offsets))} in {other.id}",
+                hint=f"run them to one end: savepoints compare {first.query} {other.query}",
+                savepoints=[first.id, other.id],
+            )
+
+
+def _position(savepoint: Savepoint) -> tuple[object, list[str]]:
+    """Return where a query stands, whatever the order in which its program counts the sources."""
+    others = [one for one in savepoint.cut.offsets if kafka_offsets(one) is None]
+    return lowest_offsets(savepoint.cut.offsets), sorted(map(str, others))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One comparison under way."""
+
+    store: Store
+    savepoints: Sequence[Savepoint]
+    settings: Settings
+    given_keys: Mapping[str, tuple[str, ...]]
+    metrics: Mapping[str, str]
+    sample: int
+    state: bool
+    ran: Ran
+    progress: Progress
+
+    def comparison(self) -> Comparison:
+        from savepoints.spark.session import session
+
+        keys = self._keys()
+        self.progress("comparing (starts Spark if it does not run yet)")
+        spark = session(self.settings, f"savepoints compare {self.savepoints[0].query}")
+        figures = [sql_metrics.measure(spark, one.outputs, self.metrics) for one in self.savepoints]
+        variants = tuple(map(self._variant, self.savepoints, figures))
+        pairs = tuple(
+            self._pair(spark, one, keys, figures[0], own).judged(self.settings.compare.thresholds)
+            for one, own in zip(self.savepoints[1:], figures[1:], strict=True)
+        )
+        return Comparison(
+            worst(pairs),
+            lowest_offsets(self.savepoints[0].cut.offsets),
+            self.ran.same_batches,
+            self.ran.notes,
+            variants,
+            pairs,
+        )
+
+    def _keys(self) -> dict[str, tuple[str, ...]]:
+        """Return what identifies a row of each output of the baseline, empty for whole rows."""
+        first = self.savepoints[0]
+        bound = self.settings.queries.get(first.query)
+        program = bound.app if bound else first.application
+        declared = apps.load(program).outputs if program else {}
+        keys = {
+            one.name: declared[one.name].key if one.name in declared else ()
+            for one in first.outputs
+        }
+        if unknown := sorted(self.given_keys.keys() - keys.keys()):
+            raise UsageError(
+                f"{first.query} has no output {unknown[0]!r}",
+                hint=f"it has: {', '.join(keys) or 'none'}",
+            )
+        return {**keys, **self.given_keys}
+
+    def _variant(self, savepoint: Savepoint, figures: Mapping[str, Figure]) -> Variant:
+        begun_from = next(
+            (
+                one.begun_from
+                for one in self.store.generations.all(savepoint.query)
+                if one.generation == savepoint.generation
+            ),
+            None,
+        )
+        return Variant(
+            savepoint.query,
+            savepoint.generation,
+            savepoint.application,
+            begun_from,
+            savepoint.id,
+            savepoint.cut.batch_id,
+            savepoint.cut.watermark_ms,
+            _total([one.rows for one in savepoint.operators]),
+            _total([one.state_bytes for one in savepoint.operators]),
+            {name: None if one is None else float(one) for name, one in figures.items()},
+            self.ran.costs.get(savepoint.query),
+        )
+
+    def _pair(
+        self,
+        spark: SparkSession,
+        other: Savepoint,
+        keys: Mapping[str, tuple[str, ...]],
+        figures: Mapping[str, Figure],
+        own: Mapping[str, Figure],
+    ) -> Pair:
+        first = self.savepoints[0]
+        before = {one.name: one for one in first.outputs}
+        after = {one.name: one for one in other.outputs}
+        return Pair(
+            first.query,
+            other.query,
+            tuple(
+                self._output(spark, before[name], after[name], keys[name])
+                for name in before
+                if name in after
+            ),
+            tuple(name for name in after if name not in before),
+            tuple(name for name in before if name not in after),
+            self._state(first, other) if self.state else None,
+            tuple(MetricDifference.of(name, figures[name], own[name]) for name in figures),
+            self._seconds_ratio(first.query, other.query),
+        )
+
+    def _output(
+        self,
+        spark: SparkSession,
+        before: OutputVersion,
+        after: OutputVersion,
+        key: tuple[str, ...],
+    ) -> OutputDifference:
+        self.progress(f"comparing {before.uri} with {after.uri}")
+        return by_key.compare(spark, before, after, key=key, sample=self.sample)
+
+    def _state(self, first: Savepoint, other: Savepoint) -> StateDifference:
+        found = diff(
+            self.store,
+            first.id,
+            other.id,
+            sample=self.sample,
+            settings=self.settings,
+            progress=self.progress,
+        )
+        only = {
+            (one.operator_id, one.operator_name)
+            for one in (*found.operators_added, *found.operators_removed)
+        }
+        rows = _total(
+            [
+                *(one.rows.added + one.rows.removed + one.rows.changed for one in found.variables),
+                *(
+                    one.rows
+                    for savepoint in (first, other)
+                    for one in savepoint.operators
+                    if (one.operator_id, one.name) in only
+                ),
+            ]
+        )
+        totals = [_total([one.rows for one in sp.operators]) for sp in (first, other)]
+        known = [one for one in totals if one is not None]
+        share = None if rows is None or len(known) < len(totals) else rows / (max(known) or 1)
+        return StateDifference(rows, share, not only and not rows, found)
+
+    def _seconds_ratio(self, first: str, other: str) -> float | None:
+        before, after = (self.ran.costs.get(one) for one in (first, other))
+        if before is None or after is None or not before.seconds:
+            return None
+        return after.seconds / before.seconds
+
+
+def _total(numbers: Sequence[int | None]) -> int | None:
+    known = [one for one in numbers if one is not None]
+    return sum(known) if len(known) == len(numbers) else None

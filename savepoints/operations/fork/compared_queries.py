@@ -1,0 +1,168 @@
+"""The queries of a comparison: what each is bound to, where it stands, and how it goes on.
+
+They go side by side to one end (`Field`), each in its own lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import position
+from savepoints.checkpoint.position import Standing
+from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import Generation, KafkaOffsets
+from savepoints.operations.fork import same_batches
+from savepoints.operations.fork.same_batches import Approach
+from savepoints.runtime import app as apps
+from savepoints.runtime import bounded
+from savepoints.runtime.app import App
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka.offsets import count
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from savepoints.sources.kafka.offsets import Ranges
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A query, what it is bound to, and where it stands.
+
+    Attributes:
+        query: Its name.
+        generation: Its current generation.
+        bound: What it is bound to.
+        application: Its program, under the name of the query.
+        standing: How far it has come.
+    """
+
+    query: str
+    generation: Generation
+    bound: QuerySettings
+    application: App
+    standing: Standing
+
+    @property
+    def checkpoint(self) -> Location:
+        """Where it lives."""
+        return Location.of(self.generation.checkpoint)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What it reads."""
+        inputs = self.application.inputs.items()
+        return tuple(sorted({self.bound.topics.get(name, one.topic) for name, one in inputs}))
+
+    def reached(self, end: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+        """Return where it stands, for all partitions that are in the end."""
+        return bounded.reached(self.standing, end, ranges)
+
+    def within(self, end: KafkaOffsets) -> Standing:
+        """Return where it stands; a batch that goes beyond the end is planned anew."""
+        if self.standing.begun is None or bounded.is_within(self.standing.begun_positions, end):
+            return self.standing
+        return replace(self.standing, begun=None, begun_positions=())
+
+
+@dataclass(frozen=True)
+class Field:
+    """All queries, on their way to one end.
+
+    Attributes:
+        lanes: The queries, the baseline first.
+        end: Next-to-read offset by topic and partition.
+        ranges: What Kafka has.
+    """
+
+    lanes: Sequence[Lane]
+    end: KafkaOffsets
+    ranges: Ranges
+
+    @cached_property
+    def approaches(self) -> dict[str, Approach]:
+        """How each of them comes to where the furthest is."""
+        leader = min(
+            self.lanes,
+            key=lambda lane: (
+                count(lane.reached(self.end, self.ranges), self.end),
+                lane.within(self.end).begun is None,
+            ),
+        )
+        recorded = same_batches.recorded_in(leader.checkpoint)
+        furthest = leader.within(self.end)
+        return {
+            lane.query: Approach()
+            if lane is leader
+            else same_batches.approach(
+                lane.query, lane.within(self.end), leader.query, furthest, recorded
+            )
+            for lane in self.lanes
+        }
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why batches cannot be the same."""
+        found = (one.problem for one in self.approaches.values())
+        return tuple(f"batches will not be the same: {one}" for one in found if one)
+
+
+def lane_of(store: Store, query: str, settings: Settings) -> Lane:
+    """Find a query and what it runs.
+
+    Raises:
+        QueryNotFoundError: If the store has no such query.
+        UsageError: If nothing says what it runs, or its program cannot be imported.
+    """
+    generation = store.generations.current(query)
+    bound = settings.bound(query, "it cannot be run")
+    application = apps.load_for(query, bound)
+    return Lane(
+        query, generation, bound, application, position.read(Location.of(generation.checkpoint))
+    )
+
+
+def topics_of(lanes: Sequence[Lane]) -> list[str]:
+    """Return the topics that all of them read.
+
+    Raises:
+        UsageError: If they read different ones.
+    """
+    first = lanes[0]
+    for other in lanes[1:]:
+        if other.topics != first.topics:
+            raise UsageError(
+                f"{first.query} reads {', '.join(first.topics)} and {other.query} reads "
+                f"{', '.join(other.topics)}",
+                hint="only queries of the same topics see the same events; see "
+                "[queries.NAME.topics] in the settings",
+            )
+    return list(first.topics)
+
+
+def ranges_of(lanes: Sequence[Lane], settings: KafkaSettings) -> Ranges:
+    """Return what there is of their topics, of Kafka and of the archives that each of them has.
+
+    Raises:
+        UsageError: If they read different topics.
+        SourceDataGoneError: If a topic does not exist, or is not the one that was archived.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+    """
+    common = set.intersection(*(set(lane.bound.archives.values()) for lane in lanes))
+    return availability.ranges(topics_of(lanes), settings, sorted(common))
+
+
+def other_settings(lanes: Sequence[Lane]) -> tuple[str, ...]:
+    """Say whose batches are of another size here than when it runs alone."""
+    first = lanes[0]
+    most = first.bound.max_offsets_per_trigger
+    return tuple(
+        f"max_offsets_per_trigger of {lane.query} is {lane.bound.max_offsets_per_trigger or 'none'}"
+        f"; here it is that of {first.query} for all: {most or 'none'}"
+        for lane in lanes[1:]
+        if lane.bound.max_offsets_per_trigger != most
+    )

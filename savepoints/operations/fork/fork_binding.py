@@ -1,0 +1,229 @@
+"""What a fork runs and where it lives: the settings' word, the flags', or the origin's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import OutputVersion, Savepoint
+from savepoints.runtime import app as apps
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a fork is bound to.
+
+    Attributes:
+        settings: As a table `[queries.NAME]` would say it.
+        copied: Outputs of the savepoint that get a table of their own.
+        notes: What a person should know about that.
+    """
+
+    settings: QuerySettings
+    copied: tuple[OutputVersion, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What is known of an application.
+
+    Attributes:
+        reference: `package.module:attribute`.
+        name: Its own name.
+        outputs: Its outputs.
+    """
+
+    reference: str
+    name: str
+    outputs: tuple[str, ...]
+
+
+def of(
+    store: Store,
+    saved: Savepoint,
+    name: str,
+    settings: Settings,
+    *,
+    app: str | None,
+    checkpoints: str | None,
+    outputs: Mapping[str, str],
+) -> Bound:
+    """Find out what a fork is bound to.
+
+    Args:
+        store: Where the savepoint is.
+        saved: What is forked.
+        name: Name of the fork.
+        settings: As they are given, without what generations are bound to.
+        app: What it runs, None for what the origin runs.
+        checkpoints: Directory below which its generations get theirs.
+        outputs: Tables that were given.
+
+    Raises:
+        UsageError: If something is not known or contradicts the table `[queries.NAME]`.
+    """
+    generations = {saved.query: saved.generation}
+    completed = bindings.complete(store, settings, generations=generations)
+    origin, table = completed.queries.get(saved.query), settings.queries.get(name)
+    if table is not None:
+        _refuse_contradictions(name, table, app, checkpoints, outputs)
+    follows = table or origin
+    reference = app or (follows.app if follows else saved.application)
+    program = _program(reference, name, saved, origin)
+    pinned = {one.name: one for one in saved.outputs}
+    tables = _tables(name, program, pinned, origin, table, outputs)
+    bound = QuerySettings(
+        app=program.reference,
+        app_name=program.name if program.name != name else None,
+        checkpoints=_checkpoints(name, checkpoints, follows),
+        outputs=tables,
+        app_ids=table.app_ids if table else {},
+        own_rows=table.own_rows if table else {},
+        topics=follows.topics if follows else {},
+        archives=follows.archives if follows else {},
+        trigger=follows.trigger if follows else None,
+        max_offsets_per_trigger=follows.max_offsets_per_trigger if follows else None,
+    )
+    if table is not None and table.app_name not in {bound.app_name, program.name}:
+        raise UsageError(
+            f"{program.reference} is the application {program.name!r}, and [queries.{name}] does "
+            "not say that it is to run under another name",
+            hint=f'set app_name = "{program.name}" in [queries.{name}]',
+            query=name,
+        )
+    copied = tuple(one for one in saved.outputs if one.name in tables)
+    return Bound(bound, copied, tuple(_notes(saved, program, origin, tables, pinned)))
+
+
+def _program(
+    reference: str | None, name: str, saved: Savepoint, origin: QuerySettings | None
+) -> _Program:
+    if reference is None:
+        raise UsageError(
+            f"what the fork {name} is to run is not known: {saved.query} is not in the settings",
+            hint="say it: --app module:attr",
+            query=name,
+        )
+    if origin is not None and reference == origin.app and origin.app_name is None:
+        # It runs under its own name, so it need not be there to be forked.
+        known = {**origin.outputs, **{one.name: one.uri for one in saved.outputs}}
+        return _Program(reference, saved.query, tuple(known))
+    found = apps.load(reference)
+    return _Program(reference, found.name, tuple(found.outputs))
+
+
+def _tables(
+    name: str,
+    program: _Program,
+    pinned: Mapping[str, OutputVersion],
+    origin: QuerySettings | None,
+    table: QuerySettings | None,
+    given: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the table of each output of the program."""
+    if strange := sorted(given.keys() - set(program.outputs)):
+        raise UsageError(
+            f"{program.reference} has no output {strange[0]!r}, only "
+            f"{', '.join(program.outputs) or 'none'}",
+            hint="take it out, or correct its name",
+            query=name,
+        )
+    if table is not None:
+        _require(name, program.outputs, table.outputs)
+        return {one: table.outputs[one] for one in program.outputs}
+    original = {
+        **(origin.outputs if origin else {}),
+        **{one: output.uri for one, output in pinned.items()},
+    }
+    tables = {
+        one: str(Location.of(given.get(one) or f"{original[one].rstrip('/')}_forks/{name}"))
+        for one in program.outputs
+        if one in given or one in original
+    }
+    _require(name, program.outputs, tables)
+    return tables
+
+
+def _require(name: str, outputs: Iterable[str], tables: Mapping[str, str]) -> None:
+    for one in outputs:
+        if one not in tables:
+            raise UsageError(
+                f"the output {one} of the fork {name} has no table",
+                hint=f"say where it goes: --table {one}=s3://bucket/path, or in "
+                f"[queries.{name}.outputs] if there is such a table",
+                query=name,
+                output=one,
+            )
+
+
+def _checkpoints(name: str, given: str | None, follows: QuerySettings | None) -> str:
+    found = given or (follows.checkpoints if follows else None)
+    if found is None:
+        raise UsageError(
+            f"where the checkpoints of the fork {name} go is not known",
+            hint="say it: --checkpoints s3://bucket/checkpoints",
+            query=name,
+        )
+    return found
+
+
+def _refuse_contradictions(
+    name: str,
+    table: QuerySettings,
+    app: str | None,
+    checkpoints: str | None,
+    outputs: Mapping[str, str],
+) -> None:
+    """Refuse flags that say something else than the settings, which would win later on."""
+    pairs = [
+        ("--app", app, table.app),
+        ("--checkpoints", checkpoints, table.checkpoints),
+        *(("--table", uri, table.outputs.get(one)) for one, uri in outputs.items()),
+    ]
+    for option, given, there in pairs:
+        if given is not None and given != there:
+            raise UsageError(
+                f"{option} {given} contradicts [queries.{name}] in the settings, which has {there}",
+                hint="leave the option out, or change the settings, which win",
+                query=name,
+            )
+
+
+def _notes(
+    saved: Savepoint,
+    program: _Program,
+    origin: QuerySettings | None,
+    tables: Mapping[str, str],
+    pinned: Mapping[str, OutputVersion],
+) -> list[str]:
+    notes = [
+        f"{program.reference} has no output {one}: it is left out"
+        for one in pinned
+        if one not in tables
+    ]
+    notes += [
+        f"the savepoint does not have the output {one}: {uri} begins empty"
+        for one, uri in tables.items()
+        if one not in pinned
+    ]
+    known = origin.app if origin else saved.application
+    if known != program.reference:
+        notes.append(
+            f"it runs {program.reference}, and the savepoint is of {known or 'an unknown program'}"
+            ": whether that fits the state is looked at by run, before the first batch"
+        )
+    notes += [
+        f"others write to {pinned[one].uri} too: their rows up to its version are in the fork's "
+        "table as well"
+        for one in (origin.own_rows if origin else {})
+        if one in pinned and one in tables
+    ]
+    if not pinned:
+        notes.append(f"the savepoint {saved.id} has no outputs, so no rows are copied")
+    return notes

@@ -1,0 +1,352 @@
+"""What `fork` is going to do: which query, checkpoint and tables come to be of a savepoint."""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from savepoints.config.settings import Settings
+from savepoints.errors import TargetExistsError, UsageError
+from savepoints.io import Location, Uri
+from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id, utc_now
+from savepoints.operations.fork import fork_binding
+from savepoints.operations.fork.fork_binding import Bound
+from savepoints.operations.rollback import generation_change
+from savepoints.operations.savepoint import restore
+from savepoints.outputs.delta.write import app_id
+from savepoints.outputs.fork import isolated_copy
+from savepoints.outputs.fork.isolated_copy import Isolation, Way
+from savepoints.plan import Plan, Step
+from savepoints.sources.combined import availability, available_ranges
+from savepoints.store import bindings
+from savepoints.store.bindings import Binding, CloneOf
+from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
+
+VERB = "fork"
+# The first generation of the new query.
+FIRST = 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a fork is asked to be, besides its name.
+
+    Attributes:
+        app: What it runs, None for what the origin runs.
+        way: `copy`: its outputs get files of their own; `clone`: they read those of the originals.
+        checkpoints: Directory below which its generations get theirs, None for that of the origin.
+        outputs: Tables of outputs that do not go to `<original>_forks/<name>`.
+        form: Form to restore from; native when the savepoint has it.
+        check_source: Whether Kafka is asked if it still has the records to go on with.
+    """
+
+    app: str | None = None
+    way: Way = "copy"
+    checkpoints: str | None = None
+    outputs: Mapping[str, str] | None = None
+    form: Form | None = None
+    check_source: bool = True
+
+    def words(self) -> list[str]:
+        """Return it as options of a command line."""
+        given = [
+            *(["--app", self.app] if self.app else []),
+            *(["--outputs", self.way] if self.way != "copy" else []),
+            *(["--checkpoints", self.checkpoints] if self.checkpoints else []),
+            *(["--format", self.form] if self.form else []),
+            *([] if self.check_source else ["--no-source-check"]),
+        ]
+        for name, uri in sorted((self.outputs or {}).items()):
+            given += ["--table", f"{name}={uri}"]
+        return given
+
+
+@dataclass(frozen=True)
+class ForkPlan(Plan):
+    """What `fork` is going to do for one name.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal and in what it writes.
+        savepoint_id: What is forked.
+        origin: The query that the savepoint is of.
+        query_id: Spark's id of the new query.
+        generation: Its first generation.
+        checkpoint: The directory of that.
+        form: From which form the state is restored.
+        batch_id: The fork goes on with the batch after this one.
+        outputs: The tables that are made for it.
+        binding: What it runs and what that is bound to.
+        resumed: The plan was begun before and goes on.
+        finished: This very fork is there already; nothing is to be done.
+    """
+
+    command: str
+    operation_id: str
+    savepoint_id: str
+    origin: str
+    query_id: str
+    generation: int
+    checkpoint: str
+    form: Form
+    batch_id: int
+    outputs: tuple[Isolation, ...]
+    binding: Binding
+    resumed: bool = False
+    finished: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ForkPlan:
+        """Read a plan from the journal, to go on with it."""
+        known: dict[str, Any] = {
+            "steps": tuple(Step(**one) for one in data["steps"]),
+            "warnings": tuple(data["warnings"]),
+            "outputs": tuple(Isolation.from_json(one) for one in data["outputs"]),
+            "binding": Binding.from_json(data["binding"]),
+            "resumed": True,
+        }
+        return cls(**{**data, **known})
+
+
+@dataclass(frozen=True)
+class ForksPlan(Plan):
+    """What `fork` is going to do for several names, one after the other.
+
+    Attributes:
+        forks: The plan of each; each is an operation of its own.
+    """
+
+    forks: tuple[ForkPlan, ...]
+
+
+def plan_all(
+    store: Store,
+    savepoint: str,
+    names: Sequence[str],
+    asked: Asked = Asked(),
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+) -> ForksPlan:
+    """Plan several forks of one savepoint, each an operation of its own; see `plan`.
+
+    Raises:
+        UsageError: If no name is given, or one twice.
+        TargetExistsError: If two of them would write to one place.
+    """
+    if not names or len(set(names)) < len(names):
+        raise UsageError(
+            f"each fork needs a name of its own, and given are: {', '.join(names) or 'none'}",
+            hint="savepoints fork SAVEPOINT variant_a variant_b",
+        )
+    # One savepoint for all of them, also when a new one is taken meanwhile.
+    found = store.catalog.find(savepoint, query=query)
+    plans = tuple(plan(store, found.id, name, asked, settings=settings) for name in names)
+    _refuse_overlaps([place for one in plans if not one.finished for place in _places(one)])
+    return ForksPlan(
+        verb=VERB,
+        query=found.query,
+        steps=tuple(
+            replace(step, what=f"{one.query}: {step.what}") for one in plans for step in one.steps
+        ),
+        warnings=tuple(note for one in plans for note in one.warnings),
+        forks=plans,
+    )
+
+
+def plan(
+    store: Store,
+    savepoint: str,
+    name: str,
+    asked: Asked = Asked(),
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+) -> ForkPlan:
+    """Find out what a fork would be and refuse what could not be done exactly; writes nothing.
+
+    An interrupted fork of the same savepoint and name is taken up again: its own plan is returned.
+
+    Args:
+        store: Where the savepoint is.
+        savepoint: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        name: Name of the new query.
+        asked: What it is to be.
+        query: Only savepoints of this query.
+        settings: What the origin is bound to, and maybe the fork: a table `[queries.NAME]` holds.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        TargetExistsError: If the query or one of its places exists and is not this very fork.
+        UnfinishedOperationError: If another operation on the name was interrupted.
+        UsageError: If what it runs, or where it lives, is not known or contradicts the settings.
+        SourceDataGoneError: If Kafka no longer has the records.
+        FileSinkError: If an output is a file sink.
+        NotAlignedError: If the version of an output is gone.
+        IncompatibleError: If an output has features of which a copy is not known to be exact.
+    """
+    checked_name(name, "query")
+    given = settings or Settings()
+    saved = store.catalog.find(savepoint, query=query)
+    command = shlex.join(["savepoints", VERB, saved.id, name, *asked.words(), "--yes"])
+    if (known := _known(store, name, saved, command)) is not None:
+        return known
+    complete = bindings.complete(store, given)
+    bound = fork_binding.of(
+        store, saved, name, given, app=asked.app, checkpoints=asked.checkpoints,
+        outputs=asked.outputs or {},
+    )  # fmt: skip
+    notes: list[str] = []
+    if asked.check_source:
+        found = availability.require_available(
+            saved.cut.offsets,
+            complete.kafka,
+            topics=saved.topics,
+            archives=tuple(bound.settings.archives.values()),
+        )
+        notes += available_ranges.notes(lowest_offsets(saved.cut.offsets), found)
+    operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
+    checkpoint = str(generation_change.checkpoint_of(bound.settings.checkpoints, name, FIRST))
+    restoring = restore.plan(
+        store, saved.id, checkpoint, form=asked.form, query_id=query_id, owner=operation_id
+    )
+    for uri in bound.settings.outputs.values():
+        isolated_copy.refuse_taken(uri)
+        _refuse_another_s(complete, name, str(Location.of(uri)))
+    outputs = tuple(
+        isolated_copy.plan(
+            one,
+            str(Location.of(bound.settings.outputs[one.name])),
+            asked.way,
+            app_id(name, one.name, FIRST),
+            saved.cut.batch_id,
+        )
+        for one in bound.copied
+    )
+    planned = ForkPlan(
+        verb=VERB,
+        query=name,
+        steps=_steps(saved, restoring.form, name, checkpoint, outputs),
+        warnings=(*restoring.warnings, *bound.notes, *_consequences(outputs), *notes),
+        command=command,
+        operation_id=operation_id,
+        savepoint_id=saved.id,
+        origin=saved.query,
+        query_id=query_id,
+        generation=FIRST,
+        checkpoint=checkpoint,
+        form=restoring.form,
+        batch_id=saved.cut.batch_id,
+        outputs=outputs,
+        binding=_binding(name, bound, outputs),
+    )
+    _refuse_overlaps(_places(planned))
+    return planned
+
+
+def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan | None:
+    """Return the plan of the same fork, whether interrupted or finished; None for a new one."""
+    if journal.unfinished(store.root, name) is not None:
+        begun = generation_change.begun(store, name, VERB, command)
+        return None if begun is None else ForkPlan.from_json(begun)
+    lives = store.generations.all(name)
+    if not lives:
+        lease.refuse_held(store.root, name)
+        return None
+    first = min(lives, key=lambda one: one.generation)
+    for one in journal.all_operations(store.root):
+        same = (one.query, one.verb, one.plan.get("command")) == (name, VERB, command)
+        if same and not one.undone and first.begun_from == saved.id:
+            return replace(ForkPlan.from_json(one.plan), steps=(), warnings=(), finished=True)
+    what = f"begun by {first.begun_by}" + (f" from {first.begun_from}" if first.begun_from else "")
+    raise TargetExistsError(
+        f"the store has a query {name} already, {what}",
+        hint="give the fork another name; see the ones there are: savepoints lineage",
+        query=name,
+    )
+
+
+def _binding(name: str, bound: Bound, outputs: tuple[Isolation, ...]) -> Binding:
+    clones = {
+        one.output.name: CloneOf(one.output.uri, one.output.version)
+        for one in outputs
+        if one.way == "clone"
+    }
+    return bindings.fresh(name, FIRST, bound.settings, clones)
+
+
+def _steps(
+    saved: Savepoint, form: Form, name: str, checkpoint: str, outputs: tuple[Isolation, ...]
+) -> tuple[Step, ...]:
+    batch = saved.cut.batch_id
+    return (
+        Step("checkpoint_written", f"restore {saved.id} (batch {batch}, {form}) to {checkpoint}"),
+        *(Step(step_of(one), what_of(one)) for one in outputs),
+        Step("generation_begun", f"begin generation {FIRST} of {name}, with a Spark id of its own"),
+    )
+
+
+def step_of(one: Isolation) -> str:
+    """Return what making a table is called in the journal."""
+    return f"output_{one.output.name}_isolated"
+
+
+def what_of(one: Isolation) -> str:
+    """Say how a table is made."""
+    version = f"version {one.output.version} of {one.output.uri}"
+    if one.way == "clone":
+        return f"make {one.uri} a shallow clone of {version}"
+    return f"copy {version} to {one.uri}: {one.files} files, {one.bytes} bytes"
+
+
+def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:
+    return [
+        f"{one.uri} reads the files of version {one.output.version} of {one.output.uri}: VACUUM "
+        "there, once the version is older than the table's retention, breaks it; nothing here can "
+        "keep VACUUM from that"
+        for one in outputs
+        if one.way == "clone"
+    ]
+
+
+def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
+    """Refuse a table that another query is bound to, which may not have written it yet.
+
+    Raises:
+        TargetExistsError: Names the query.
+    """
+    for query, bound in settings.queries.items():
+        if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
+            raise TargetExistsError(
+                f"{uri} is an output of {query}, and two may not write one table",
+                hint=f"give {name} a table of its own: --table NAME=URI",
+                uri=uri,
+            )
+
+
+def _places(plan: ForkPlan) -> list[tuple[str, str]]:
+    """Return everything that a fork writes to, with what it is."""
+    tables = plan.binding.settings().outputs
+    return [
+        (f"the checkpoint of {plan.query}", plan.checkpoint),
+        *((f"the output {name} of {plan.query}", uri) for name, uri in tables.items()),
+    ]
+
+
+def _refuse_overlaps(places: Sequence[tuple[str, str]]) -> None:
+    for (one, first), (other, second) in combinations(places, 2):
+        if _within(first, second) or _within(second, first):
+            raise TargetExistsError(
+                f"{one} and {other} would lie in one place: {first} and {second}",
+                hint="give each a place of its own: --table NAME=URI, --checkpoints URI",
+            )
+
+
+def _within(inner: str, outer: str) -> bool:
+    one, other = Uri.parse(inner), Uri.parse(outer)
+    return one.system == other.system and f"{one.path}/".startswith(f"{other.path}/")

@@ -1,0 +1,347 @@
+"""`promote`: a fork takes over from the query that it was forked from, at exact offsets.
+
+1. The fork is run up to where the live query stands, while that goes on.
+2. The live query is paused between two batches. Both are run to exactly the same offsets: in each
+   partition the further one of the two.
+3. Checks are run on the two. If one fails, the live query goes on as if nothing had happened.
+4. The live query's next generation begins with the fork's state, program, and outputs (see
+   `savepoints.operations.fork.promote_steps`); its own end is kept by a safety savepoint.
+5. A run of the live query that was paused goes on, with the fork's program.
+
+Killed before step 4 it is begun anew by the same command; in step 4 it goes on by its journal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from savepoints import faults
+from savepoints.checkpoint import position
+from savepoints.config.settings import Settings
+from savepoints.errors import (
+    CheckFailedError,
+    NoCommittedBatchError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
+from savepoints.observe.recorder import recorded
+from savepoints.operations.fork import promote_steps
+from savepoints.operations.fork.promote_checks import Check, run_checks
+from savepoints.operations.fork.promote_plan import PromotePlan, plan
+from savepoints.operations.fork.promote_steps import VERB, PromotionPlan
+from savepoints.operations.rollback import run_to_point
+from savepoints.operations.rollback.generation_change import Moved
+from savepoints.operations.run import pause, pause_for_verb
+from savepoints.plan import Progress, silent
+from savepoints.runtime import compatibility
+from savepoints.runtime.archive_of import archives_of
+from savepoints.sources.kafka.offsets import count
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
+
+# Catching up ends when so little is left that the pause will be short, or it does not help.
+_SHORT_SECONDS = 10.0
+_MOST_ROUNDS = 5
+
+
+__all__ = ["PromotePlan", "Promoted", "execute", "finish", "plan", "undo"]
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """What a promotion did.
+
+    Attributes:
+        operation_id: Its name in the journal.
+        query: The live query.
+        fork: The fork that took over.
+        generation: The generation of the live query that has begun.
+        checkpoint: Its directory.
+        safety_id: The savepoint of what was before, for `promote --undo`.
+        savepoint_id: The fork's savepoint that it began from.
+        application: The program that runs from now on.
+        outputs: Table URI of each output from now on.
+        offsets: Where both stood: next offset by topic and partition.
+        checks: What the checks found; empty when they were left out, or were made before a crash.
+        pause_seconds: For how long at most neither of the two wrote anything: from asking the live
+            query's run to pause until it went on. None when it did not run, or the promotion was
+            finished after a crash.
+        seconds: The whole promotion.
+        resumed: The run of the live query was paused and goes on.
+    """
+
+    operation_id: str
+    query: str
+    fork: str
+    generation: int
+    checkpoint: str
+    safety_id: str | None
+    savepoint_id: str | None
+    application: str
+    outputs: dict[str, str]
+    offsets: KafkaOffsets
+    checks: tuple[Check, ...]
+    pause_seconds: float | None
+    seconds: float
+    resumed: bool
+
+
+@recorded
+def execute(
+    plan: PromotePlan,
+    store: Store,
+    *,
+    settings: Settings,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Promoted:
+    """Promote; goes on where an earlier attempt was killed.
+
+    Args:
+        plan: From `plan`.
+        store: Where both queries are.
+        settings: As for `plan`.
+        wait: How long to wait for the live query's run to pause, and then to go on.
+        progress: Told what happens.
+
+    Raises:
+        CheckFailedError: If a check failed; the live query goes on as if nothing had happened.
+        PartlyDoneError: If the live query does not pause, or does not go on, within the time.
+        LockedError: If another verb has one of the two.
+        SourceDataGoneError: If Kafka no longer has what one of them has to read.
+        SavepointsError: If one of the two fails.
+    """
+    started = time.monotonic()
+    if plan.begun is not None:
+        moved = finish(plan.begun, store, settings=settings, wait=wait, progress=progress)
+        ends = position.read(Location.of(moved.checkpoint)).offsets
+        return _promoted(store, settings, plan.begun, ends, started)
+    with pause_for_verb.ended_by_signals(), lease.hold(store.root, plan.fork, VERB):
+        return _Promotion(plan, store, settings, wait, progress).run(started)
+
+
+def finish(
+    begun: PromotionPlan,
+    store: Store,
+    *,
+    settings: Settings,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Moved:
+    """Finish the journalled part of a promotion that was interrupted.
+
+    Raises:
+        LockedError: If another verb has one of the two.
+        PartlyDoneError: If the live query's run does not go on within the time.
+        NotAlignedError: If others have written to an output since.
+    """
+    with (
+        lease.hold(store.root, begun.fork, VERB),
+        lease.hold(store.root, begun.query, VERB) as held,
+    ):
+        moved = promote_steps.carry_out(begun, store, held, given=settings, progress=progress)
+    if begun.paused:
+        pause.resume(store, begun.query, wait=wait, progress=progress)
+    return moved
+
+
+def undo(begun: PromotionPlan, store: Store, *, progress: Progress = silent) -> None:
+    """Take back the journalled part of a promotion that was interrupted.
+
+    A run of the live query that was paused for it goes on, as if nothing had happened.
+
+    Raises:
+        UsageError: If the new generation has begun.
+        NotAlignedError: If others have written to an output since.
+    """
+    with lease.hold(store.root, begun.fork, VERB):
+        promote_steps.undo(begun, store, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Promotion:
+    """One promotion under way; the fork's lease is held."""
+
+    plan: PromotePlan
+    store: Store
+    given: Settings
+    wait: timedelta
+    progress: Progress
+
+    @property
+    def settings(self) -> Settings:
+        return bindings.complete(self.store, self.given)
+
+    def run(self, started: float) -> Promoted:
+        self._catch_up()
+        faults.reach("promote.caught_up")
+        still = pause_for_verb.kept(
+            self.store,
+            self.plan.query,
+            reason=f"promote {self.plan.fork}",
+            wait=self.wait,
+            progress=self.progress,
+        )
+        with still as since:
+            faults.reach("promote.paused")
+            with lease.hold(self.store.root, self.plan.query, VERB) as held:
+                journal.refuse_unfinished(self.store.root, self.plan.query)
+                ends = self._meet(held.check)
+                faults.reach("promote.met")
+                found = self._check()
+                faults.reach("promote.checked")
+                held.check()
+                moving = promote_steps.plan(
+                    self.store,
+                    self._live,
+                    self._fork,
+                    given=self.given,
+                    hand_over=self.plan.hand_over,
+                    command=self.plan.command,
+                    paused=since is not None,
+                )
+                promote_steps.carry_out(
+                    moving, self.store, held, given=self.given, progress=self.progress
+                )
+        return _promoted(
+            self.store,
+            self.given,
+            moving,
+            ends,
+            started,
+            checks=found,
+            pause_seconds=None if since is None else (utc_now() - since).total_seconds(),
+        )
+
+    @property
+    def _live(self) -> Generation:
+        return self.store.generations.current(self.plan.query)
+
+    @property
+    def _fork(self) -> Generation:
+        return self.store.generations.current(self.plan.fork)
+
+    def _catch_up(self) -> None:
+        """Run the fork to where the live query is, which goes on meanwhile."""
+        for _ in range(_MOST_ROUNDS):
+            begun = time.monotonic()
+            ends = _furthest(self._offsets(self._live), self._offsets(self._fork))
+            behind = count(self._offsets(self._fork), ends)
+            if behind == 0:
+                return
+            self.progress(f"{self.plan.fork} is {behind} records behind {self.plan.query}")
+            self._run_to(self._fork, ends, lambda: None)
+            if time.monotonic() - begun < _SHORT_SECONDS:
+                return
+
+    def _meet(self, check: Callable[[], None]) -> KafkaOffsets:
+        """Run both to the same offsets."""
+        ends = _furthest(self._offsets(self._live), self._offsets(self._fork))
+        for one in (self._live, self._fork):
+            check()
+            self._run_to(one, ends, check)
+        return ends
+
+    def _offsets(self, generation: Generation) -> KafkaOffsets:
+        found = position.read(Location.of(generation.checkpoint))
+        if found.committed is None:
+            raise NoCommittedBatchError(
+                f"{generation.query} has no committed batch, so where it stands is not known",
+                hint=f"run it first: savepoints run {generation.query} --until latest",
+                query=generation.query,
+            )
+        return found.offsets
+
+    def _run_to(
+        self, generation: Generation, ends: KafkaOffsets, check: Callable[[], None]
+    ) -> None:
+        settings = self.settings
+        origin = compatibility.origin(self.store, generation)
+        if origin is not None:
+            archives = archives_of(settings, generation.query)
+            compatibility.require_same_topics(
+                generation, origin, settings.kafka, self.progress, archives
+            )
+        run_to_point.to(
+            kafka_position(ends),
+            query=generation.query,
+            app=settings.queries[generation.query].app,
+            settings=settings,
+            generation=generation.generation,
+            checkpoint=Location.of(generation.checkpoint),
+            store=self.store,
+            check=check,
+            progress=self.progress,
+        )
+
+    def _check(self) -> tuple[Check, ...]:
+        if not self.plan.checks:
+            return ()
+        found = run_checks(
+            self.store, self._live, self._fork, settings=self.settings, progress=self.progress
+        )
+        if failed := [one for one in found if not one.passed]:
+            raise CheckFailedError(
+                f"{self.plan.fork} does not take over from {self.plan.query}: "
+                + "; ".join(f"{one.name}: {one.found}" for one in failed),
+                hint=f"look closer: savepoints compare {self.plan.query} {self.plan.fork} --until "
+                "latest; or promote without: --no-checks",
+                query=self.plan.query,
+                checks=[one.name for one in failed],
+            )
+        return found
+
+
+def _promoted(
+    store: Store,
+    given: Settings,
+    moved: PromotionPlan,
+    ends: KafkaOffsets,
+    started: float,
+    *,
+    checks: tuple[Check, ...] = (),
+    pause_seconds: float | None = None,
+) -> Promoted:
+    bound = bindings.complete(store, given).queries[moved.query]
+    return Promoted(
+        moved.operation_id,
+        moved.query,
+        moved.fork,
+        moved.generation,
+        moved.checkpoint,
+        moved.safety_id,
+        moved.savepoint_id,
+        bound.app,
+        dict(bound.outputs),
+        ends,
+        checks,
+        pause_seconds,
+        time.monotonic() - started,
+        moved.paused,
+    )
+
+
+def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
+    """Return the further offset of each partition.
+
+    Raises:
+        UsageError: If the two read different topics.
+    """
+    if one.keys() != other.keys():
+        raise UsageError(
+            f"one reads {', '.join(sorted(one))}, the other {', '.join(sorted(other))}: they "
+            "cannot be brought to the same offsets",
+            hint="fork again, with the topics of the live query",
+        )
+    return {
+        topic: {
+            part: max(one[topic].get(part, 0), other[topic].get(part, 0))
+            for part in sorted({*one[topic], *other[topic]})
+        }
+        for topic in one
+    }

@@ -1,0 +1,198 @@
+"""What `promote` is going to do, and what it could not do, before anything is run or paused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from savepoints.checkpoint.cut import committed_batches
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import rfc3339
+from savepoints.operations.fork import promote_steps
+from savepoints.operations.fork.promote_steps import VERB, HandOver, PromotionPlan
+from savepoints.operations.run import pause
+from savepoints.plan import Plan, Step
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class PromotePlan(Plan):
+    """What `promote` is going to do.
+
+    Attributes:
+        fork: Name of the fork; `query` is the live one.
+        hand_over: `replace`: the live tables get the fork's rows in one commit each; `point`: the
+            live query goes on in the fork's tables, to which readers have to go.
+        live_app: The program that runs now.
+        fork_app: The program that takes over.
+        checks: Whether the checks have to pass.
+        command: How to do it again as a command line, which also finishes it after a crash.
+        begun: What an interrupted promotion is finished by, None for a new one.
+    """
+
+    fork: str
+    hand_over: HandOver
+    live_app: str
+    fork_app: str
+    checks: bool
+    command: str
+    begun: PromotionPlan | None = None
+
+
+def plan(
+    store: Store,
+    fork: str,
+    *,
+    settings: Settings,
+    into: str | None = None,
+    hand_over: HandOver = "replace",
+    checks: bool = True,
+) -> PromotePlan:
+    """Find out what a promotion would do; nothing is written, and the live query is not touched.
+
+    Args:
+        store: Where both queries are.
+        fork: Name of the fork.
+        settings: Where Kafka is, and what the live query is bound to.
+        into: The live query, if not the one that the fork was made of.
+        hand_over: What becomes of the outputs.
+        checks: Whether the checks have to pass.
+
+    Raises:
+        QueryNotFoundError: If the store has no such query.
+        UsageError: If it is no fork, or not of a query that `run` runs.
+        QueryRunningError: If the fork runs.
+        UnfinishedOperationError: If an operation on one of the two was interrupted.
+    """
+    origin = into or _origin(store, fork)
+    command = _command(fork, origin, hand_over, checks=checks)
+    if (begun := _begun(store, origin, command)) is not None:
+        bound = begun.binding.settings() if begun.binding else settings.queries[origin]
+        return PromotePlan(
+            VERB, origin, begun.steps, ("an interrupted promotion is finished",),
+            fork, begun.hand_over, "", bound.app, checks, command, begun,
+        )  # fmt: skip
+    store.generations.current(fork)
+    completed = bindings.complete(store, settings)
+    live_bound, fork_bound = (
+        completed.bound(one, "it cannot be run to exact offsets") for one in (origin, fork)
+    )
+    if fork == origin:
+        raise UsageError(f"{fork} cannot take over from itself", hint="name a fork of it")
+    _refuse_done(store, fork, origin)
+    promote_steps.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
+    lease.refuse_held(store.root, fork)
+    journal.refuse_unfinished(store.root, fork)
+    state = pause.state(store, origin).state
+    return PromotePlan(
+        verb=VERB,
+        query=origin,
+        steps=tuple(_steps(origin, fork, fork_bound, hand_over, state, checks=checks)),
+        warnings=tuple(_warnings(origin, live_bound, fork_bound, hand_over, state)),
+        fork=fork,
+        hand_over=hand_over,
+        live_app=live_bound.app,
+        fork_app=fork_bound.app,
+        checks=checks,
+        command=command,
+    )
+
+
+def _origin(store: Store, fork: str) -> str:
+    lives = [one for one in store.generations.all(fork) if one.begun_by == "fork"]
+    if not lives or lives[0].begun_from is None:
+        store.generations.current(fork)
+        raise UsageError(
+            f"{fork} was not made by fork, so which query it is to take over from is open",
+            hint=f"say it: savepoints promote {fork} --into QUERY",
+            query=fork,
+        )
+    return store.manifest(lives[0].begun_from).savepoint.query
+
+
+def _refuse_done(store: Store, fork: str, live: str) -> None:
+    """Refuse to promote again what has taken over and not moved since.
+
+    Raises:
+        UsageError: Says how to go on.
+    """
+    now = store.generations.current(live)
+    if now.begun_by != VERB or now.begun_from is None:
+        return
+    saved = store.manifest(now.begun_from).savepoint
+    batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
+    if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
+        raise UsageError(
+            f"{fork} took over from {live} at {rfc3339(now.begun_at)}, and has not moved since",
+            hint=f"go on with savepoints run {live}, or savepoints resume {live}; or take it back: "
+            f"savepoints promote {live} --undo",
+            query=live,
+        )
+
+
+def _begun(store: Store, live: str, command: str) -> PromotionPlan | None:
+    operation = journal.unfinished(store.root, live)
+    if operation is None:
+        return None
+    known: dict[str, Any] = dict(operation.plan)
+    if operation.verb != VERB or known["command"] != command or journal.UNDOING in operation.done:
+        raise journal.refusal(operation)
+    return PromotionPlan.from_json(known)
+
+
+def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:
+    words = ["savepoints promote", fork, "--into", live, "--outputs", hand_over]
+    return " ".join([*words, *([] if checks else ["--no-checks"]), "--yes"])
+
+
+def _steps(
+    live: str, fork: str, bound: QuerySettings, hand_over: HandOver, state: str, *, checks: bool
+) -> Iterator[Step]:
+    yield Step("catch_up", f"run {fork} to where {live} is, which goes on meanwhile")
+    if state != "stopped":
+        yield Step("pause", f"pause {live} between two batches")
+    yield Step("meet", f"run both to exactly the same offsets, {fork} with {bound.app}")
+    if checks:
+        yield Step(
+            "checks", f"check {fork}; if it fails, {live} goes on as if nothing had happened"
+        )
+    yield Step("fork_saved", f"save {fork} and {live} where they stand")
+    yield Step("checkpoint_written", f"restore the savepoint of {fork} as the next of {live}")
+    for name, uri in sorted(bound.outputs.items()):
+        if hand_over == "replace":
+            yield Step("outputs_taken_over", f"give the live table {name} the rows of {uri}")
+        else:
+            yield Step(f"output_{name}_rewound", f"let {live} go on in {uri}")
+    yield Step("generation_begun", f"begin the next generation of {live} with {bound.app}")
+    if state in ("running", "resuming", "pausing"):
+        yield Step("resume", f"let the run of {live} go on")
+
+
+def _warnings(
+    live: str, mine: QuerySettings, other: QuerySettings, hand_over: HandOver, state: str
+) -> Iterator[str]:
+    if hand_over == "replace":
+        yield (
+            "streaming readers of the live tables see all rows replaced in one commit; those "
+            "without skipChangeCommits fail and begin anew"
+        )
+    else:
+        for name, uri in sorted(other.outputs.items()):
+            yield f"readers of {name} have to go from {mine.outputs.get(name)} to {uri}"
+    if mine.app != other.app:
+        yield (
+            f"{live} goes on with {other.app}; its settings, with {mine.app}, may stay as they "
+            "are, or say so from then on, app_name and topics too"
+        )
+    elif state != "stopped":
+        yield (
+            f"both run {mine.app}: the process of {live} goes on with the code that it has loaded; "
+            "if that has changed, stop it first"
+        )
+    if state == "stopped":
+        yield f"no run of {live} is there: start it afterwards with savepoints run {live}"

@@ -1,0 +1,351 @@
+"""What a promotion does once both queries stand at the same offsets: plan and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import IncompatibleError, UsageError
+from savepoints.io import Location
+from savepoints.model import Generation, OutputVersion, new_id, utc_now
+from savepoints.operations.rollback import generation_change, output_ids, safety_savepoint
+from savepoints.operations.rollback.generation_change import (
+    Moved,
+    OwnStep,
+    TransitionPlan,
+    Work,
+    Written,
+)
+from savepoints.operations.run import pause
+from savepoints.operations.savepoint import create, history
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import app_id, owner_prefix
+from savepoints.outputs.fork import replace_content
+from savepoints.outputs.fork.replace_content import Takeover
+from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.plan import Progress, Step
+from savepoints.store import bindings
+from savepoints.store.locks.lease import Lease
+from savepoints.store.root import Store
+
+VERB = "promote"
+
+# `replace`: the live tables get the fork's rows; `point`: readers go to the fork's tables.
+HandOver = Literal["replace", "point"]
+
+
+@dataclass(frozen=True)
+class PromotionPlan(TransitionPlan):
+    """How the live query goes on as its fork did, both standing at the same offsets.
+
+    Attributes:
+        fork: Name of the fork.
+        fork_checkpoint: Its directory.
+        fork_batch: Its newest batch, which the live query goes on after.
+        query_id: Spark's id of the live query, which stays.
+        hand_over: What becomes of the outputs.
+        taken: The live tables that get the fork's rows; empty with `point`.
+        paused: The live query's run was paused for this, and is to go on afterwards.
+        first_id: The savepoint of where the new generation begins.
+    """
+
+    fork: str = ""
+    fork_checkpoint: str = ""
+    fork_batch: int = -1
+    query_id: str = ""
+    hand_over: HandOver = "replace"
+    taken: tuple[Takeover, ...] = ()
+    paused: bool = False
+    first_id: str = ""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> PromotionPlan:
+        """Read a plan from the journal, to go on with it."""
+        taken = tuple(Takeover.from_json(one) for one in data["taken"])
+        return generation_change.from_json(cls, data, taken=taken)
+
+
+def require_possible(
+    store: Store, live: str, fork: str, *, settings: Settings, hand_over: HandOver
+) -> None:
+    """Refuse outputs that could not be handed over, before anything is run or paused.
+
+    Args:
+        store: Where both are.
+        live: Name of the live query.
+        fork: Name of the fork.
+        settings: Completed by bindings.
+        hand_over: What is to become of the outputs.
+
+    Raises:
+        UsageError: If the outputs of the two are not the same ones by name.
+        NotFoundError: If a table is not there.
+        NotAlignedError: If others have written to a live table.
+        FileSinkError: If an output is a file sink, with `replace`.
+        IncompatibleError: If a table has features that could not be handed over.
+    """
+    mine, other = settings.queries[live], settings.queries[fork]
+    if other.outputs.keys() != mine.outputs.keys():
+        raise UsageError(
+            f"{fork} writes {_listed(other.outputs)}, and {live} {_listed(mine.outputs)}",
+            hint="give both the same outputs by name in the settings",
+            query=live,
+        )
+    number = store.generations.current(fork).generation
+    known = bindings.find(store.root, fork, number)
+    if hand_over == "point" and known is not None and known.clone_of:
+        name, one = next(iter(known.clone_of.items()))
+        raise IncompatibleError(
+            f"{other.outputs.get(name)} is a shallow clone: it reads files of {one.uri}, which "
+            "nobody would keep once readers have left it",
+            hint="promote with --outputs replace, or fork again with --outputs copy",
+            query=fork,
+        )
+    for name, uri in other.outputs.items():
+        source = batch_version.present(name, uri, app_id(fork, name, number))
+        if hand_over == "replace":
+            _taken(store, source, live, number, mine, 0)
+        else:
+            _pointed(source, fork, live, number)
+
+
+def plan(
+    store: Store,
+    live: Generation,
+    fork: Generation,
+    *,
+    given: Settings,
+    hand_over: HandOver,
+    command: str,
+    paused: bool,
+) -> PromotionPlan:
+    """Find out how a live query goes on as its fork; nothing is written.
+
+    Args:
+        store: Where both are.
+        live: The generation that ends.
+        fork: The fork's, at the same offsets.
+        given: The settings, not completed by bindings.
+        hand_over: What becomes of the outputs.
+        command: How to do it again as a command line.
+        paused: Whether a run of the live query waits for this.
+
+    Raises:
+        NotAlignedError: If an output cannot be handed over without loss.
+        FileSinkError: If an output is a file sink, with `replace`.
+    """
+    settings = bindings.complete(store, given)
+    mine, other = settings.queries[live.query], settings.queries[fork.query]
+    cut = read_cut(Location.of(fork.checkpoint))
+    sources = create.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
+    number = store.generations.next_number(live.query)
+    checkpoint = generation_change.next_checkpoint(settings, live.query, number)
+    from_batch, safety_id = safety_savepoint.plan(live, mine.outputs, settings)
+    taken = (
+        tuple(_taken(store, one, live.query, number, mine, cut.cut.batch_id) for one in sources)
+        if hand_over == "replace"
+        else ()
+    )
+    pointed = (
+        tuple(_pointed(one, fork.query, live.query, number) for one in sources)
+        if hand_over == "point"
+        else ()
+    )
+    savepoint_id = new_id("sp", utc_now())
+    return PromotionPlan(
+        verb=VERB,
+        query=live.query,
+        steps=(
+            *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
+            Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
+            Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
+            *output_ids.output_steps(pointed),
+            *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
+            Step("generation_begun", f"begin generation {number} of {live.query}"),
+            Step("settled", f"save where it begins{_and_end(fork.query, hand_over)}"),
+        ),
+        warnings=(),
+        command=command,
+        operation_id=new_id("op", utc_now()),
+        savepoint_id=savepoint_id,
+        safety_id=safety_id,
+        from_checkpoint=live.checkpoint,
+        from_batch=from_batch,
+        generation=number,
+        checkpoint=checkpoint,
+        outputs=pointed,
+        output_uris=history.output_uris(store, live.query, settings),
+        binding=_binding(store, live, fork, given, hand_over),
+        fork=fork.query,
+        fork_checkpoint=fork.checkpoint,
+        fork_batch=cut.cut.batch_id,
+        query_id=read_cut(Location.of(live.checkpoint)).query_id,
+        hand_over=hand_over,
+        taken=taken,
+        paused=paused,
+        first_id=new_id("sp", utc_now()),
+    )
+
+
+def carry_out(
+    plan: PromotionPlan, store: Store, held: Lease, *, given: Settings, progress: Progress
+) -> Moved:
+    """Let the live query go on as its fork; goes on where an earlier attempt was killed.
+
+    The caller holds the leases of both.
+
+    Args:
+        plan: From `plan`.
+        store: Where both are.
+        held: The live query's lease.
+        given: The settings, not completed by bindings.
+        progress: Told what happens.
+
+    Raises:
+        UnfinishedOperationError: If another operation was begun since the plan.
+        NotAlignedError: If others have written to an output since.
+    """
+    settings = bindings.complete(store, given)
+
+    def save_fork(_check: Callable[[], None]) -> None:
+        assert plan.savepoint_id is not None
+        progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
+        create.save(
+            store,
+            plan.fork,
+            settings=settings,
+            batch_id=plan.fork_batch,
+            description=f"promoted to {plan.query}",
+            savepoint_id=plan.savepoint_id,
+        )
+
+    def write() -> Written:
+        return generation_change.restored(
+            plan, store, query_id=plan.query_id, settings=settings, progress=progress
+        )
+
+    def take_over(check: Callable[[], None]) -> None:
+        from savepoints.spark.session import session
+
+        spark = session(settings, f"savepoints promote {plan.fork}")
+        for one in plan.taken:
+            check()
+            progress(replace_content.what(one))
+            replace_content.execute(spark, one)
+
+    def settle(check: Callable[[], None]) -> None:
+        if plan.hand_over == "point":
+            # Its tables are the live query's from now on, and two may not write them.
+            store.generations.end(plan.fork, why=f"promoted to {plan.query}")
+        check()
+        # Without one the query could not go back to where this generation began, nor be recovered.
+        create.save(
+            store,
+            plan.query,
+            settings=given,
+            description=f"as {plan.fork} was when it took over",
+            savepoint_id=plan.first_id,
+        )
+        if plan.paused:
+            # It waits for the lease, which is held until the operation is finished.
+            pause.resume(store, plan.query)
+
+    work = Work(
+        write,
+        prepare=OwnStep("fork_saved", save_fork),
+        complete=OwnStep("outputs_taken_over", take_over) if plan.taken else None,
+        follow=OwnStep("settled", settle),
+    )
+    return generation_change.carry_out(
+        plan, store, work, held, settings=settings, progress=progress
+    )
+
+
+def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
+    """Take back what an interrupted promotion has done so far.
+
+    Raises:
+        UsageError: If the new generation has begun.
+        NotAlignedError: If others have written to an output since.
+    """
+
+    def give_back() -> None:
+        for one in plan.taken:
+            progress(f"bringing {one.live.output.uri} back to version {one.live.newest}")
+            replace_content.undo(one, plan.operation_id)
+        if plan.paused:
+            # It waits until the operation is taken back to its end.
+            pause.resume(store, plan.query)
+
+    generation_change.undo(plan, store, also=give_back, progress=progress)
+
+
+def _taken(
+    store: Store,
+    source: OutputVersion,
+    live: str,
+    number: int,
+    bound: QuerySettings,
+    batch_id: int,
+) -> Takeover:
+    own_id = bound.app_ids.get(source.name)
+    own_ids = (*output_ids.own_ids(store, live), *((own_id,) if own_id else ()))
+    return replace_content.plan(
+        source.name,
+        bound.outputs[source.name],
+        source,
+        owner=owner_prefix(live),
+        own_ids=own_ids,
+        app_id=app_id(live, source.name, number),
+        batch_id=batch_id,
+        own_rows=bound.own_rows.get(source.name),
+    )
+
+
+def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind:
+    """Let a fork's table know the id under which the live query goes on with it."""
+    return rewind.plan(source, owner_prefix(fork), app_id(live, source.name, number))
+
+
+def _binding(
+    store: Store, live: Generation, fork: Generation, given: Settings, hand_over: HandOver
+) -> bindings.Binding:
+    """Return what the live query's next generation is bound to."""
+    settings = bindings.complete(store, given)
+    mine, other = settings.queries[live.query], settings.queries[fork.query]
+    handed: dict[str, object] = {
+        "app": other.app,
+        "app_name": other.app_name or fork.query,
+        "topics": other.topics,
+    }
+    if hand_over == "point":
+        handed["outputs"] = other.outputs
+    # Tables that are shallow clones stay so, whoever writes them.
+    whose = fork if hand_over == "point" else live
+    known = bindings.find(store.root, whose.query, whose.generation)
+    clone_of = known.clone_of if known else {}
+    number = store.generations.next_number(live.query)
+    bound = mine.model_copy(update=handed)
+    if live.query not in given.queries:
+        return bindings.fresh(live.query, number, bound, clone_of)
+    # What an earlier promotion has put in place of the settings goes on holding.
+    was = given.queries[live.query]
+    changes = {
+        name: getattr(bound, name)
+        for name in type(bound).model_fields
+        if name in handed or getattr(bound, name) != getattr(was, name)
+    }
+    overriding = bindings.overriding(live.query, number, was, changes)
+    return replace(overriding, clone_of=clone_of)
+
+
+def _and_end(fork: str, hand_over: HandOver) -> str:
+    return f", and end {fork}" if hand_over == "point" else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,106 @@
+"""Equal batches: how a query comes to where another one is in the very batches that that one ran.
+
+Queries that stand at one place and take the same steps run equal batches. One that is behind can
+still do what the other did, as long as that one keeps its offset log and both were at one place
+before. Only the ends of batches are taken over: the watermark is each program's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.position import Standing
+from savepoints.io import Location
+from savepoints.model import kafka_offsets
+
+# Where each source is after a batch, as Spark's JSON.
+Positions = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Approach:
+    """How a query goes to where the one that is furthest has been.
+
+    Attributes:
+        through: Where each source is after each batch that it runs as that one did.
+        problem: Why its batches cannot be those of that one, None when they can.
+    """
+
+    through: tuple[Positions, ...] = ()
+    problem: str | None = None
+
+
+def approach(
+    query: str,
+    own: Standing,
+    leader: str,
+    furthest: Standing,
+    recorded: Callable[[int], Positions | None],
+) -> Approach:
+    """Decide how a query goes to where another one is.
+
+    Args:
+        query: Its name.
+        own: Where it stands.
+        leader: Name of the query that is furthest.
+        furthest: Where that one stands; what it has begun lies within the common end.
+        recorded: Gives where the sources of that one were after a batch, None when it does not
+            keep that any more.
+    """
+    if own.committed is None or furthest.committed is None:
+        begun = [one for one in (own, furthest) if one.begun is not None]
+        if own.committed == furthest.committed and (not begun or _same_begun(own, furthest)):
+            return Approach()
+        return Approach(problem=f"{query} and {leader} did not begin at one place")
+    if _same(own.positions, furthest.positions):
+        ahead = _begun(furthest)
+    else:
+        at_own = recorded(own.committed)
+        if at_own is None or not _same(own.positions, at_own):
+            return Approach(
+                problem=f"{query} is at batch {own.committed}, and {leader} never was at the same "
+                "offsets in that batch, or does not keep it any more"
+            )
+        between = [recorded(n) for n in range(own.committed + 1, furthest.committed + 1)]
+        kept = [one for one in between if one is not None]
+        if len(kept) < len(between):
+            return Approach(
+                problem=f"{leader} does not keep the offsets of all batches since "
+                f"{own.committed} any more; see spark.sql.streaming.minBatchesToRetain"
+            )
+        ahead = (*kept, *_begun(furthest))
+    if own.begun is not None and not (ahead and _same(own.begun_positions, ahead[0])):
+        return Approach(
+            problem=f"{query} has begun batch {own.begun} with other offsets than {leader}"
+        )
+    return Approach(ahead)
+
+
+def recorded_in(checkpoint: Location) -> Callable[[int], Positions | None]:
+    """Read the offset log of a query, one batch at a time."""
+
+    def find(batch: int) -> Positions | None:
+        name = f"offsets/{batch}"
+        try:
+            return offset_log.parse(checkpoint.get(name), name).sources
+        except FileNotFoundError:
+            return None
+
+    return find
+
+
+def _begun(standing: Standing) -> tuple[Positions, ...]:
+    return () if standing.begun is None else (tuple(standing.begun_positions),)
+
+
+def _same_begun(own: Standing, other: Standing) -> bool:
+    return own.begun == other.begun and _same(own.begun_positions, other.begun_positions)
+
+
+def _same(first: Sequence[str | None], second: Sequence[str | None]) -> bool:
+    """Say whether positions are the same, however their JSON is written."""
+    return [kafka_offsets(one) or one for one in first] == [
+        kafka_offsets(one) or one for one in second
+    ]

@@ -1,0 +1,1 @@
+"""Looking at savepoints and queries without changing any: verify, drill, diff, state, estimate."""

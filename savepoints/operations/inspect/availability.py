@@ -1,0 +1,316 @@
+"""Is a savepoint restorable, and until when: are the records that come after it still there?
+
+In Kafka, that is, or in an archive that goes on up to what Kafka has.
+
+Kafka is asked once for all savepoints, and only looked at. What cannot be found out is `unknown`
+with the reason, never an error and never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import SavepointsError
+from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offsets, utc_now
+from savepoints.operations.inspect import kafka_retention
+from savepoints.operations.inspect.kafka_retention import Kept
+from savepoints.sources.combined import available_ranges
+from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka.offsets import Range
+from savepoints.sources.kafka.topics import Topic
+
+Answer: TypeAlias = Literal["yes", "no", "unknown"]
+
+# A look does not wait as long for a broker as a verb that depends on it.
+_TIMEOUT_SECONDS = 5.0
+# Partitions that a reason names; all are listed anyway.
+_GONE_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class PartitionAvailability:
+    """What Kafka has of a partition that a savepoint goes on with.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Number of the partition.
+        wanted: Offset to go on with; None for a partition that is newer than the savepoint.
+        earliest: First offset that Kafka has, or an archive before it; None when Kafka does not
+            have the partition.
+        end: Offset that the next record will get, likewise.
+        available: Whether all records from `wanted` on are there.
+        until: Until when they are at least, None when there is no limit or it is not known.
+        basis: Where `until` comes from, or why there is none; empty when it was not looked for.
+        archived: Offsets from `wanted` on that Kafka no longer has, and an archive has.
+    """
+
+    topic: str
+    partition: int
+    wanted: int | None
+    earliest: int | None
+    end: int | None
+    available: Answer
+    until: datetime | None = None
+    basis: str = ""
+    archived: int = 0
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a savepoint is restorable.
+
+    Attributes:
+        savepoint_id: The savepoint.
+        checked_at: When Kafka was asked.
+        restorable: Whether Kafka, or an archive before it, has what it goes on with.
+        reason: Why, in words.
+        until: Until when it is at least, None when there is no limit or it is not known.
+        basis: Where `until` comes from, or why there is none; empty when it was not looked for.
+        findings: What a person should know besides.
+        partitions: Each partition.
+    """
+
+    savepoint_id: str
+    checked_at: datetime
+    restorable: Answer
+    reason: str
+    until: datetime | None = None
+    basis: str = ""
+    findings: tuple[str, ...] = ()
+    partitions: tuple[PartitionAvailability, ...] = ()
+
+
+def of(
+    savepoint: Savepoint, settings: KafkaSettings, archives: Collection[str] = ()
+) -> Availability:
+    """Find out whether a savepoint is restorable, and until when.
+
+    Args:
+        savepoint: The savepoint.
+        settings: Where Kafka is.
+        archives: Archives of the topics that its query reads.
+    """
+    now = utc_now()
+    try:
+        topics = _look([savepoint], settings, archives)
+        found = _judged(savepoint, topics, now)
+        if found.restorable == "no" or not found.partitions:
+            return found
+        kept = kafka_retention.until(_of_kafka(savepoint, topics), topics, settings, now)
+    except SavepointsError as error:
+        return Availability(savepoint.id, now, "unknown", error.message)
+    return _with_until(found, kept, now)
+
+
+def of_all(
+    savepoints: Sequence[Savepoint],
+    settings: KafkaSettings,
+    archives: Mapping[str, Collection[str]] | None = None,
+) -> dict[str, Availability]:
+    """Find out which savepoints are restorable now, by id; Kafka is asked once for all.
+
+    Until when is not looked for: that needs a record of each partition of each savepoint.
+
+    Args:
+        savepoints: They.
+        settings: Where Kafka is.
+        archives: By query, the archives of the topics that it reads.
+    """
+    now = utc_now()
+    asked = {one.query: (archives or {}).get(one.query, ()) for one in savepoints}
+    try:
+        has = all_topics.look(_names(savepoints), settings, _TIMEOUT_SECONDS)
+        topics = {query: _with_archives(has, uris) for query, uris in asked.items()}
+    except SavepointsError as error:
+        return {
+            one.id: Availability(one.id, now, "unknown", error.message)
+            if _names([one])
+            else _judged(one, {}, now)
+            for one in savepoints
+        }
+    return {one.id: _judged(one, topics[one.query], now) for one in savepoints}
+
+
+def _look(
+    savepoints: Sequence[Savepoint], settings: KafkaSettings, archives: Collection[str]
+) -> dict[str, Topic]:
+    return _with_archives(all_topics.look(_names(savepoints), settings, _TIMEOUT_SECONDS), archives)
+
+
+def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> dict[str, Topic]:
+    """Return topics with what archives have before what Kafka has of them.
+
+    Raises:
+        SourceDataGoneError: If one was deleted and made anew since it was archived.
+        VerificationError: If an archive is damaged.
+    """
+    known = available_ranges.of_topics(archives, topics)
+    for one in known:
+        one.require_same({name: topic.id for name, topic in topics.items() if topic.id})
+    ranges = available_ranges.extended({name: one.ranges for name, one in topics.items()}, known)
+    return {name: replace(one, ranges=ranges[name]) for name, one in topics.items()}
+
+
+def _of_kafka(savepoint: Savepoint, topics: Mapping[str, Topic]) -> KafkaOffsets:
+    """Return from where on Kafka has to have it: up to there the archive has it."""
+    return {
+        topic: {
+            part: topics[topic].ranges[part].left_to_kafka(offset) for part, offset in parts.items()
+        }
+        for topic, parts in lowest_offsets(savepoint.cut.offsets).items()
+    }
+
+
+def _names(savepoints: Iterable[Savepoint]) -> set[str]:
+    return {topic for one in savepoints for topic in lowest_offsets(one.cut.offsets)}
+
+
+def _judged(savepoint: Savepoint, topics: Mapping[str, Topic], now: datetime) -> Availability:
+    """Judge by what is there now."""
+    position = lowest_offsets(savepoint.cut.offsets)
+    partitions = tuple(
+        _partition(savepoint, topic, part, offset, topics)
+        for topic, parts in sorted(position.items())
+        for part, offset in sorted(parts.items())
+    )
+    newer = tuple(
+        PartitionAvailability(topic, part, None, one.earliest, one.end, "yes")
+        for topic in sorted(position.keys() & topics.keys())
+        for part, one in sorted(topics[topic].ranges.items())
+        if part not in position[topic]
+    )
+    restorable, reason = _verdict(savepoint, position, partitions, topics)
+    return Availability(
+        savepoint.id,
+        now,
+        restorable,
+        reason,
+        findings=(*_findings(savepoint, position, topics), *map(_newer, newer)),
+        partitions=partitions + newer,
+    )
+
+
+def _partition(
+    savepoint: Savepoint, topic: str, part: int, offset: int, topics: Mapping[str, Topic]
+) -> PartitionAvailability:
+    found = topics[topic].ranges.get(part) if topic in topics else None
+    if found is None:
+        return PartitionAvailability(topic, part, offset, None, None, "no")
+    there = found.earliest <= offset <= found.end and not _is_renewed(savepoint, topic, topics)
+    answer: Answer = "yes" if there else "no"
+    if answer == "yes" and _may_lack_records(topics[topic], offset, found):
+        answer = "unknown"
+    archived = found.from_archive(offset) if there else 0
+    return PartitionAvailability(
+        topic, part, offset, found.earliest, found.end, answer, archived=archived
+    )
+
+
+def _may_lack_records(topic: Topic, offset: int, found: Range) -> bool:
+    return topic.policy is not None and topic.policy.compacts and offset < found.end
+
+
+def _verdict(
+    savepoint: Savepoint,
+    position: KafkaOffsets,
+    partitions: tuple[PartitionAvailability, ...],
+    topics: Mapping[str, Topic],
+) -> tuple[Answer, str]:
+    problems = []
+    if savepoint.state != "complete":
+        why = f": {savepoint.state_reason}" if savepoint.state_reason else ""
+        problems.append(f"the savepoint is {savepoint.state}{why}")
+    problems += [f"Kafka has no topic {name}" for name in sorted(position.keys() - topics.keys())]
+    renewed = [name for name in sorted(position) if _is_renewed(savepoint, name, topics)]
+    problems += [f"topic {name} was deleted and made anew since" for name in renewed]
+    gone = [
+        (one, topics[one.topic].ranges.get(one.partition))
+        for one in partitions
+        if one.available == "no" and one.topic in topics and one.topic not in renewed
+    ]
+    problems += [_gone(one, found) for one, found in gone[:_GONE_SHOWN]]
+    if len(gone) > _GONE_SHOWN:
+        problems.append(f"and {len(gone) - _GONE_SHOWN} partitions more")
+    if problems:
+        return "no", "; ".join(problems)
+    if not position:
+        return "unknown", "it has no offsets of Kafka, and other sources are not asked"
+    if any(one.available == "unknown" for one in partitions):
+        return "unknown", "its offsets are there, but records between them may not be: compacted"
+    if archived := sum(one.archived for one in partitions):
+        return "yes", (
+            "Kafka and the archive have every record that comes after it: "
+            f"{archived} of them only the archive"
+        )
+    return "yes", "Kafka has every record that comes after it"
+
+
+def _is_renewed(savepoint: Savepoint, name: str, topics: Mapping[str, Topic]) -> bool:
+    recorded = savepoint.topics.get(name)
+    return recorded is not None and name in topics and topics[name].id not in {None, recorded}
+
+
+def _gone(one: PartitionAvailability, found: Range | None) -> str:
+    available = "nothing" if found is None else found.text
+    return (
+        f"{one.topic} partition {one.partition}: wanted offset {one.wanted}, available {available}"
+    )
+
+
+def _findings(
+    savepoint: Savepoint, position: KafkaOffsets, topics: Mapping[str, Topic]
+) -> list[str]:
+    found = []
+    for name in sorted(position.keys() & topics.keys()):
+        topic = topics[name]
+        if topic.policy is not None and topic.policy.compacts:
+            found.append(
+                f"topic {name} is compacted: its offsets stay, but a record vanishes when a newer "
+                "one of its key comes, so that a restored query may read fewer records than the "
+                "original did"
+            )
+        if name not in savepoint.topics:
+            found.append(
+                f"the id of topic {name} was not recorded: if it was deleted and made anew, "
+                "that is not noticed"
+            )
+    sources = savepoint.cut.offsets
+    found += [
+        f"source {number} is not Kafka: it was not asked"
+        for number, one in enumerate(sources)
+        if position and one is not None and kafka_offsets(one) is None
+    ]
+    return found
+
+
+def _newer(one: PartitionAvailability) -> str:
+    text = (
+        f"{one.topic} partition {one.partition} is newer than the savepoint: it will be read from "
+        f"its beginning, offset {one.earliest}"
+    )
+    if one.earliest:
+        text += "; what was before is gone, and Spark stops for that unless failOnDataLoss is false"
+    return text
+
+
+def _with_until(
+    found: Availability, kept: Mapping[tuple[str, int], Kept], now: datetime
+) -> Availability:
+    partitions = tuple(
+        one
+        if (at := kept.get((one.topic, one.partition))) is None
+        else replace(one, until=at.until, basis=at.basis)
+        for one in found.partitions
+    )
+    until, basis, findings = kafka_retention.soonest(kept, now)
+    return replace(
+        found,
+        until=until,
+        basis=basis,
+        findings=(*found.findings, *findings),
+        partitions=partitions,
+    )

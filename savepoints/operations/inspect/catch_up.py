@@ -1,0 +1,121 @@
+"""Does a query ever catch up, and when: from its backlog, its throughput and its input.
+
+With a throughput of R and an input of I records a second, a backlog of B records is caught up with
+after B / (R - I) seconds, and never when I is R or more. Both are ranges, so the answer is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from savepoints.operations.inspect.throughput import Throughput
+from savepoints.sources.kafka.topics import Policy
+
+CatchesUp: TypeAlias = Literal["now", "yes", "maybe", "never", "unknown"]
+
+
+@dataclass(frozen=True)
+class InputRate:
+    """Records that arrive in a second.
+
+    Attributes:
+        lowest_records_per_second: The lowest of what was counted.
+        highest_records_per_second: The highest.
+        basis: What was counted, in words.
+    """
+
+    lowest_records_per_second: float
+    highest_records_per_second: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Whether and when a query catches up.
+
+    Attributes:
+        catches_up: `now` without a backlog, `maybe` when only the better figures allow it,
+            `unknown` when something was not measured.
+        reason: Why, in words.
+        shortest_seconds: By the better figures; None for never, or when it is not known.
+        longest_seconds: By the worse figures, likewise.
+    """
+
+    catches_up: CatchesUp
+    reason: str
+    shortest_seconds: float | None = None
+    longest_seconds: float | None = None
+
+
+def of(backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str) -> Outlook:
+    """Judge by the figures.
+
+    Args:
+        backlog: Records that are not read yet.
+        speed: What past runs read.
+        arriving: What comes meanwhile.
+        query: Name of the query, for the way out where nothing was measured.
+    """
+    if backlog == 0:
+        return Outlook("now", "there is nothing left to read", 0.0, 0.0)
+    measure = f"measure it: savepoints run {query} --until latest"
+    if speed is None or arriving is None:
+        nothing = f"nothing measured yet; {measure}"
+        short = "the topics are too young to count their input: try again in a minute"
+        return Outlook("unknown", nothing if speed is None else short)
+    shortest = _seconds(
+        backlog, speed.highest_records_per_second, arriving.lowest_records_per_second
+    )
+    longest = _seconds(
+        backlog, speed.lowest_records_per_second, arriving.highest_records_per_second
+    )
+    verdict: CatchesUp = "never"
+    reason = "the input is faster than the fastest past run"
+    if longest is not None:
+        verdict, reason = "yes", "even the slowest past run read faster than the input"
+    elif speed.at_least:
+        # Such figures can show that it catches up, never that it does not.
+        verdict, reason = "unknown", f"past runs were stopped and may have waited; {measure}"
+    elif shortest is not None:
+        verdict, reason = "maybe", "only the faster past runs read faster than the input"
+    return Outlook(verdict, reason, shortest, longest)
+
+
+def _seconds(backlog: int, speed: float, arriving: float) -> float | None:
+    gain = speed - arriving
+    return backlog / gain if gain > 0 else None
+
+
+def retention_ends_first(
+    outlook: Outlook, policies: Sequence[Policy | None], *, is_over: bool
+) -> bool | None:
+    """Say whether Kafka removes records before they are read, if reading begins now.
+
+    The records of the backlog are taken to be spread evenly over the time in which they came: then
+    the first to be lost is the very first, if its time is over, or one at the end, if catching up
+    takes longer than `retention.ms`. What never catches up loses records in the end, by their age
+    or by `retention.bytes`.
+
+    Args:
+        outlook: By the worse figures of it.
+        policies: Of the topics; None for what could not be read.
+        is_over: Whether the time of the first record of the backlog is over.
+
+    Returns:
+        None when it is not known.
+    """
+    known = [one for one in policies if one is not None]
+    removing = [one for one in known if "delete" in one.cleanup]
+    limits = [one.retention_ms / 1000 for one in removing if one.retention_ms is not None]
+    by_size = any(one.retention_bytes is not None for one in removing)
+    unlimited = len(known) == len(policies) and not limits and not by_size
+    if outlook.catches_up == "now" or unlimited:
+        return False
+    if is_over:
+        return True
+    if outlook.catches_up == "unknown" or len(known) < len(policies):
+        return None
+    longest = outlook.longest_seconds
+    return longest is None or any(longest > limit for limit in limits)

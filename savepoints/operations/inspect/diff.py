@@ -1,0 +1,316 @@
+"""`diff`: what two savepoints have that is not the same.
+
+Operators whose content hashes are equal are equal and not read; for the rest a Spark job compares
+row by row. How state is kept (partitions, provider, formats) is no difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from savepoints.config.settings import Settings
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import OperatorState, Savepoint, kafka_offsets
+from savepoints.operations.inspect import read_state
+from savepoints.plan import Progress, silent
+from savepoints.state.typed import compare, typed
+from savepoints.state.typed.compare import Compared
+from savepoints.state.typed.typed import Variable
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Change(Generic[T]):
+    """A value in the first and in the second savepoint.
+
+    Attributes:
+        before: In the first.
+        after: In the second.
+    """
+
+    before: T
+    after: T
+
+    @property
+    def differs(self) -> bool:
+        """Whether they are not the same."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True)
+class OffsetChange:
+    """The position of a source that is not the same in both savepoints.
+
+    Attributes:
+        source: Number of the source.
+        topic: Kafka's topic, None for other sources.
+        partition: Kafka's partition, None for other sources.
+        before: Next to read in the first savepoint: a number for Kafka, JSON text for other
+            sources, None when there is no position.
+        after: The same in the second one.
+    """
+
+    source: int
+    topic: str | None
+    partition: int | None
+    before: int | str | None
+    after: int | str | None
+
+
+@dataclass(frozen=True)
+class OperatorChange:
+    """An operator that only one of the savepoints has.
+
+    Attributes:
+        operator_id: Spark's number of it.
+        operator_name: Spark's name of it.
+    """
+
+    operator_id: int
+    operator_name: str
+
+
+@dataclass(frozen=True)
+class VariableDiff:
+    """How the rows of a state variable differ.
+
+    Attributes:
+        variable: The variable; one that both have is described as in the second savepoint.
+        rows: Counts and a sample.
+    """
+
+    variable: Variable
+    rows: Compared
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What two savepoints have that is not the same.
+
+    Attributes:
+        savepoints: Their ids.
+        batch_id: Their batches.
+        watermark_ms: Their watermarks.
+        offsets: Positions that differ.
+        settings: Settings of the batch that differ. They do not count as a difference: most say
+            how state is kept.
+        operators_added: Operators that only the second savepoint has.
+        operators_removed: Operators that only the first one has.
+        same_contents: Ids of operators that have equal content hashes.
+        variables: State that was read and compared.
+    """
+
+    savepoints: Change[str]
+    batch_id: Change[int]
+    watermark_ms: Change[int]
+    offsets: tuple[OffsetChange, ...]
+    settings: dict[str, Change[str | None]]
+    operators_added: tuple[OperatorChange, ...]
+    operators_removed: tuple[OperatorChange, ...]
+    same_contents: tuple[int, ...]
+    variables: tuple[VariableDiff, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether they are the same but for settings."""
+        return not (
+            self.batch_id.differs
+            or self.watermark_ms.differs
+            or self.offsets
+            or self.operators_added
+            or self.operators_removed
+            or any(not one.rows.equal for one in self.variables)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diff as JSON values; numbers in rows are exact."""
+        return {"equal": self.equal, **dataclasses.asdict(self)}
+
+
+def diff(
+    store: Store,
+    before: str,
+    after: str,
+    *,
+    query: str | None = None,
+    operator: int | None = None,
+    sample: int = 10,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Diff:
+    """Compare two savepoints, of one query or of two. Nothing is changed.
+
+    No JVM is needed when the content hashes of all operators are equal, and none has list state.
+
+    Args:
+        store: Where the savepoints are.
+        before: The first one: id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        after: The second one.
+        query: Only savepoints of this query.
+        operator: Compare the state of this operator only.
+        sample: How many rows of each difference to give.
+        settings: How to start Spark.
+        progress: Told what happens.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        UsageError: If neither has this operator.
+        VerificationError: If files of a savepoint are missing.
+        IncompatibleError: If Spark cannot read some state as typed rows.
+    """
+    pair = Change(*(store.catalog.find(name, query=query) for name in (before, after)))
+    operators = Change(*(_operators(one, operator) for one in (pair.before, pair.after)))
+    if operator is not None and not (operators.before or operators.after):
+        raise UsageError(
+            f"neither {pair.before.id} nor {pair.after.id} has an operator {operator}",
+            hint=f"leave --operator out, or see: savepoints show {pair.after.id}",
+        )
+    found = Change(*(read_state.variables(store, one) for one in (pair.before, pair.after)))
+    same, unknown = [], set()
+    for one in operators.before.keys() & operators.after.keys():
+        if pair.before.id == pair.after.id or _same_contents(
+            operators.before[one], operators.after[one], found.after
+        ):
+            same.append(one[0])
+        else:
+            unknown.add(one[0])
+    return Diff(
+        savepoints=Change(pair.before.id, pair.after.id),
+        batch_id=Change(pair.before.cut.batch_id, pair.after.cut.batch_id),
+        watermark_ms=Change(pair.before.cut.watermark_ms, pair.after.cut.watermark_ms),
+        offsets=tuple(_offsets(pair)),
+        settings=_settings(pair),
+        operators_added=_only(operators.after, operators.before),
+        operators_removed=_only(operators.before, operators.after),
+        same_contents=tuple(sorted(same)),
+        variables=tuple(
+            _rows(store, pair, found, unknown, sample, settings or Settings(), progress)
+            if unknown
+            else ()
+        ),
+    )
+
+
+def _operators(savepoint: Savepoint, wanted: int | None) -> dict[tuple[int, str], OperatorState]:
+    return {
+        (one.operator_id, one.name): one
+        for one in savepoint.operators
+        if wanted in {None, one.operator_id}
+    }
+
+
+def _only(
+    these: dict[tuple[int, str], OperatorState], others: dict[tuple[int, str], OperatorState]
+) -> tuple[OperatorChange, ...]:
+    return tuple(OperatorChange(*one) for one in sorted(these.keys() - others.keys()))
+
+
+def _same_contents(before: OperatorState, after: OperatorState, found: Sequence[Variable]) -> bool:
+    """Say whether an operator is known to be the same in both.
+
+    The content hash does not know the order of elements, so lists have to be read.
+    """
+    lists = any(one.kind == "list" and one.operator_id == after.operator_id for one in found)
+    return (
+        before.content_hash is not None and before.content_hash == after.content_hash and not lists
+    )
+
+
+def _settings(pair: Change[Savepoint]) -> dict[str, Change[str | None]]:
+    names = sorted(pair.before.settings.keys() | pair.after.settings.keys())
+    changes = {
+        name: Change(pair.before.settings.get(name), pair.after.settings.get(name))
+        for name in names
+    }
+    return {name: change for name, change in changes.items() if change.differs}
+
+
+def _offsets(pair: Change[Savepoint]) -> list[OffsetChange]:
+    positions = Change(*(_positions(one) for one in (pair.before, pair.after)))
+    places = positions.before.keys() | positions.after.keys()
+    return [
+        OffsetChange(*place, positions.before.get(place), positions.after.get(place))
+        for place in sorted(places, key=lambda one: (one[0], one[1] or "", one[2] or 0))
+        if positions.before.get(place) != positions.after.get(place)
+    ]
+
+
+def _positions(
+    savepoint: Savepoint,
+) -> dict[tuple[int, str | None, int | None], int | str | None]:
+    found: dict[tuple[int, str | None, int | None], int | str | None] = {}
+    for source, position in enumerate(savepoint.cut.offsets):
+        topics = kafka_offsets(position)
+        if topics is None:
+            found[source, None, None] = position
+        else:
+            found |= {
+                (source, topic, partition): offset
+                for topic, parts in topics.items()
+                for partition, offset in parts.items()
+            }
+    return found
+
+
+def _rows(
+    store: Store,
+    pair: Change[Savepoint],
+    found: Change[tuple[Variable, ...]],
+    operator_ids: set[int],
+    sample: int,
+    settings: Settings,
+    progress: Progress,
+) -> list[VariableDiff]:
+    """Read and compare all state of some operators, which both savepoints have."""
+    from savepoints.spark.session import session
+
+    with ExitStack() as stack:
+        checkpoints = [
+            stack.enter_context(read_state.mounted(store, one, operator_ids, settings, progress))
+            for one in (pair.before, pair.after)
+        ]
+        progress("comparing the state (starts Spark if it does not run yet)")
+        spark = session(settings, f"savepoints diff {pair.after.query}")
+
+        def reader(savepoint: Savepoint, checkpoint: Location) -> Callable[[Variable], DataFrame]:
+            own = typed.reading_session(spark, savepoint.cut)
+            batch_id = savepoint.cut.batch_id
+            return partial(typed.read, own, checkpoint.uri, batch_id, whole_lists=True)
+
+        read_before, read_after = map(reader, (pair.before, pair.after), checkpoints)
+        before, after = (_by_name(one, operator_ids) for one in (found.before, found.after))
+        compared = []
+        for name in dict.fromkeys([*before, *after]):
+            variable = after.get(name) or before[name]
+            progress(f"comparing {variable}")
+            rows = compare.compare(
+                read_before(before[name]) if name in before else None,
+                read_after(after[name]) if name in after else None,
+                variable.kind,
+                sample,
+            )
+            compared.append(VariableDiff(variable, rows))
+        return compared
+
+
+def _by_name(
+    found: Sequence[Variable], operator_ids: set[int]
+) -> dict[tuple[int, str, str | None], Variable]:
+    """Return what is compared: the sides of a join, not the stores that they are kept in."""
+    return {
+        (one.operator_id, one.kind, one.name): one
+        for one in found
+        if one.kind != "store" and one.operator_id in operator_ids
+    }

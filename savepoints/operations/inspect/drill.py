@@ -1,0 +1,304 @@
+"""`drill`: restore a savepoint for real, in isolation, and compare what comes of it with live.
+
+The savepoint is restored into a scratch directory of the store, timed. When the application is
+known and the query still lives in the savepoint's generation, every batch that the live query has
+committed since is run again there, with the very offsets of the live offset log and into copies of
+the outputs. Then state and outputs must equal those of the live query at that batch. Nothing of the
+live query is touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.config.settings import Settings
+from savepoints.errors import NoCommittedBatchError
+from savepoints.io import Location
+from savepoints.model import Form, OutputVersion, Savepoint, lowest_offsets
+from savepoints.observe.recorder import recording
+from savepoints.operations.savepoint import restore
+from savepoints.outputs.compare import by_row
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import app_id
+from savepoints.plan import Progress, silent
+from savepoints.runtime import app as apps
+from savepoints.runtime import bounded
+from savepoints.runtime.archive_of import runner_of
+from savepoints.sources.combined import availability
+from savepoints.store import bindings
+from savepoints.store.root import Store
+from savepoints.store.savepoint import native
+from savepoints.store.savepoint.manifest import StoredFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from savepoints.state.storage.canonical_table import Contents
+
+Verdict = Literal["same", "different", "restored"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that came out otherwise than it is live.
+
+    Attributes:
+        what: The operator or the output.
+        problem: In which way.
+    """
+
+    what: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Drilled:
+    """What a drill found out.
+
+    Attributes:
+        savepoint_id: What was restored.
+        query: Its query.
+        verdict: `same` as live, `different`, or only `restored` and equal to what was recorded.
+        compared_with: What it was compared with, in words.
+        form: From which form.
+        restore_seconds: The measured recovery time: until a query could have been started.
+        batch_id: The batch of the savepoint.
+        live_batch: The batch of the live query up to which was replayed, None without a replay.
+        replay_seconds: How long the replay took.
+        differences: Empty unless `different`.
+        seconds: The whole drill.
+    """
+
+    savepoint_id: str
+    query: str
+    verdict: Verdict
+    compared_with: str
+    form: Form
+    restore_seconds: float
+    batch_id: int
+    live_batch: int | None
+    replay_seconds: float
+    differences: tuple[Difference, ...]
+    seconds: float
+
+
+def drill(
+    store: Store,
+    name: str = "latest",
+    *,
+    query: str | None = None,
+    form: Form | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Drilled:
+    """Restore a savepoint in isolation, replay to live, compare, and record how long it took.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        query: Only savepoints of this query.
+        form: From which form; native when the savepoint has it.
+        settings: The application of the query and what it is bound to; without a table for the
+            query nothing is replayed.
+        progress: Told what happens.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        NoCommittedBatchError: If the live query no longer keeps all offsets since the savepoint.
+        SourceDataGoneError: If neither Kafka nor an archive has the records.
+        SavepointsError: If the restore or the replay fails.
+    """
+    settings = bindings.complete(store, settings or Settings())
+    savepoint = store.catalog.find(name, query=query)
+    with (
+        recording(store, "drill", query=savepoint.query, savepoint=savepoint.id) as noted,
+        store.using(savepoint.id, "drill"),
+        store.scratch() as scratch,
+    ):
+        done = _Drill(store, savepoint, settings, scratch, progress).run(form)
+        noted.note(
+            result="failed" if done.verdict == "different" else "done",
+            message=f"{done.verdict}: restored in {done.restore_seconds:.1f} s, "
+            f"compared with {done.compared_with}",
+        )
+    return done
+
+
+@dataclass(frozen=True)
+class _Drill:
+    """One drill under way."""
+
+    store: Store
+    savepoint: Savepoint
+    settings: Settings
+    scratch: Location
+    progress: Progress
+
+    def run(self, form: Form | None) -> Drilled:
+        from savepoints.spark.session import session
+
+        begun = time.monotonic()
+        self.progress("starting Spark")
+        spark = session(self.settings, f"savepoints drill {self.savepoint.query}")
+        restored = self._restore(form)
+        live = self._live()
+        if live is None:
+            where, batch, replayed = "what the savepoint recorded", None, 0.0
+            differences = self._compare_recorded(spark)
+        else:
+            batch, since = live.cut.batch_id, time.monotonic()
+            outputs = self._replay(spark, batch)
+            replayed = time.monotonic() - since
+            where = f"the live query at batch {batch}"
+            self.progress(f"comparing with {where}")
+            differences = self._compare_live(spark, live, outputs)
+        same: Verdict = "restored" if live is None else "same"
+        return Drilled(
+            self.savepoint.id,
+            self.savepoint.query,
+            "different" if differences else same,
+            where,
+            restored.form,
+            restored.seconds,
+            self.savepoint.cut.batch_id,
+            batch,
+            replayed,
+            tuple(differences),
+            time.monotonic() - begun,
+        )
+
+    @property
+    def _checkpoint(self) -> Location:
+        return self.scratch / "checkpoint"
+
+    @property
+    def _live_copy(self) -> Location:
+        return self.scratch / "live"
+
+    def _restore(self, form: Form | None) -> restore.Restored:
+        self.progress(f"restoring {self.savepoint.id}")
+        plan = restore.plan(self.store, self.savepoint.id, str(self._checkpoint), form=form)
+        return restore.execute(plan, self.store, settings=self.settings)
+
+    def _live(self) -> CutFiles | None:
+        """Copy the live query's newest cut aside; None when there is nothing to compare with."""
+        current = self.store.generations.find_current(self.savepoint.query)
+        bound = self.settings.queries.get(self.savepoint.query)
+        if bound is None or current is None or current.generation != self.savepoint.generation:
+            return None
+        live = Location.of(current.checkpoint)
+        files = read_cut(live)
+        self._plan_batches(live, files.cut.batch_id)
+        copied = [StoredFile(info.path, info.path, info.size, "") for info in files.all]
+        native.lay_out(live, copied, lambda _: True, self._live_copy, files.cut.partitions)
+        return files
+
+    def _plan_batches(self, live: Location, newest: int) -> None:
+        """Copy the offsets of the batches that live has run since the savepoint."""
+        for batch in range(self.savepoint.cut.batch_id + 1, newest + 1):
+            path = f"offsets/{batch}"
+            try:
+                self._planned.copy_from(live, path, path)
+            except FileNotFoundError:
+                raise NoCommittedBatchError(
+                    f"{live} no longer has the offsets of batch {batch}, so the drill cannot run "
+                    f"the batches since {self.savepoint.cut.batch_id} as live did",
+                    hint="drill a newer savepoint, or raise spark.sql.streaming.minBatchesToRetain",
+                    checkpoint=str(live),
+                    batch_id=batch,
+                ) from None
+
+    @property
+    def _planned(self) -> Location:
+        return self.scratch / "planned"
+
+    def _replay(self, spark: SparkSession, newest: int) -> dict[str, Location]:
+        """Run the planned batches, one at a time, into copies of the outputs."""
+        bound = self.settings.queries[self.savepoint.query]
+        availability.require_available(
+            self.savepoint.cut.offsets,
+            self.settings.kafka,
+            topics=self.savepoint.topics,
+            archives=tuple(bound.archives.values()),
+        )
+        outputs = {one.name: self.scratch / "outputs" / one.name for one in self.savepoint.outputs}
+        for one in self.savepoint.outputs:
+            self.progress(f"copying version {one.version} of {one.uri}")
+            by_row.copy(spark, one, outputs[one.name].uri)
+        isolated = bound.model_copy(
+            update={"outputs": {name: str(table) for name, table in outputs.items()}}
+        )
+        application = apps.load_for(self.savepoint.query, isolated)
+        runner = runner_of(
+            spark,
+            self.store,
+            application,
+            isolated,
+            self.settings,
+            generation=self.savepoint.generation,
+            checkpoint=self._checkpoint,
+            position=lowest_offsets(self.savepoint.cut.offsets),
+        )
+        batches = range(self.savepoint.cut.batch_id + 1, newest + 1)
+        bounded.replay(runner, self._planned, batches, progress=self.progress)
+        return outputs
+
+    def _compare_live(
+        self, spark: SparkSession, live: CutFiles, outputs: Mapping[str, Location]
+    ) -> list[Difference]:
+        from savepoints.state.storage import canonical_table
+
+        batch = live.cut.batch_id
+        wanted = canonical_table.of_checkpoint(
+            spark, self._live_copy, read_cut(self._live_copy, batch)
+        )
+        mine = canonical_table.of_checkpoint(
+            spark, self._checkpoint, read_cut(self._checkpoint, batch)
+        )
+        found = [
+            Difference(f"operator {number}", f"{_text(mine.get(number))}, live: {_text(one)}")
+            for number, one in wanted.items()
+            if mine.get(number) != one
+        ]
+        for one in self.savepoint.outputs:
+            rows = by_row.differences(spark, self._live_output(one, live), outputs[one.name].uri)
+            if rows.missing or rows.extra:
+                problem = f"{rows.missing} rows of live are missing, {rows.extra} are extra"
+                found.append(Difference(f"output {one.name}", problem))
+        return found
+
+    def _live_output(self, output: OutputVersion, live: CutFiles) -> OutputVersion:
+        own = app_id(self.savepoint.query, output.name, self.savepoint.generation)
+        writers = (own, live.query_id)
+        return batch_version.version_of_batch(output.name, output.uri, writers, live.cut.batch_id)
+
+    def _compare_recorded(self, spark: SparkSession) -> list[Difference]:
+        """Compare the restored state with the content hashes in the catalog."""
+        from savepoints.state.storage import canonical_table
+
+        batch = self.savepoint.cut.batch_id
+        found = canonical_table.of_checkpoint(
+            spark, self._checkpoint, read_cut(self._checkpoint, batch)
+        )
+        return [
+            Difference(
+                f"operator {one.operator_id}",
+                f"{_text(found.get(one.operator_id))}, recorded: {one.content_hash}",
+            )
+            for one in self.savepoint.operators
+            if one.content_hash is not None
+            and (
+                one.operator_id not in found
+                or found[one.operator_id].content_hash != one.content_hash
+            )
+        ]
+
+
+def _text(contents: Contents | None) -> str:
+    if contents is None:
+        return "no state"
+    return f"{contents.rows} rows with the content hash {contents.content_hash}"

@@ -1,0 +1,253 @@
+"""`lineage`: which savepoint was taken of which generation, and which generation began from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from savepoints.model import Generation, Savepoint, rfc3339, to_json
+from savepoints.store import bindings
+from savepoints.store.bindings import Binding, CloneOf
+from savepoints.store.root import Store
+from savepoints.store.tables import catalog
+
+NodeKind = Literal["generation", "savepoint"]
+EdgeKind = Literal["taken", "began", "parent"]
+
+# What is drawn between two nodes, in the language of each kind of picture.
+_MERMAID = {"taken": "-->", "began": "==>", "parent": "-.->"}
+_DOT = {"taken": "solid", "began": "bold", "parent": "dotted"}
+# In Mermaid these are parts of its own syntax, also within quotation marks.
+_MERMAID_CODES = {ord(sign): f"#{ord(sign)};" for sign in '"#<>`&;\\'}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A generation or a savepoint.
+
+    Attributes:
+        id: Id of the savepoint, or query and number of the generation: `orders/2`.
+        kind: Which of both.
+        query: Name of the query; None for a savepoint that is gone.
+        at: When the cut was committed, or when the generation began; None when it is gone.
+        batch_id: Batch of a savepoint.
+        status: `complete` or `broken` of a savepoint, `current` or `ended` of a generation; `gone`
+            when something still names it and it is there no longer.
+        note: Tags and description of a savepoint, or the verb that began a generation.
+        needs: Of a generation whose outputs are shallow clones, the tables and versions whose
+            files they read.
+    """
+
+    id: str
+    kind: NodeKind
+    query: str | None = None
+    at: datetime | None = None
+    batch_id: int | None = None
+    status: str = "gone"
+    note: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Describe it in a line."""
+        what = self.id if self.kind == "savepoint" else f"generation {self.id}"
+        batch = [] if self.batch_id is None else [f"batch {self.batch_id}"]
+        at = [] if self.at is None else [rfc3339(self.at)]
+        status = [] if self.status == "complete" else [self.status]
+        note = [self.note] if self.note else []
+        return ", ".join([what, *batch, *at, *status, *note, *(f"needs {n}" for n in self.needs)])
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What one node has to do with another.
+
+    Attributes:
+        source: Id of a node.
+        target: Id of a node.
+        kind: `taken`: the savepoint was taken of the generation; `began`: the generation began
+            from the savepoint; `parent`: the savepoint was the newest one when this was taken.
+    """
+
+    source: str
+    target: str
+    kind: EdgeKind
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Generations and savepoints with what is between them; the oldest first.
+
+    Attributes:
+        nodes: Each once.
+        edges: From what was earlier to what is later.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return dict(to_json(self))
+
+    def roots(self) -> list[Node]:
+        """Return the nodes with which the trees begin."""
+        targets = {child.id for children in self._children.values() for child in children}
+        # A parent that is gone is no tree of its own.
+        return [
+            node
+            for node in self.nodes
+            if node.id not in targets and (node.status != "gone" or node.id in self._children)
+        ]
+
+    def children(self, node: Node) -> list[Node]:
+        """Return what was taken of a generation, or began from a savepoint."""
+        return self._children.get(node.id, [])
+
+    @cached_property
+    def _children(self) -> dict[str, list[Node]]:
+        nodes = {node.id: node for node in self.nodes}
+        found: dict[str, list[Node]] = {}
+        for edge in self.edges:
+            if edge.kind != "parent":
+                found.setdefault(edge.source, []).append(nodes[edge.target])
+        return found
+
+
+def lineage(store: Store, *, query: str | None = None) -> Lineage:
+    """Find out how the generations and savepoints of a query, or of all, hang together."""
+    return graph(
+        catalog.select(store.catalog.all()),
+        store.generations.all(),
+        query=query,
+        bound=bindings.every(store.root),
+    )
+
+
+def graph(
+    savepoints: Sequence[Savepoint],
+    generations: Sequence[Generation],
+    *,
+    query: str | None = None,
+    bound: Sequence[Binding] = (),
+) -> Lineage:
+    """Put savepoints and generations together.
+
+    Args:
+        savepoints: All that exist, of all queries.
+        generations: All there are, of all queries.
+        query: Only this query, what its generations began from, and what was forked of it.
+        bound: What generations are bound to, which says whose outputs are clones.
+    """
+    known = {one.id: _of_savepoint(one) for one in savepoints}
+    mine = [one for one in savepoints if query is None or one.query == query]
+    ids = {one.id for one in mine}
+    lives = [one for one in generations if query in {None, one.query} or one.begun_from in ids]
+    clones = {(one.query, one.generation): one.clone_of for one in bound}
+    edges: dict[Edge, None] = {}
+    nodes = {
+        node.id: node
+        for node in (
+            _of_generation(one, clones.get((one.query, one.generation), {})) for one in lives
+        )
+    }
+    for one in mine:
+        nodes[one.id] = known[one.id]
+        generation = f"{one.query}/{one.generation}"
+        nodes.setdefault(generation, Node(generation, "generation", one.query))
+        edges[Edge(generation, one.id, "taken")] = None
+        if one.parent is not None:
+            edges[Edge(one.parent, one.id, "parent")] = None
+    for life in lives:
+        if life.begun_from is not None:
+            edges[Edge(life.begun_from, f"{life.query}/{life.generation}", "began")] = None
+    for edge in edges:
+        if edge.source not in nodes:
+            nodes[edge.source] = known.get(edge.source, Node(edge.source, "savepoint"))
+    order = {node.id: number for number, node in enumerate(sorted(nodes.values(), key=_age))}
+    return Lineage(
+        tuple(sorted(nodes.values(), key=lambda node: order[node.id])),
+        tuple(sorted(edges, key=lambda edge: (order[edge.source], order[edge.target], edge.kind))),
+    )
+
+
+def tree(lineage: Lineage) -> str:
+    """Draw it as trees, of generations with what was taken of them and what began from that."""
+    lines: list[str] = []
+    # Without recursion: a query may be rolled back any number of times.
+    waiting = [(node, "", "") for node in reversed(lineage.roots())]
+    while waiting:
+        node, first, rest = waiting.pop()
+        lines.append(first + _one_line(node.label))
+        for number, child in enumerate(reversed(lineage.children(node))):
+            last = number == 0
+            branch, below = ("└── ", "    ") if last else ("├── ", "│   ")
+            waiting.append((child, rest + branch, rest + below))
+    return "\n".join(lines)
+
+
+def mermaid(lineage: Lineage) -> str:
+    """Draw it in the language of Mermaid."""
+    names = _names(lineage.nodes)
+    lines = ["flowchart TD"]
+    for node in lineage.nodes:
+        text = _one_line(node.label).translate(_MERMAID_CODES)
+        left, right = ('["', '"]') if node.kind == "generation" else ('("', '")')
+        lines.append(f"  {names[node.id]}{left}{text}{right}")
+    lines += [
+        f"  {names[edge.source]} {_MERMAID[edge.kind]} {names[edge.target]}"
+        for edge in lineage.edges
+    ]
+    return "\n".join(lines)
+
+
+def dot(lineage: Lineage) -> str:
+    """Draw it in the language of Graphviz."""
+    names = _names(lineage.nodes)
+    lines = ["digraph lineage {"]
+    for node in lineage.nodes:
+        text = _one_line(node.label).replace("\\", r"\\").replace('"', r"\"")
+        shape = "box" if node.kind == "generation" else "ellipse"
+        lines.append(f'  {names[node.id]} [label="{text}", shape={shape}];')
+    lines += [
+        f"  {names[edge.source]} -> {names[edge.target]} [style={_DOT[edge.kind]}];"
+        for edge in lineage.edges
+    ]
+    return "\n".join([*lines, "}"])
+
+
+def _of_savepoint(one: Savepoint) -> Node:
+    note = " ".join([*(f"[{tag}]" for tag in one.tags), one.description]).strip()
+    return Node(
+        one.id, "savepoint", one.query, one.cut.committed_at, one.cut.batch_id, one.state, note
+    )
+
+
+def _of_generation(one: Generation, clone_of: Mapping[str, CloneOf]) -> Node:
+    return Node(
+        f"{one.query}/{one.generation}",
+        "generation",
+        one.query,
+        one.begun_at,
+        status=one.status,
+        note=f"begun by {one.begun_by}",
+        needs=tuple(f"version {it.version} of {it.uri}" for it in clone_of.values()),
+    )
+
+
+def _age(node: Node) -> tuple[bool, str, bool, str]:
+    """Order by time, what is gone first; a generation before what was taken of it."""
+    at = rfc3339(node.at) if node.at else ""
+    return (node.at is not None, at, node.kind == "savepoint", node.id)
+
+
+def _names(nodes: Sequence[Node]) -> dict[str, str]:
+    """Give each node a name that no language of pictures stumbles over."""
+    return {node.id: f"n{number}" for number, node in enumerate(nodes)}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,51 @@
+"""`locate`: where the outputs of a query are now, for those who read them.
+
+A promotion can let a query go on in the tables of its fork. Readers that ask here before they open
+a table go there with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from savepoints.operations.savepoint import history
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from savepoints.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where the outputs of a query are.
+
+    Attributes:
+        query: Name of the query.
+        generation: Its current generation.
+        since: When that began.
+        outputs: Table URI by output name.
+    """
+
+    query: str
+    generation: int
+    since: datetime
+    outputs: dict[str, str]
+
+
+def locate(store: Store, query: str, *, settings: Settings) -> Located:
+    """Return where the outputs of a query are now; reads the store alone, and no table.
+
+    Args:
+        store: Where the query's generations are.
+        query: Name of the query.
+        settings: What the query is bound to, for what the store does not say.
+
+    Raises:
+        QueryNotFoundError: If the store has no query of that name.
+    """
+    current = store.generations.current(query)
+    found = history.output_uris(store, query, bindings.complete(store, settings))
+    return Located(query, current.generation, current.begun_at, found)

@@ -1,0 +1,235 @@
+"""What `verify` looks at: the files of savepoints, their rows, and a restore of them.
+
+Damage is a finding. What says nothing about a savepoint (a store that does not answer, refused
+credentials, a Spark that cannot start) is raised: nothing is called damaged because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import damage_patterns
+from savepoints.checkpoint.cut import read_cut
+from savepoints.config.settings import Settings
+from savepoints.errors import (
+    CheckpointNotFoundError,
+    IncompatibleError,
+    NoCommittedBatchError,
+    NotAlignedError,
+    PrivateApiError,
+    SavepointsError,
+    VerificationError,
+)
+from savepoints.io import Location, in_parallel
+from savepoints.model import Form, Savepoint
+from savepoints.operations.inspect.findings import Finding
+from savepoints.operations.inspect.sampling import Share
+from savepoints.operations.savepoint import restore
+from savepoints.store.root import Store
+from savepoints.store.savepoint import canonical, labels, manifest
+from savepoints.store.savepoint.labels import labels_path
+from savepoints.store.savepoint.manifest import Manifest, StoredFile
+
+if TYPE_CHECKING:
+    from savepoints.state.storage.canonical_table import Contents
+
+# What these say of a savepoint is that it cannot become the checkpoint that it was.
+_DAMAGE = (NotAlignedError, CheckpointNotFoundError, NoCommittedBatchError, IncompatibleError)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was found out about files, each of which was looked at once.
+
+    Attributes:
+        problems: What is wrong, by what a manifest says of a file.
+        read: The files that were read and hashed, with their bytes.
+    """
+
+    problems: Mapping[StoredFile, str]
+    read: Mapping[str, int]
+
+    def of(self, stored: Manifest) -> list[Finding]:
+        """Return what is wrong with the files of one savepoint."""
+        return [
+            Finding("broken", file.stored_at, self.problems[file])
+            for file in stored.files
+            if file in self.problems
+        ]
+
+    def bytes_read(self, stored: Manifest) -> int:
+        """Return how much was read of the files of one savepoint."""
+        return sum(self.read.get(path, 0) for path in {file.stored_at for file in stored.files})
+
+
+def look_at_files(root: Location, manifests: Sequence[Manifest], share: Share | None) -> Looked:
+    """Look whether every file is there with its size, and read and hash a share of them.
+
+    Args:
+        root: The store.
+        manifests: Whose files.
+        share: Of which files the SHA-256 is compared, None for none. Logs of Delta tables are
+            among them always: the rest of a table cannot be found without.
+    """
+    files = {file: None for one in manifests for file in one.files}
+    homes = {manifest.directory(one.savepoint.id) for one in manifests}
+    homes |= {f"files/{one.savepoint.query_id}" for one in manifests}
+    sizes: dict[str, int] = {}
+    for found in in_parallel(root.list, sorted(homes)):
+        sizes.update({info.path: info.size for info in found})
+    chosen: frozenset[str] = frozenset()
+    if share is not None:
+        paths = {file.stored_at for file in files}
+        chosen = share.of(paths) | {path for path in paths if "/_delta_log/" in path}
+
+    def look(file: StoredFile) -> str | None:
+        try:
+            size = sizes.get(file.stored_at)
+            # Listings leave out what is empty.
+            size = root.head(file.stored_at).size if size is None else size
+            if size != file.size:
+                return f"has {size} bytes instead of {file.size}"
+            if file.stored_at in chosen and root.sha256(file.stored_at) != file.sha256:
+                return "its SHA-256 is not the recorded one"
+        except FileNotFoundError:
+            return "is missing"
+        return None
+
+    looked = zip(files, in_parallel(look, list(files)), strict=True)
+    return Looked(
+        {file: problem for file, problem in looked if problem is not None},
+        {
+            file.stored_at: sizes[file.stored_at]
+            for file in files
+            if file.stored_at in chosen & sizes.keys()
+        },
+    )
+
+
+def compare_with_catalog(root: Location, row: Savepoint, stored: Manifest) -> list[Finding]:
+    """Compare the row with the manifest and the labels, which together say the same."""
+    findings, known = [], row.labels
+    path = labels_path(row.id)
+    try:
+        known = labels.read(root, row.id) or stored.savepoint.labels
+    except VerificationError as error:
+        # State and offsets can be restored without; the catalog still has what it said.
+        findings.append(Finding("warning", path, error.message))
+    if changed := _differences(row.with_labels(known), row):
+        problem = f"and the catalog differ in {changed}: savepoints check --rebuild-catalog"
+        findings.append(Finding("warning", path, problem))
+    if changed := _differences(stored.savepoint.with_labels(row.labels), row):
+        path = manifest.manifest_path(row.id)
+        if set(stored.savepoint.forms) > set(row.forms):
+            unfinished = f"has an export that is unfinished: savepoints export {row.id}"
+            findings.append(Finding("warning", path, unfinished))
+        else:
+            problem = f"does not say what the catalog says: they differ in {changed}"
+            findings.append(Finding("broken", path, problem))
+    return findings
+
+
+def _differences(one: Savepoint, other: Savepoint) -> str:
+    left, right = one.to_json(), other.to_json()
+    return ", ".join(key for key in left if left[key] != right[key])
+
+
+def compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding]]:
+    """Compare the row counts in the canonical table's log with those of the savepoint; no JVM.
+
+    Raises:
+        SavepointsError: If the log, which is whole, cannot be read at the moment.
+    """
+    from deltalake.exceptions import DeltaError
+
+    try:
+        counts = canonical.row_counts(store.root, savepoint.id)
+    except (DeltaError, OSError) as error:
+        raise SavepointsError(
+            f"{canonical.table(store.root, savepoint.id)}: {str(error)[:500]}",
+            hint="run the command again: the files of its log are whole",
+            savepoint=savepoint.id,
+        ) from None
+    findings = [
+        Finding(
+            "broken",
+            f"operator {one.operator_id} ({one.name})",
+            f"has {counts.get(one.operator_id, 0)} rows instead of {one.rows}",
+        )
+        for one in savepoint.operators
+        if one.rows is not None and counts.get(one.operator_id, 0) != one.rows
+    ]
+    return sum(counts.values()), findings
+
+
+def compare_contents(store: Store, savepoint: Savepoint, settings: Settings) -> list[Finding]:
+    """Read the canonical rows through Spark and compare the content hash of every operator."""
+    from savepoints.spark.session import session
+    from savepoints.state.storage import canonical_table
+
+    spark = session(settings, f"savepoints verify {savepoint.id}")
+    found: Mapping[int, Contents] = {}
+    findings: list[Finding] = []
+    with _damage_found(findings, "state/", savepoint):
+        found = canonical_table.of_table(spark, canonical.table(store.root, savepoint.id).uri)
+    return findings or _compare_hashes(savepoint, found, "")
+
+
+def compare_restored(
+    store: Store, savepoint: Savepoint, form: Form, settings: Settings
+) -> list[Finding]:
+    """Restore a form into a scratch directory of the store and compare the state there."""
+    where = f"the restored {form} form"
+    found: Mapping[int, Contents] | None = None
+    findings: list[Finding] = []
+    with store.scratch() as scratch, _damage_found(findings, where, savepoint):
+        plan = restore.plan(store, savepoint.id, str(scratch), form=form, owner="verify")
+        restore.execute(plan, store, settings=settings)
+        files = read_cut(scratch, savepoint.cut.batch_id)
+        if files.operators:
+            from savepoints.spark.session import session
+            from savepoints.state.storage import canonical_table
+
+            spark = session(settings, f"savepoints verify {savepoint.id}")
+            found = canonical_table.of_checkpoint(spark, scratch, files)
+    if findings or found is None:
+        return findings
+    return _compare_hashes(savepoint, found, f" in {where}")
+
+
+@contextmanager
+def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> Iterator[None]:
+    """Make a finding of an error that is about the savepoint; raise every other."""
+    try:
+        yield
+    except SavepointsError as error:
+        if not isinstance(error, _DAMAGE) or isinstance(error, PrivateApiError):
+            raise
+        findings.append(Finding("broken", what, error.message[:300]))
+    except Exception as error:
+        text = str(error)
+        if any(sign in text for sign in damage_patterns.ELSEWHERE):
+            raise SavepointsError(
+                f"{what} of {savepoint.id} could not be read: {text[:300]}",
+                hint="this says nothing about the savepoint: see to it and run the command again",
+                savepoint=savepoint.id,
+            ) from error
+        findings.append(Finding("broken", what, f"Spark cannot read it: {text[:300]}"))
+
+
+def _compare_hashes(
+    savepoint: Savepoint, found: Mapping[int, Contents], where: str
+) -> list[Finding]:
+    """Compare what was read with what the savepoint recorded of each operator, if it did."""
+    findings = []
+    for one in savepoint.operators:
+        there = found.get(one.operator_id)
+        content_hash = there.content_hash if there else "0" * 32
+        if one.content_hash not in {None, content_hash}:
+            what = f"operator {one.operator_id} ({one.name})"
+            problem = f"has the content hash {content_hash} instead of {one.content_hash}{where}"
+            findings.append(Finding("broken", what, problem))
+    return findings

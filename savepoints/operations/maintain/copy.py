@@ -1,0 +1,309 @@
+"""`copy`: bring a savepoint into another store, region or local directory.
+
+The copy is complete and independent: shared files come along, and nothing in it points back. Files
+go first, each compared with its SHA-256 where it arrives; then labels, manifest, catalog row, as
+when a savepoint is taken. So until the last step the copy does not exist, and run again after a
+crash it goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from savepoints import faults
+from savepoints.errors import TargetExistsError, UsageError, VerificationError
+from savepoints.io import Location, in_parallel
+from savepoints.model import Labels, Savepoint
+from savepoints.observe.recorder import recorded
+from savepoints.operations.inspect import verification
+from savepoints.operations.inspect.verify import reading
+from savepoints.operations.maintain import tag
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.store.locks import lease
+from savepoints.store.locks.lease import Lease
+from savepoints.store.root import Store
+from savepoints.store.savepoint import labels, manifest
+from savepoints.store.savepoint.labels import labels_path
+from savepoints.store.savepoint.manifest import Manifest, StoredFile
+
+
+@dataclass(frozen=True)
+class CopyPlan(Plan):
+    """What `copy` is going to do.
+
+    Attributes:
+        savepoint_id: What is copied.
+        query_id: Spark's id of its query.
+        destination: Root of the other store.
+        files: Files of the savepoint, manifest and labels not counted.
+        files_bytes: Their bytes.
+        objects_there: Those that are at the destination already, with their size.
+        labels: Tags and the like that the copy gets.
+        done: The destination has it already; nothing will be done.
+    """
+
+    savepoint_id: str
+    query_id: str
+    destination: str
+    files: int
+    files_bytes: int
+    objects_there: int
+    labels: Labels
+    done: bool
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What `copy` did.
+
+    Attributes:
+        savepoint_id: What was copied; its id is the same there.
+        destination: Root of the other store.
+        objects_copied: Files that were copied.
+        bytes_written: Their bytes.
+        objects_there: Files that were there already, with the same content.
+        seconds: How long it took.
+        already_copied: The destination had it before; nothing was done.
+    """
+
+    savepoint_id: str
+    destination: str
+    objects_copied: int
+    bytes_written: int
+    objects_there: int
+    seconds: float
+    already_copied: bool
+
+
+def plan(store: Store, name: str, destination: str, *, query: str | None = None) -> CopyPlan:
+    """Say what would be copied; nothing is written.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        destination: Root of the other store; an empty place becomes one.
+        query: Only savepoints of this query.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        StoreNotFoundError: If the destination's bucket or directory does not exist.
+        UsageError: If one store lies within the other.
+        VerificationError: If the savepoint is broken, or files of it are missing.
+        TargetExistsError: If the destination has another savepoint of this id.
+    """
+    savepoint = store.catalog.find(name, query=query)
+    target = Store.open(destination)
+    _refuse_nested(store.root, target.root)
+    stored = _whole(store, savepoint)
+    there = {info.path: info.size for home in _homes(savepoint) for info in target.root.list(home)}
+    present = [file for file in stored.files if there.get(file.stored_at) == file.size]
+    missing = sum(file.size for file in stored.files if file not in present)
+    known = target.catalog.all()
+    done = _is_there(store, target, savepoint, known)
+    kept, notes = _labels(savepoint, known)
+    steps = (
+        Step("files", f"copy {len(stored.files) - len(present)} files ({missing} bytes)"),
+        Step("manifest", f"write labels and manifest to {target.root}"),
+        Step("catalog", "add it to the catalog there"),
+    )
+    return CopyPlan(
+        verb="copy",
+        query=savepoint.query,
+        steps=() if done else steps,
+        warnings=(f"{target.root} has it already: nothing to do",) if done else notes,
+        savepoint_id=savepoint.id,
+        query_id=savepoint.query_id,
+        destination=str(target.root),
+        files=len(stored.files),
+        files_bytes=sum(file.size for file in stored.files),
+        objects_there=len(present),
+        labels=kept,
+        done=done,
+    )
+
+
+@recorded
+def execute(plan: CopyPlan, store: Store, *, progress: Progress = silent) -> Copied:
+    """Copy the savepoint; run again after a crash, it goes on.
+
+    Raises:
+        LockedError: If savepoints of the query are added or removed at the destination.
+        VerificationError: If a file of the savepoint is damaged.
+        TargetExistsError: If the destination has another savepoint of this id by now.
+    """
+    begun = time.monotonic()
+    target = Store.open(plan.destination)
+    savepoint = store.catalog.find(plan.savepoint_id)
+    if _is_there(store, target, savepoint, target.catalog.all()):
+        seconds = time.monotonic() - begun
+        return Copied(
+            plan.savepoint_id, plan.destination, 0, 0, plan.files, seconds, already_copied=True
+        )
+    with (
+        reading(store, plan.savepoint_id, "copy"),
+        lease.hold_files(target.root, plan.query_id, plan.query, "copy") as held,
+    ):
+        stored = _whole(store, savepoint)
+        progress(f"copying {len(stored.files)} files to {target.root}")
+        copied = _copy_files(store.root, target.root, stored.files, held)
+        faults.reach("copy.files")
+        held.check()
+        _write_labels(target.root, stored.savepoint, plan.labels)
+        path = manifest.manifest_path(plan.savepoint_id)
+        try:
+            target.root.create(path, store.root.get(path))
+        except FileExistsError:
+            _refuse_other(store, target, savepoint)
+        faults.reach("copy.manifest")
+        held.check()
+        target.catalog.add(stored.savepoint.with_labels(plan.labels))
+        faults.reach("copy.catalog")
+    return Copied(
+        plan.savepoint_id,
+        plan.destination,
+        len(copied),
+        sum(file.size for file in copied),
+        len(stored.files) - len(copied),
+        time.monotonic() - begun,
+        already_copied=False,
+    )
+
+
+def _copy_files(
+    source: Location, target: Location, files: Sequence[StoredFile], held: Lease
+) -> list[StoredFile]:
+    """Copy what is not there yet and compare every file at its destination; returns the copied."""
+
+    def bring(file: StoredFile) -> bool:
+        held.check()
+        path = file.stored_at
+        try:
+            if target.head(path).size == file.size and target.sha256(path) == file.sha256:
+                return False
+            # Something else is there: it must not be replaced by what is no better.
+            _require_whole(source, file)
+        except FileNotFoundError:
+            pass
+        try:
+            target.copy_from(source, path, path)
+        except FileNotFoundError:
+            raise _damaged(source, file, "is missing") from None
+        if target.sha256(path) != file.sha256:
+            target.delete([path])
+            _require_whole(source, file)
+            raise VerificationError(
+                f"{target}/{path} did not arrive as it is at {source}",
+                hint="run the command again",
+                file=path,
+            )
+        return True
+
+    return [file for file, new in zip(files, in_parallel(bring, files), strict=True) if new]
+
+
+def _require_whole(source: Location, file: StoredFile) -> None:
+    try:
+        if source.sha256(file.stored_at) == file.sha256:
+            return
+    except FileNotFoundError:
+        raise _damaged(source, file, "is missing") from None
+    raise _damaged(source, file, "has another SHA-256 than the manifest says")
+
+
+def _damaged(source: Location, file: StoredFile, problem: str) -> VerificationError:
+    return VerificationError(
+        f"{source}/{file.stored_at} {problem}: the savepoint is damaged and was not copied",
+        hint="copy another savepoint: savepoints list",
+        files=[file.stored_at],
+    )
+
+
+def _whole(store: Store, savepoint: Savepoint) -> Manifest:
+    """Return the manifest of a savepoint that is not known to be damaged."""
+    if savepoint.state == "broken":
+        raise VerificationError(
+            f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
+            hint="copy another one; when it was mended: savepoints verify " + savepoint.id,
+            savepoint=savepoint.id,
+        )
+    stored = store.manifest(savepoint.id)
+    wrong = verification.look_at_files(store.root, [stored], None).of(stored)
+    if wrong:
+        raise VerificationError(
+            f"savepoint {savepoint.id} is damaged: {wrong[0].what} {wrong[0].problem}"
+            + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
+            hint=f"see all: savepoints verify {savepoint.id}",
+            savepoint=savepoint.id,
+            files=[one.what for one in wrong],
+        )
+    return stored
+
+
+def _is_there(
+    store: Store, target: Store, savepoint: Savepoint, known: Sequence[Savepoint]
+) -> bool:
+    """Say whether the destination has this very savepoint; refuse one that only has its id."""
+    state = next((one.state for one in known if one.id == savepoint.id), None)
+    if state is None:
+        return False
+    if state == "expired":
+        raise TargetExistsError(
+            f"{savepoint.id} is being removed from {target.root}",
+            hint=f"finish that first: savepoints gc --execute --store {target.root}",
+            savepoint=savepoint.id,
+            target=str(target.root),
+        )
+    _refuse_other(store, target, savepoint)
+    return True
+
+
+def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
+    path = manifest.manifest_path(savepoint.id)
+    if target.root.exists(path) and target.root.get(path) == store.root.get(path):
+        return
+    raise TargetExistsError(
+        f"{target.root} has a savepoint {savepoint.id} with another content",
+        hint=f"nothing is ever overwritten; compare them: savepoints show {savepoint.id} "
+        f"--store {target.root}. If one was exported since, export the other too",
+        savepoint=savepoint.id,
+        target=str(target.root),
+    )
+
+
+def _refuse_nested(source: Location, target: Location) -> None:
+    one, other = f"{source}/", f"{target}/"
+    if one.startswith(other) or other.startswith(one):
+        raise UsageError(
+            f"{target} and {source} lie within each other",
+            hint="give the root of another store",
+        )
+
+
+def _homes(savepoint: Savepoint) -> tuple[str, str]:
+    return manifest.directory(savepoint.id), f"files/{savepoint.query_id}"
+
+
+def _labels(savepoint: Savepoint, known: Sequence[Savepoint]) -> tuple[Labels, tuple[str, ...]]:
+    """Leave out tags that name another savepoint of the query at the destination."""
+    taken = tag.tagged(known, savepoint.query, savepoint.tags)
+    taken = {name: one for name, one in taken.items() if one != savepoint.id}
+    tags = tuple(name for name in savepoint.tags if name not in taken)
+    notes = (f"the tag {name} is left out: it names {one} there" for name, one in taken.items())
+    return replace(savepoint.labels, tags=tags), tuple(notes)
+
+
+def _write_labels(target: Location, born: Savepoint, wanted: Labels) -> None:
+    """Write the labels, or take away those of an interrupted copy; nobody sees them yet."""
+    path = labels_path(born.id)
+    if wanted == born.labels:
+        target.delete([path])
+    else:
+        target.put(path, labels.to_bytes(wanted))

@@ -1,0 +1,326 @@
+"""`expire`: remove the savepoints that no rule keeps.
+
+What is kept is decided by `savepoints.store.retention_policy`. A savepoint is removed so that at
+any moment it is either whole or has no name any more: it is marked as expired, its own files and
+the shared files that no other savepoint names are deleted, its catalog row goes, and manifest and
+labels go last. Killed anywhere, the next `expire` or `gc` goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from savepoints import faults
+from savepoints.config.settings import RetentionSettings, Settings
+from savepoints.errors import LockedError, QueryNotFoundError, UsageError
+from savepoints.model import Labels, SavepointState, to_json, utc_now
+from savepoints.observe.recorder import recording
+from savepoints.operations.maintain import removal
+from savepoints.operations.maintain.removal import Removed
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.store import bindings
+from savepoints.store.locks import lease
+from savepoints.store.locks.lease import Lease
+from savepoints.store.retention_policy import Decision, Policy, decide
+from savepoints.store.root import Store
+from savepoints.store.savepoint import inventory
+from savepoints.store.savepoint.inventory import Inventory
+
+_INTERRUPTED = "its removal was interrupted"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of one savepoint.
+
+    Attributes:
+        savepoint_id: The savepoint.
+        query: Name of its query.
+        query_id: Spark's id of it.
+        generation: Which life of the query.
+        batch_id: The batch of its cut.
+        created_at: When it was taken; the order goes by this.
+        state: `expired` when an earlier removal was interrupted.
+        kept: Whether it stays.
+        reasons: Why it stays, or what else there is to say.
+        bytes: What its own files have; 0 when it stays.
+    """
+
+    savepoint_id: str
+    query: str
+    query_id: str
+    generation: int
+    batch_id: int
+    created_at: datetime
+    state: SavepointState
+    kept: bool
+    reasons: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ExpirePlan(Plan):
+    """What `expire` is going to do.
+
+    Attributes:
+        policies: What is kept of each query.
+        savepoints: All that were looked at, the newest first.
+        shared_files: Shared files that nothing needs any more then.
+        shared_bytes: Their bytes.
+    """
+
+    policies: Mapping[str, Policy]
+    savepoints: tuple[Verdict, ...]
+    shared_files: int
+    shared_bytes: int
+
+    @property
+    def removed(self) -> tuple[Verdict, ...]:
+        """Those that go."""
+        return tuple(one for one in self.savepoints if not one.kept)
+
+    @property
+    def bytes(self) -> int:
+        """All bytes that will be freed."""
+        return self.shared_bytes + sum(one.bytes for one in self.savepoints)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        policies = {query: policy.to_json() for query, policy in self.policies.items()}
+        return {**to_json(replace(self, policies={})), "policies": policies, "bytes": self.bytes}
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What was removed.
+
+    Attributes:
+        removed: Ids of the savepoints that are gone.
+        kept: Those that were planned to go and stayed, with the reasons.
+        locked: Queries that were left alone because others work on their savepoints, with what
+            they do.
+        findings: What prevented shared files from being deleted.
+        files: Files that were deleted.
+        bytes: Their bytes.
+        seconds: How long it took.
+    """
+
+    removed: tuple[str, ...]
+    kept: Mapping[str, tuple[str, ...]]
+    locked: Mapping[str, str]
+    findings: tuple[str, ...]
+    files: int
+    bytes: int
+    seconds: float
+
+
+def plan(
+    store: Store,
+    policy: Policy | None = None,
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+) -> ExpirePlan:
+    """Say what would be removed and what stays for which reasons; nothing is deleted.
+
+    Args:
+        store: Where the savepoints are.
+        policy: What to keep of each query; what the settings say when not given.
+        query: Only savepoints of this query.
+        settings: Policies of the queries.
+
+    Raises:
+        UsageError: If nothing says what to keep.
+        QueryNotFoundError: If the store has no savepoint of the query.
+    """
+    rows = store.catalog.all()
+    queries = sorted({one.query for one in rows})
+    if query is not None and query not in queries:
+        raise QueryNotFoundError(
+            f"the store {store.root} has no savepoints of a query {query!r}",
+            hint=f"it has some of: {', '.join(queries) or 'none'}",
+            query=query,
+            known=queries,
+        )
+    asked = [query] if query is not None else queries
+    settings = bindings.complete(store, settings or Settings())
+    policies = {name: policy or policy_of(settings, name) for name in asked}
+    general = policy or Policy.of(settings.retention)
+    if all(one.is_empty for one in (general, *policies.values())):
+        raise UsageError(
+            "nothing says which savepoints to keep, so nothing is removed",
+            hint="say it, for example: savepoints expire --keep-last 10 --keep-daily 7, or under "
+            "[retention] in savepoints.toml",
+        )
+    mine = [one for one in rows if one.query in policies]
+    decisions = decide(mine, policies, removal.needed(store), now=utc_now())
+    interrupted = [one for one in mine if one.state == "expired"]
+    going = [one.savepoint for one in decisions if not one.kept] + interrupted
+    query_ids = sorted({one.query_id for one in going})
+    there = inventory.of(store.root, rows, query_ids) if going else Inventory({})
+    decisions += tuple(Decision(one, kept=False, reasons=(_INTERRUPTED,)) for one in interrupted)
+    shared: dict[str, int] = {}
+    findings: tuple[str, ...] = ()
+    for query_id in query_ids:
+        files, problems = removal.freed(store, there, query_id, {one.id for one in going})
+        shared |= files
+        findings += problems
+    return ExpirePlan(
+        verb="expire",
+        query=query or ", ".join(queries),
+        steps=tuple(
+            Step("removed", f"remove {one.id} (batch {one.cut.batch_id} of {one.query})")
+            for one in going
+        ),
+        warnings=findings,
+        policies=policies,
+        savepoints=tuple(
+            sorted(
+                (_verdict(one, there) for one in decisions),
+                key=lambda one: (one.created_at, one.savepoint_id),
+                reverse=True,
+            )
+        ),
+        shared_files=len(shared),
+        shared_bytes=sum(shared.values()),
+    )
+
+
+def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> Expired:
+    """Remove what was planned, except what something needs by now; never more.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        progress: Told what happens.
+
+    Raises:
+        LockedError: If others work on the savepoints of the only query that is concerned.
+    """
+    begun = time.monotonic()
+    groups: dict[str, list[Verdict]] = {}
+    for one in plan.removed:
+        groups.setdefault(one.query_id, []).append(one)
+    locked: dict[str, str] = {}
+    removed: list[Removed] = []
+    parameters = {name: str(policy) for name, policy in plan.policies.items()}
+    only = plan.query if plan.query in plan.policies else None
+    with recording(store, plan.verb, query=only, parameters=parameters) as noted:
+        for query_id, verdicts in groups.items():
+            name = verdicts[0].query
+            with ExitStack() as stack:
+                try:
+                    held = stack.enter_context(
+                        lease.hold_files(store.root, query_id, name, plan.verb)
+                    )
+                except LockedError as error:
+                    if len(groups) == 1:
+                        raise
+                    locked[name] = error.message
+                    continue
+                ids = [one.savepoint_id for one in verdicts]
+                removed.append(_expire(plan, store, query_id, ids, held, progress))
+        done = Expired(
+            removed=tuple(name for one in removed for name in one.ids),
+            kept={name: why for one in removed for name, why in one.kept.items()},
+            locked=locked,
+            findings=tuple(text for one in removed for text in one.findings),
+            files=sum(one.files for one in removed),
+            bytes=sum(one.bytes for one in removed),
+            seconds=time.monotonic() - begun,
+        )
+        noted.note(bytes=done.bytes, message=f"removed {', '.join(done.removed) or 'nothing'}")
+    return done
+
+
+def after_savepoint(store: Store, query: str, settings: Settings) -> Expired | None:
+    """Expire what the settings do not keep of a query, if they ask for it after each savepoint.
+
+    Returns:
+        None when they do not, when there is nothing to remove, and when another works on the
+        savepoints of the query: there will be a next time.
+    """
+    if not _section(settings, query).after_savepoint:
+        return None
+    planned = plan(store, query=query, settings=settings)
+    if not planned.removed:
+        return None
+    try:
+        return execute(planned, store)
+    except LockedError:
+        return None
+
+
+def policy_of(settings: Settings, query: str) -> Policy:
+    """Return what the settings say is kept of a query."""
+    return Policy.of(_section(settings, query))
+
+
+def _section(settings: Settings, query: str) -> RetentionSettings:
+    configured = settings.queries.get(query)
+    return (configured.retention if configured else None) or settings.retention
+
+
+def _verdict(decision: Decision, there: Inventory) -> Verdict:
+    one = decision.savepoint
+    found = there.directories.get(one.id)
+    size = sum(info.size for info in found.data) if found and not decision.kept else 0
+    return Verdict(
+        one.id,
+        one.query,
+        one.query_id,
+        one.generation,
+        one.cut.batch_id,
+        one.created_at,
+        one.state,
+        decision.kept,
+        decision.reasons,
+        size,
+    )
+
+
+def _expire(
+    plan: ExpirePlan,
+    store: Store,
+    query_id: str,
+    ids: Sequence[str],
+    held: Lease,
+    progress: Progress,
+) -> Removed:
+    """Mark what may still go, and remove it, of one query id."""
+    rows = [one for one in store.catalog.all() if one.query in plan.policies]
+    decisions = decide(rows, plan.policies, removal.needed(store), now=utc_now())
+    kept = {
+        one.savepoint.id: one.reasons for one in decisions if one.kept and one.savepoint.id in ids
+    }
+    going = [one.savepoint for one in decisions if not one.kept and one.savepoint.id in ids]
+    marked: set[str] = set()
+    for query, policy in plan.policies.items():
+        mine = [one.id for one in going if one.query == query]
+        if mine:
+            held.check()
+            changed = store.catalog.relabel(mine, _expired(policy))
+            marked |= {one.id for one in changed if one.state == "expired"}
+            kept |= {one.id: policy.protects(one.labels) for one in changed if one.id not in marked}
+    faults.reach("expire.marked")
+    done = removal.remove(store, query_id, ids, held, whole=marked, progress=progress)
+    return replace(done, kept={**kept, **done.kept})
+
+
+def _expired(policy: Policy) -> Callable[[Labels], Labels]:
+    """Mark as expired, unless somebody tagged or pinned it at this very moment."""
+
+    def mark(labels: Labels) -> Labels:
+        return labels if policy.protects(labels) else replace(labels, state="expired")
+
+    return mark

@@ -1,0 +1,243 @@
+"""`init`: a commented settings file from what a checkpoint says of its query."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from savepoints.checkpoint.cut import CutFiles, committed_batches, read_cut
+from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.offset_log import (
+    CHECKPOINT_FORMAT_KEY,
+    PARTITIONS_KEY,
+    PROVIDER_KEY,
+)
+from savepoints.io import Location
+from savepoints.model import checked_name, kafka_offsets
+
+FILL_IN = "FILL IN"
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_USUAL_INTERVAL = "10m"
+_SHOWN = 100
+# Of the newest ones: a query that runs removes the oldest meanwhile.
+_BATCHES_TIMED = 10
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of a query.
+
+    Attributes:
+        kind: `kafka`, `delta`, `files`, or `unknown`.
+        topics: Partitions of each Kafka topic.
+        position: As the offset log has it, None before it has begun.
+    """
+
+    kind: str
+    topics: Mapping[str, int]
+    position: str | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a checkpoint says of its query.
+
+    Attributes:
+        checkpoint: Its URI.
+        query: What to call the query.
+        query_id: Spark's id of it.
+        first_batch: The oldest batch that Spark still keeps.
+        last_batch: The newest one.
+        seconds_per_batch: Between two of the newest, on average; None when there is but one.
+        operators: Its stateful operators, from the sink.
+        provider: Class of the state store provider.
+        partitions: State partitions, None when nothing says it.
+        checkpoint_format: Of the state stores, 1 or 2.
+        sources: In the order of the offset log.
+    """
+
+    checkpoint: str
+    query: str
+    query_id: str
+    first_batch: int
+    last_batch: int
+    seconds_per_batch: float | None
+    operators: tuple[str, ...]
+    provider: str
+    partitions: int | None
+    checkpoint_format: int
+    sources: tuple[Source, ...]
+
+
+def look(checkpoint: Location, query: str | None = None) -> Found:
+    """Find out from a checkpoint what settings can say.
+
+    Args:
+        checkpoint: Of a running or stopped query.
+        query: What to call it; by default as the directory is called.
+
+    Raises:
+        UsageError: If that is no usable name.
+        CheckpointNotFoundError: If there is no checkpoint.
+        NoCommittedBatchError: If it has no finished batch yet.
+        IncompatibleError: If savepoints cannot be taken of it.
+    """
+    files = read_cut(checkpoint)
+    batches = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
+    name = query or checkpoint.uri.path.rpartition("/")[2] or files.query_id
+    return Found(
+        checkpoint=str(checkpoint),
+        query=checked_name(name, "query"),
+        query_id=files.query_id,
+        first_batch=batches[0],
+        last_batch=batches[-1],
+        seconds_per_batch=_seconds_per_batch(checkpoint, batches[-_BATCHES_TIMED:]),
+        operators=_operators(files),
+        provider=files.cut.provider,
+        partitions=files.cut.partitions,
+        checkpoint_format=files.cut.checkpoint_format,
+        sources=tuple(_source(position) for position in files.cut.offsets),
+    )
+
+
+def text(found: Found, outputs: Mapping[str, str], store: str = "") -> str:
+    """Write the settings file: what is known is filled in, what is not is marked.
+
+    Args:
+        found: From `look`.
+        outputs: Table URIs by name.
+        store: URI of the store, if it is known.
+    """
+    query = _key(found.query)
+    lines = [
+        _comment(
+            f"settings for savepoints of {found.query}, from its checkpoint {found.checkpoint}"
+        ),
+        f"# What it does not say is marked {FILL_IN}. Look at all of it with: savepoints config",
+        "",
+        "# Where savepoints are kept.",
+        f"store = {_quoted(store)}"
+        if store
+        else f"store = {_quoted('s3://bucket/savepoints')}{_mark('the store')}",
+        "",
+        *_kafka(found),
+        "[spark.conf]",
+        *(f"{_quoted(key)} = {_quoted(value)}" for key, value in _conf(found).items()),
+        "",
+        f"[queries.{query}]",
+        *(_comment(line) for line in _about(found)),
+        f"app = {_quoted('package.module:app')}{_mark('the savepoints.App, for run and rollback')}",
+        "# Below it each generation of the query gets its checkpoint.",
+        f"checkpoints = {_quoted(found.checkpoint.rpartition('/')[0] or '/')}",
+        "# When run takes savepoints: an interval, or a cron expression.",
+        f"every = {_quoted(_USUAL_INTERVAL)}",
+        "",
+        "# The Delta tables that it writes, which a rollback takes back together with the state.",
+        f"[queries.{query}.outputs]",
+        *(f"{_key(name)} = {_quoted(uri)}" for name, uri in outputs.items()),
+        *([] if outputs else ['# name = "s3://bucket/table"' + _mark("each table, if there are")]),
+        "",
+        "# What expire keeps; without any of these it removes nothing.",
+        "[retention]",
+        "keep_last = 10",
+        'keep_within = "2d"',
+        "keep_daily = 14",
+        "# after_savepoint = true",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _about(found: Found) -> list[str]:
+    rate = found.seconds_per_batch
+    operators = ", ".join(found.operators) or "none: savepoints hold offsets and outputs"
+    return [
+        f"Spark's id {found.query_id}; batches {found.first_batch} to {found.last_batch} are kept"
+        + (f", one in {rate:.1f} s" if rate else ""),
+        f"stateful operators: {operators}",
+        *(
+            f"source {number}: {_source_text(source)}"
+            for number, source in enumerate(found.sources)
+        ),
+    ]
+
+
+def _kafka(found: Found) -> list[str]:
+    topics = sorted({topic for source in found.sources for topic in source.topics})
+    if not topics:
+        return []
+    return [
+        "[kafka]",
+        _comment(f"brokers of {', '.join(topics)}"),
+        f'bootstrap_servers = "localhost:9092"{_mark("host:port")}',
+        "",
+    ]
+
+
+def _conf(found: Found) -> dict[str, str]:
+    """Return what a session needs to be told to go on with this state."""
+    conf = {PROVIDER_KEY: found.provider} if found.operators else {}
+    if found.partitions is not None:
+        conf[PARTITIONS_KEY] = str(found.partitions)
+    if found.checkpoint_format != 1:
+        conf[CHECKPOINT_FORMAT_KEY] = str(found.checkpoint_format)
+    return conf
+
+
+def _seconds_per_batch(checkpoint: Location, batches: list[int]) -> float | None:
+    if len(batches) == 1:
+        return None
+    first, last = (
+        offset_log.parse(checkpoint.get(path), path).timestamp_ms
+        for path in (f"offsets/{batches[0]}", f"offsets/{batches[-1]}")
+    )
+    return (last - first) / 1000 / (len(batches) - 1)
+
+
+def _operators(files: CutFiles) -> tuple[str, ...]:
+    return tuple(
+        f"{one.operator_id} {one.name} ({files.partitions[one.operator_id]} partitions)"
+        for one in files.operators
+    )
+
+
+def _source(position: str | None) -> Source:
+    topics = kafka_offsets(position)
+    if topics is not None:
+        return Source("kafka", {topic: len(parts) for topic, parts in topics.items()}, position)
+    try:
+        data = json.loads(position or "")
+    except ValueError:
+        data = None
+    kinds = {"logOffset": "files", "reservoirId": "delta"}
+    kind = next((kinds[key] for key in kinds if isinstance(data, dict) and key in data), "unknown")
+    return Source(kind, {}, position)
+
+
+def _source_text(source: Source) -> str:
+    if source.kind == "kafka":
+        return "Kafka, " + ", ".join(
+            f"{name} ({n} partitions)" for name, n in source.topics.items()
+        )
+    position = "not begun yet" if source.position is None else f"at {source.position}"
+    return f"{source.kind}, {position}"[:_SHOWN]
+
+
+def _comment(line: str) -> str:
+    """Write a comment; what others wrote cannot end it."""
+    printable = "".join(sign if sign.isprintable() else " " for sign in line)
+    return f"# {' '.join(printable.split())}"
+
+
+def _mark(what: str) -> str:
+    return f"  # {FILL_IN}: {what}"
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
+
+
+def _quoted(value: str) -> str:
+    """Write a string of TOML; JSON's are, but for the one control character that it lets pass."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

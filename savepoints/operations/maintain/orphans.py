@@ -1,0 +1,244 @@
+"""Orphans: what lies in a store and no catalog row names. Only looked at here; see `gc`.
+
+Nothing younger than a grace time counts. Age is this machine's time less the time at which the
+store says that a file was written, which is why the grace should be long against the difference of
+the two clocks. On a local file system copies are hard links, as old as what they are copies of: so
+the time in an id counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Literal
+
+from savepoints.errors import VerificationError
+from savepoints.io import ObjectInfo
+from savepoints.model import is_id, utc_now
+from savepoints.operations.maintain import removal
+from savepoints.store.locks import journal, readers
+from savepoints.store.root import Store
+from savepoints.store.savepoint import inventory, labels
+from savepoints.store.savepoint.inventory import Directory, Inventory
+from savepoints.store.savepoint.manifest import directory, manifest_path
+
+Kind = Literal["savepoint", "directory", "shared", "mounted", "scratch", "sign"]
+Action = Literal["adopt", "delete", "finish"]
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """Something that no row names.
+
+    Attributes:
+        place: Where it lies in the store.
+        kind: `savepoint` is a whole one or one whose removal was interrupted, `directory` what is
+            left of one, `shared` are files that savepoints could share, `mounted` and `scratch`
+            what was laid out for a while, `sign` that of a reader that is gone.
+        action: What is to be done; `finish` an interrupted removal.
+        why: Why, for people.
+        query_id: Spark's id of the query it belongs to, None when it belongs to none or when
+            nothing says it.
+        files: Its files with their sizes.
+        bytes: Bytes of all of them.
+    """
+
+    place: str
+    kind: Kind
+    action: Action
+    why: str
+    query_id: str | None
+    files: Mapping[str, int]
+    bytes: int
+
+    @property
+    def name(self) -> str:
+        """The last part of its place, such as the savepoint's id."""
+        return self.place.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found.
+
+    Attributes:
+        orphans: What is old enough.
+        young: How many orphans are not.
+        findings: What is left because nobody can know whether something needs it.
+        there: The directories of savepoints.
+    """
+
+    orphans: tuple[Orphan, ...]
+    young: int
+    findings: tuple[str, ...]
+    there: Inventory
+
+
+class _Search:
+    """One look at a store."""
+
+    def __init__(self, store: Store, grace: timedelta) -> None:
+        self.store = store
+        self.oldest = utc_now() - grace
+        self.rows = store.catalog.all()
+        self.there = inventory.of(store.root, self.rows)
+        self.needs = removal.needed(store)
+        self.orphans: list[Orphan] = []
+        self.findings: list[str] = []
+        self.young = 0
+
+    def add(
+        self,
+        place: str,
+        kind: Kind,
+        action: Action,
+        why: str,
+        query_id: str | None,
+        files: Iterable[ObjectInfo],
+        *,
+        graced: bool = True,
+    ) -> bool:
+        """Keep what is old enough; say whether it is."""
+        infos = tuple(files)
+        times = [info.last_modified for info in infos] if graced else []
+        made = [moment for part in place.split("/") if graced and (moment := _time_in(part))]
+        if any(moment > self.oldest for moment in (*times, *made)):
+            self.young += 1
+            return False
+        sizes = {info.path: info.size for info in infos}
+        size = sum(sizes.values())
+        self.orphans.append(Orphan(place, kind, action, why, query_id, sizes, size))
+        return True
+
+
+def find(store: Store, grace: timedelta) -> Found:
+    """Look at everything in a store.
+
+    Raises:
+        VerificationError: If the catalog has no rows although there are manifests: it was lost.
+    """
+    search = _Search(store, grace)
+    with_manifest = [
+        one.savepoint_id
+        for one in search.there.directories.values()
+        if any(info.path == manifest_path(one.savepoint_id) for info in one.files)
+    ]
+    if with_manifest and not search.rows:
+        raise VerificationError(
+            f"the catalog of {store.root} has no rows, but {len(with_manifest)} savepoints have "
+            f"manifests, such as {min(with_manifest)}",
+            hint="make it anew first: savepoints check --rebuild-catalog",
+            savepoints=len(with_manifest),
+        )
+    shared = _shared(search)
+    doomed = {
+        one.savepoint_id
+        for one in search.there.directories.values()
+        if (_look_at_row(search, one) if one.row else _look_at_directory(search, one, shared))
+    }
+    for query_id, infos in shared.items():
+        _look_at_shared(search, query_id, infos, doomed)
+    _look_at_the_rest(search)
+    return Found(
+        tuple(search.orphans), search.young, tuple(dict.fromkeys(search.findings)), search.there
+    )
+
+
+def _look_at_row(search: _Search, one: Directory) -> bool:
+    """Look at a savepoint: what an export left in it, and whether its removal was interrupted."""
+    assert one.row
+    place = directory(one.savepoint_id)
+    if one.row.state == "expired":
+        why = "its removal was interrupted"
+        search.add(place, "savepoint", "finish", why, one.query_id, one.files, graced=False)
+        return False
+    mounted = [info for info in one.files if info.path.startswith(f"{place}/mounted/")]
+    if mounted and one.savepoint_id not in search.needs:
+        why = "an export was interrupted"
+        search.add(f"{place}/mounted", "mounted", "delete", why, one.query_id, mounted)
+    return False
+
+
+def _look_at_directory(
+    search: _Search, one: Directory, shared: Mapping[str, Mapping[str, ObjectInfo]]
+) -> bool:
+    """Look at a directory without a row; say whether it is to be deleted."""
+    if one.savepoint_id in search.needs:
+        return False  # An interrupted operation that is run again goes on with it.
+    said, unclear = None, one.problem if one.is_newer else ""
+    try:
+        said = labels.read(search.store.root, one.savepoint_id)
+    except VerificationError as error:
+        unclear = unclear or (error.message if one.manifest else "")
+    if unclear:
+        search.findings.append(f"{one.savepoint_id} is left as it is: {unclear}")
+        return False
+    place = directory(one.savepoint_id)
+    removed = said is not None and said.state == "expired"
+    sizes = {path: info.size for path, info in shared.get(one.query_id or "", {}).items()}
+    missing = search.there.missing(one.savepoint_id, sizes)
+    if one.manifest and not missing and not removed:
+        why = "is whole and has no row"
+        search.add(place, "savepoint", "adopt", why, one.query_id, one.files)
+        return False
+    lacks = f"lacks {len(missing)} of its files, such as {missing[0]}" if missing else one.problem
+    why = "its removal was interrupted" if removed else lacks
+    return search.add(
+        place, "directory", "delete", why, one.query_id, one.files, graced=not removed
+    )
+
+
+def _look_at_shared(
+    search: _Search, query_id: str, infos: Mapping[str, ObjectInfo], doomed: Collection[str]
+) -> None:
+    """Find the shared files of a query id that no manifest names."""
+    staying = [name for name in search.there.directories if name not in doomed]
+    named = search.there.shared(staying)
+    unnamed = [info for path, info in infos.items() if path not in named]
+    if not unnamed:
+        return
+    if problems := search.there.unknown(query_id, staying):
+        left = f"{len(unnamed)} shared files of {query_id} are left, for it may need them"
+        search.findings += [f"{problem}; {left}" for problem in problems]
+        return
+    old = [info for info in unnamed if info.last_modified <= search.oldest]
+    search.young += len(unnamed) - len(old)
+    if old:
+        place = f"{inventory.SHARED}/{query_id}"
+        search.add(place, "shared", "delete", "no manifest names them", query_id, old)
+
+
+def _look_at_the_rest(search: _Search) -> None:
+    """Find what was laid out for a while, and signs of readers that are gone."""
+    root = search.store.root
+    laid_out: dict[str, list[ObjectInfo]] = {}
+    for info in root.list("scratch"):
+        laid_out.setdefault("/".join(info.path.split("/")[:2]), []).append(info)
+    going_on = {f"scratch/{one.id}" for one in journal.all_unfinished(root)}
+    for place, files in laid_out.items():
+        if place in going_on:
+            continue  # What a merge has made, which it is finished with.
+        search.add(place, "scratch", "delete", "what used it was interrupted", None, files)
+    gone = set(readers.leftovers(root))
+    for info in root.list("uses"):
+        if info.path in gone:
+            search.add(info.path, "sign", "delete", "the reader is gone", None, [info])
+
+
+def _shared(search: _Search) -> dict[str, dict[str, ObjectInfo]]:
+    """List the shared files by query id."""
+    found: dict[str, dict[str, ObjectInfo]] = {}
+    for info in search.store.root.list(inventory.SHARED):
+        found.setdefault(info.path.split("/")[1], {})[info.path] = info
+    return found
+
+
+def _time_in(name: str) -> datetime | None:
+    """Return the time in an id, None when it is none."""
+    if not is_id(name.removesuffix(".json")):
+        return None
+    try:
+        return datetime.strptime(name[3:18], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None

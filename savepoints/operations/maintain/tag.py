@@ -1,0 +1,165 @@
+"""`tag`: give a savepoint names, a description, a pin; or take them away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from savepoints.errors import TargetExistsError, UsageError
+from savepoints.model import Labels, Savepoint, checked_tag
+from savepoints.observe.recorder import recorded
+from savepoints.plan import Plan, Step
+from savepoints.store.root import Store
+from savepoints.store.tables import catalog
+
+
+@dataclass(frozen=True)
+class TagPlan(Plan):
+    """What `tag` is going to do.
+
+    Attributes:
+        savepoint_id: Id of the savepoint.
+        add: Tags to give it.
+        remove: Tags to take away.
+        description: A new one, None to leave it.
+        pinned: Whether retention is to leave it alone, None to leave that as it is.
+        taken_from: Savepoints that lose a tag, by tag.
+    """
+
+    savepoint_id: str
+    add: tuple[str, ...]
+    remove: tuple[str, ...]
+    description: str | None
+    pinned: bool | None
+    taken_from: dict[str, str]
+
+
+def plan(
+    store: Store,
+    name: str,
+    *,
+    query: str | None = None,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    description: str | None = None,
+    pinned: bool | None = None,
+    move: bool = False,
+) -> TagPlan:
+    """Say what would change; nothing is written.
+
+    Args:
+        store: The store.
+        name: Names the savepoint.
+        query: Only savepoints of this query.
+        add: Tags to give it.
+        remove: Tags to take away; those that it does not have are an error.
+        description: A new one; an empty one takes it away.
+        pinned: Whether retention leaves it alone.
+        move: Take tags from the savepoints that have them.
+
+    Raises:
+        UsageError: If nothing is asked for, if a tag cannot be one, or if one that is to be removed
+            is not there.
+        SavepointNotFoundError: If there is no such savepoint.
+        TargetExistsError: If another savepoint of the query has a tag.
+    """
+    if not (add or remove) and description is None and pinned is None:
+        raise UsageError(
+            "nothing is to be changed",
+            hint="give tags, --remove TAG, --description TEXT, --pin or --unpin",
+        )
+    for tag in add:
+        checked_tag(tag)
+    known = store.catalog.all()
+    savepoint = catalog.resolve(known, name, query=query)
+    missing = [tag for tag in remove if tag not in savepoint.tags]
+    if missing:
+        raise UsageError(
+            f"{savepoint.id} has no tag {missing[0]!r}",
+            hint=f"it has: {', '.join(savepoint.tags) or 'none'}",
+            savepoint=savepoint.id,
+            tags=list(savepoint.tags),
+        )
+    holders = tagged(known, savepoint.query, add)
+    holders = {tag: holder for tag, holder in holders.items() if holder != savepoint.id}
+    if not move:
+        require_free(holders, savepoint.query)
+    steps = [
+        *(Step("moved", f"take the tag {tag} from {one}") for tag, one in holders.items()),
+        *(Step("tagged", f"tag it {tag}") for tag in add if tag not in savepoint.tags),
+        *(Step("untagged", f"take the tag {tag} away") for tag in remove),
+    ]
+    if description is not None:
+        what = f"describe it: {description}" if description else "take its description away"
+        steps.append(Step("described", what))
+    if pinned is not None:
+        what = "pin it: retention leaves it alone" if pinned else "unpin it"
+        steps.append(Step("pinned" if pinned else "unpinned", what))
+    return TagPlan(
+        verb="tag",
+        query=savepoint.query,
+        steps=tuple(steps),
+        warnings=(),
+        savepoint_id=savepoint.id,
+        add=tuple(add),
+        remove=tuple(remove),
+        description=description,
+        pinned=pinned,
+        taken_from=holders,
+    )
+
+
+@recorded
+def execute(plan: TagPlan, store: Store) -> Savepoint:
+    """Change it, and return the savepoint as it is then. Running it again changes nothing more.
+
+    Raises:
+        SavepointNotFoundError: If it was removed meanwhile.
+        TargetExistsError: If another savepoint was given a tag meanwhile.
+    """
+    holders = tagged(store.catalog.all(), plan.query, plan.add)
+    expected = {plan.savepoint_id, *plan.taken_from.values()}
+    require_free({t: one for t, one in holders.items() if one not in expected}, plan.query)
+    if plan.taken_from:
+        store.catalog.relabel(
+            list(plan.taken_from.values()), lambda old: _changed(old, (), plan.add)
+        )
+    changed = store.catalog.relabel(
+        [plan.savepoint_id],
+        lambda old: replace(
+            _changed(old, plan.add, plan.remove),
+            description=old.description if plan.description is None else plan.description,
+            pinned=old.pinned if plan.pinned is None else plan.pinned,
+        ),
+    )
+    return changed[0] if changed else store.catalog.find(plan.savepoint_id)
+
+
+def tagged(savepoints: Iterable[Savepoint], query: str, tags: Sequence[str]) -> dict[str, str]:
+    """Return which savepoint of a query has which of these tags."""
+    return {
+        tag: one.id
+        for one in catalog.select(savepoints, query=query)
+        for tag in one.tags
+        if tag in tags
+    }
+
+
+def require_free(holders: dict[str, str], query: str) -> None:
+    """Refuse tags that savepoints have: a tag names one savepoint of a query.
+
+    Raises:
+        TargetExistsError: Names the first tag and its savepoint.
+    """
+    for tag, holder in holders.items():
+        raise TargetExistsError(
+            f"the savepoint {holder} of {query} is tagged {tag!r} already",
+            hint=f"take another tag, or move it: savepoints tag NAME {tag} --move",
+            tag=tag,
+            savepoint=holder,
+        )
+
+
+def _changed(old: Labels, add: Sequence[str], remove: Sequence[str]) -> Labels:
+    kept = [tag for tag in old.tags if tag not in remove]
+    return replace(old, tags=tuple(dict.fromkeys([*kept, *add])))

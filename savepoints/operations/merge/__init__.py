@@ -1,0 +1,1 @@
+"""Late events merged into live state and outputs."""

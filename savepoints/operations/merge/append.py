@@ -1,0 +1,196 @@
+"""Late events produced to the end of their topic, as if they arrived now: what `append` does.
+
+The journal says where the topic ended before. Killed in between, it is seen from there on which of
+the events are in the topic, and the others are produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from savepoints.config.settings import Settings
+from savepoints.errors import UnfinishedOperationError, UsageError
+from savepoints.io import Location
+from savepoints.model import kafka_offsets, lowest_offsets, rfc3339, utc_now
+from savepoints.observe.recorder import who
+from savepoints.operations.merge import apply
+from savepoints.operations.merge.apply import Facts
+from savepoints.plan import Plan, Progress, Step
+from savepoints.sources.kafka import produce_late
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.root import Store
+from savepoints.store.tables.merge_ledger import Ledger, Merge
+
+VERB = "append"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendingPlan(Plan):
+    """How late events get to the end of their topic.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal, in the ledger, and in the headers of the records.
+        facts: What the ledger will say of the batch.
+        generation: The generation that runs.
+        batch_id: Its newest batch.
+        offsets: Where it stands there, as Spark's JSON.
+        descent: The generations from which it descends, as the ledger has them.
+        topic: The topic.
+        since: Where it ended before, as Spark's JSON.
+        place: Where the events lie until it is done.
+        resumed: The plan was begun before and goes on.
+    """
+
+    command: str
+    operation_id: str
+    facts: Facts
+    generation: int
+    batch_id: int
+    offsets: str
+    descent: tuple[str, ...]
+    topic: str
+    since: str
+    place: str
+    resumed: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AppendingPlan:
+        """Read a plan from the journal, to go on with it."""
+        return cls(
+            **{
+                **data,
+                "steps": tuple(Step(**one) for one in data["steps"]),
+                "warnings": tuple(data["warnings"]),
+                "facts": Facts.from_json(data["facts"]),
+                "descent": tuple(data["descent"]),
+                "resumed": True,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What was done.
+
+    Attributes:
+        operation_id: Its name in the journal and in the ledger.
+        query: The query.
+        topic: The topic that the events are in.
+        rows: How many they are.
+    """
+
+    operation_id: str
+    query: str
+    topic: str
+    rows: int
+
+
+def finish(plan: AppendingPlan, store: Store, *, given: Settings, progress: Progress) -> Appended:
+    """Finish what was interrupted.
+
+    Raises:
+        LockedError: If another merge of the query is under way.
+        PartlyDoneError: If Kafka does not take all events.
+    """
+    with lease.hold_merging(store.root, plan.query):
+        return carry_out(plan, store, given=given, progress=progress)
+
+
+def carry_out(
+    plan: AppendingPlan, store: Store, *, given: Settings, progress: Progress
+) -> Appended:
+    """Produce the events that the topic lacks, and note them; the caller holds the merge's lease.
+
+    Raises:
+        UnfinishedOperationError: If another operation was begun since the plan.
+        PartlyDoneError: If Kafka does not take all events.
+    """
+    from savepoints.spark.session import session
+
+    settings = bindings.complete(store, given)
+    log = _journal(plan, store)
+    if not log.is_done("produced"):
+        spark = session(settings, f"savepoints merge {plan.query}")
+        left = produce_late.missing(
+            spark,
+            settings.kafka,
+            spark.read.parquet(apply.events_of(Location.of(plan.place)).uri.hadoop),
+            topic=plan.topic,
+            since=kafka_offsets(plan.since) or {},
+            merge_id=plan.operation_id,
+        )
+        progress(f"producing {plan.facts.rows} events to {plan.topic}")
+        rows = left.orderBy("event_time", "event_id").selectExpr(
+            "key", "value", "headers", "unix_millis(timestamp) timestamp_ms", "event_id"
+        )
+        count = produce_late.produce(
+            settings.kafka, plan.topic, rows.toLocalIterator(), plan.operation_id
+        )
+        log.record("produced", events=count)
+    if not log.is_done("in_ledger"):
+        Ledger(store.root).add(_row(plan))
+        log.record("in_ledger")
+    log.finish()
+    apply.discard(store, plan.operation_id)
+    return Appended(plan.operation_id, plan.query, plan.topic, plan.facts.rows)
+
+
+def refuse_undo(plan: AppendingPlan) -> NoReturn:
+    """Refuse to take back what the topic may have already.
+
+    Raises:
+        UsageError: Says how to finish it.
+    """
+    raise UsageError(
+        f"some of the events may be in {plan.topic} already, from where nothing is taken back",
+        hint=f"finish it: savepoints operations resume {plan.operation_id}",
+        operation=plan.operation_id,
+    )
+
+
+def _journal(plan: AppendingPlan, store: Store) -> Journal:
+    begun = journal.unfinished(store.root, plan.query)
+    if begun is not None and begun.id != plan.operation_id:
+        raise journal.refusal(begun)
+    if begun is not None:
+        return Journal(store.root, begun)
+    if plan.resumed:
+        raise UnfinishedOperationError(
+            f"{plan.operation_id} was finished by another process meanwhile",
+            hint="see the result: savepoints operations list",
+            operation=plan.operation_id,
+        )
+    return Journal.begin(
+        store.root,
+        Operation(
+            plan.operation_id,
+            VERB,
+            plan.query,
+            plan.to_json(),
+            plan.command,
+            begun_at=rfc3339(utc_now()),
+        ),
+    )
+
+
+def _row(plan: AppendingPlan) -> Merge:
+    """Return what the ledger says of it."""
+    return Merge(
+        id=plan.operation_id,
+        query=plan.query,
+        generation=plan.generation,
+        descent=plan.descent,
+        **vars(plan.facts),
+        controls_differing=0,
+        batch_id=plan.batch_id,
+        offsets=lowest_offsets([plan.offsets]),
+        outputs=(),
+        pause_seconds=0.0,
+        by=who(),
+        at=utc_now(),
+    )

@@ -1,0 +1,98 @@
+"""The proof of a merge: entities that no late event touches come out as the live query has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.state import layout
+from savepoints.config.settings import QuerySettings
+from savepoints.operations.merge.entity_replay import MergeReplay
+from savepoints.outputs.correct import controls as correct_controls
+from savepoints.outputs.correct.controls import OutputControls
+from savepoints.sources.late import affected_entities
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What became of the control entities.
+
+    Attributes:
+        state_rows: State rows that the live query has of them.
+        state_different: State rows that differ, of both sides.
+        outputs: What became of their rows in the outputs.
+        samples: Some differences, a line each.
+    """
+
+    state_rows: int
+    state_different: int
+    outputs: tuple[OutputControls, ...]
+    samples: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all came out as they are."""
+        return not self.state_different and not any(one.entities for one in self.outputs)
+
+    @property
+    def text(self) -> str:
+        """What differs, with an example."""
+        found = []
+        if self.state_different:
+            found.append(f"{self.state_different} rows of state")
+        found += [
+            f"{one.missing + one.extra} rows of {one.output}"
+            for one in self.outputs
+            if one.entities
+        ]
+        return (
+            f"{' and '.join(found)} of the control entities, which no late event touches, come out "
+            f"otherwise than it has them, such as {self.samples[0]}"
+        )
+
+
+def compare(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proof:
+    """Compare the controls at the cut up to which was replayed.
+
+    Args:
+        replay: Which has replayed the controls too.
+        bound: The query's tables.
+        tolerance: Most by which floating-point numbers may differ, as a share.
+    """
+    from savepoints.state.merge import controls as merge_controls
+    from savepoints.state.storage.row_sources import CheckpointRows
+
+    scope = replay.scope
+    mine = scope.replayed.where("control")
+    live = CheckpointRows.of(scope.spark, replay.cut, read_cut(replay.cut))
+    state = merge_controls.compare(
+        live,
+        replay.state(),
+        replay.replay.operators,
+        replay.fields(),
+        mine.select("entity"),
+        layout=layout.read(replay.cut),
+        tolerance=tolerance,
+    )
+    app = scope.inputs.app
+    rows = replay.outputs()
+    outputs = tuple(
+        correct_controls.compare(
+            scope.spark,
+            one,
+            affected_entities.versioned(mine, scope.base_versions(one.name)),
+            rows,
+            mode=app.outputs[one.name].mode,
+            key=app.outputs[one.name].key,
+            entity=scope.entity_of(one.name),
+            everybody=scope.replayed.select("entity"),
+            own_rows=bound.own_rows.get(one.name),
+            tolerance=tolerance,
+        )
+        for one in replay.proof.outputs
+    )
+    samples = [
+        f"{one.entity}: {one.live} live, {one.replayed} replayed, in operator {one.operator_id}"
+        for one in state.sample
+    ] + [f"{each} in {one.output}" for one in outputs for each in one.sample]
+    return Proof(state.rows, state.different, outputs, tuple(samples))

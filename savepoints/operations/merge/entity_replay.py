@@ -1,0 +1,241 @@
+"""The replay of a merge: beside the running query up to where it stands, then after it.
+
+Short: everything up to the batch before a cut is one slice, with the watermark of the base, so that
+nothing is dropped or evicted; the batch of the cut is another, with the watermarks that the live
+query had then.
+
+Faithful: each batch of the live query since the oldest base is a slice, with the watermarks and the
+processing time that it had. Late events are in the first batch by whose end something newer had
+come: there they would have been, in the order of event time. No batch is left out or put together
+with the next one, though none of the entities has an event in it: it may evict and emit, and timers
+may fire.
+
+Of all entities: every event there is and the late ones are one slice, without a watermark, and the
+watermark of the cut comes in a second one without events, so that nothing is dropped.
+
+From the cut on each batch of the live query is a slice of its own, either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.state import layout
+from savepoints.checkpoint.state.layout import Layout
+from savepoints.io import Location, in_parallel
+from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
+from savepoints.operations.merge.bases import Used
+from savepoints.operations.merge.shadow_replay import ReplayBeside
+from savepoints.operations.savepoint import export
+from savepoints.runtime.replay import PARTITIONS, Base, Slice
+from savepoints.sources.events import offset_ranges
+from savepoints.sources.events.offset_ranges import End
+from savepoints.store.batch_log import Batch
+from savepoints.store.savepoint import canonical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from savepoints.state.storage.row_sources import SavedRows
+
+
+@dataclass
+class MergeReplay(ReplayBeside):
+    """A replay of what a late batch concerns, or of everything.
+
+    `way` is None if all entities are replayed.
+
+    Attributes:
+        proof: The savepoint that the files of the cut are of.
+    """
+
+    without_way = "replay-all"
+
+    proof: Savepoint
+
+    @cached_property
+    def events(self) -> dict[str, DataFrame]:
+        """The events up to the cut that are replayed, by input: columns of `archive.SCHEMA`."""
+        scope, until = self.scope, lowest_offsets(self.files.cut.offsets)
+        if self.way is None:
+            scope.require_none_arrived(until)
+            return scope.with_late(scope.everything(until))
+        if until == scope.until:
+            return scope.pending
+        more = scope.arrived(scope.until, until)
+        return {name: frame.unionByName(more[name]) for name, frame in scope.pending.items()}
+
+    def run(self, batches: Mapping[int, Batch]) -> None:
+        """Replay everything up to the cut.
+
+        Args:
+            batches: Those of the live query, by number; the faithful way needs all of them from
+                `merge_ways.first_batch` to the cut.
+        """
+        if self.way is None:
+            self._run_all()
+        elif self.way == "short":
+            self._run_short()
+        else:
+            self._run_each([batches[one] for one in sorted(batches)])
+        self.batch = self.files.cut.batch_id
+
+    def _run_all(self) -> None:
+        last = self._logged(self.cut, self.files.cut.batch_id)
+        ends = [End(lowest_offsets(last.offsets), None)]
+        self.progress("replaying all events")
+        self._write(dict.fromkeys(self.events, ends))
+        self.replay.run(Slice(0, 0, last.timestamp_ms))
+        self.replay.run(Slice(0, last.watermark_ms, last.timestamp_ms))
+
+    def _run_short(self) -> None:
+        batch = self.files.cut.batch_id
+        last = self._logged(self.cut, batch)
+        before = self._logged(self.cut, batch - 1) if batch > 0 else None
+        ends = [End(lowest_offsets(last.offsets), None)]
+        low = self._seed(last)
+        if before is not None:
+            offsets = lowest_offsets(before.offsets)
+            ends.insert(0, End(offsets, self._clock(offsets) or offset_ranges.NEVER))
+        self._write(dict.fromkeys(self.events, ends))
+        if before is not None:
+            self.progress(f"replaying up to batch {batch - 1}")
+            self.replay.run(Slice(low, low, before.timestamp_ms))
+        self.progress(f"replaying batch {batch}")
+        late = before.watermark_ms if before is not None else 0
+        self.replay.run(Slice(late, last.watermark_ms, last.timestamp_ms))
+
+    def _run_each(self, batches: Sequence[Batch]) -> None:
+        """Replay each batch from the one after the oldest base on."""
+        scope = self.scope
+        bases = [one.savepoint.cut for one in scope.used.values() if one.savepoint is not None]
+        oldest = min(bases, key=lambda one: one.batch_id) if len(bases) == len(scope.used) else None
+        begin = None if oldest is None else lowest_offsets(oldest.offsets)
+        late = self._seed(batches[0])
+        positions = [lowest_offsets(one.offsets) for one in batches]
+        self._write({name: self._ends(name, begin, positions) for name in self.events})
+        for number, one in enumerate(batches, 1):
+            self.progress(f"replaying batch {one.batch_id} ({number} of {len(batches)})")
+            self.replay.run(Slice(late, one.watermark_ms, one.timestamp_ms))
+            late = one.watermark_ms
+
+    def follow(self, checkpoint: Location, newest: int) -> None:
+        """Replay the batches that the live query has run since; see `ReplayBeside`."""
+        if newest <= self.batch:
+            return
+        self.progress(f"replaying batches {self.batch + 1} to {newest}")
+        ran = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
+        positions = [lowest_offsets(one.offsets) for one in ran]
+        rows = self.scope.arrived(positions[0], positions[-1], of_all=self.way is None)
+        first = self.replay.slices + 1
+        self.replay.write(
+            {
+                name: offset_ranges.numbered(
+                    frame, [End(one, None) for one in positions[1:]], first=first
+                )
+                for name, frame in rows.items()
+            }
+        )
+        for before, one in pairwise(ran):
+            self.replay.run(Slice(before.watermark_ms, one.watermark_ms, one.timestamp_ms))
+        self.batch = newest
+
+    def fields(self) -> dict[int, str]:
+        """Return the fields of the entities, nothing for all of them; see `ReplayBeside`."""
+        if self.way is None:
+            return {}
+        from savepoints.state.merge import splice
+
+        saved = self.state()
+        return splice.entity_fields(
+            self.replay.keys(saved),
+            saved,
+            self.replay.operators,
+            self.scope.replayed.select("entity"),
+        )
+
+    def _clock(self, until: KafkaOffsets) -> datetime | None:
+        scope = self.scope
+        return scope.inputs.clock(scope.spark, scope.name, until)
+
+    def _ends(
+        self, name: str, begin: KafkaOffsets | None, positions: Sequence[KafkaOffsets]
+    ) -> list[End]:
+        """Return where each batch ends for an input, by its offsets and by its clock."""
+        merged = self.events[name].where("merge_id is not null")
+        newest = offset_ranges.newest([merged])
+        if newest is None:
+            return [End(one, None) for one in positions]
+        scope = self.scope
+        clocks = scope.inputs.clocks(scope.spark, name, begin, positions, newest)
+        both = [*map(End, positions, clocks)]
+        return [*both[:-1], End(positions[-1], None)]
+
+    @property
+    def _partitions(self) -> int:
+        """Those of the query for a replay of all entities, whose state is its whole state then."""
+        return PARTITIONS if self.way else self.files.cut.partitions or PARTITIONS
+
+    def _write(self, ends: Mapping[str, Sequence[End]]) -> None:
+        self.replay.write(
+            {name: offset_ranges.numbered(one, ends[name]) for name, one in self.events.items()}
+        )
+
+    def _seed(self, last: Batch) -> int:
+        """Give the entities the state of their bases; return the lowest watermark of these."""
+        used = self.scope.used
+        watermarks = [0 if one.savepoint is None else self._watermark(one) for one in used.values()]
+        low = min(watermarks, default=0)
+        seeds = [
+            Base(
+                self.scope.replayed.where(f"base = {number}").select("entity"),
+                self._saved(number, one),
+                self._layout(one),
+            )
+            for number, one in used.items()
+            if one.savepoint is not None
+        ]
+        if seeds and self.replay.operators:
+            self.progress(f"taking {sum(one.entities for one in used.values())} states from bases")
+            self.replay.seed(seeds, watermark_ms=low, timestamp_ms=last.timestamp_ms)
+        return low
+
+    def _watermark(self, one: Used) -> int:
+        """Return the watermark that the batch of a base ran with: what it has dropped is gone."""
+        assert one.savepoint is not None
+        stored = self.scope.store.manifest(one.savepoint.id)
+        path = f"offsets/{one.savepoint.cut.batch_id}"
+        file = next(each for each in stored.native if each.path == path)
+        return offset_log.parse(self.scope.store.root.get(file.stored_at), path).watermark_ms
+
+    def _saved(self, number: int, one: Used) -> SavedRows:
+        """Return the state rows of a base."""
+        from savepoints.state.storage.row_sources import CheckpointRows, TableRows
+
+        assert one.savepoint is not None
+        scope = self.scope
+        if "canonical" in one.savepoint.forms:
+            return TableRows(scope.spark, canonical.table(scope.store.root, one.savepoint.id).uri)
+        laid_out = self.place / f"base-{number}"
+        export.mount(scope.store.manifest(one.savepoint.id), scope.store, laid_out)
+        return CheckpointRows.of(scope.spark, laid_out, read_cut(laid_out))
+
+    def _layout(self, one: Used) -> Layout:
+        """Return the fields of the state of a base."""
+        assert one.savepoint is not None
+        root = self.scope.store.root
+        schemas = [
+            file
+            for file in self.scope.store.manifest(one.savepoint.id).native
+            if layout.is_schema(file.path)
+        ]
+        found = in_parallel(lambda file: root.get(file.stored_at), schemas)
+        paths = [file.path for file in schemas]
+        return layout.of_files(dict(zip(paths, found, strict=True)))

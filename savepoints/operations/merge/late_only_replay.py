@@ -1,0 +1,81 @@
+"""Late events alone: what they give when the application begins with nothing and reads no others.
+
+The first slice reads all of them without a watermark, so that none is dropped; those that follow
+are empty, and bring the watermark to where the query has it, so that what is over there is over
+here as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from savepoints.io import Location
+from savepoints.operations.merge import corrections as merge_corrections
+from savepoints.operations.merge import functions as merge_functions
+from savepoints.operations.merge.scope import FROM_NOTHING
+from savepoints.operations.merge.shadow_replay import ReplayBeside
+from savepoints.runtime import scratch_query
+from savepoints.runtime.replay import Slice
+from savepoints.runtime.scratch_query import SLICE
+from savepoints.sources.late import affected_entities
+
+
+@dataclass
+class LateReplay(ReplayBeside):
+    """A run on the late events of a batch and nothing else; of the query it has the watermark."""
+
+    without_way = "merge-function"
+
+    def run(self) -> None:
+        """Let the application read the late events, and then bring the watermark of the cut."""
+        scope = self.scope
+        last = self._logged(self.cut, self.files.cut.batch_id)
+        self.progress("running the application on the late events alone")
+        late = scope.late.selectExpr("*", f"1 as {SLICE}")
+        self.replay.write(
+            {
+                name: late if name == scope.name else late.limit(0)
+                for name in scope.inputs.app.inputs
+            }
+        )
+        self.replay.run(Slice(0, 0, last.timestamp_ms))
+        self.replay.run(Slice(0, last.watermark_ms, last.timestamp_ms))
+        self.batch = last.batch_id
+
+    def try_out(self) -> None:
+        """Let the application's functions combine everything once, while the query still runs.
+
+        Raises:
+            IncompatibleError: If one fails, or gives what cannot be used.
+        """
+        from savepoints.state.storage.row_sources import CheckpointRows
+
+        scope, files = self.scope, self.files
+        functions = merge_functions.required(scope.inputs.app)
+        live = CheckpointRows.of(scope.spark, self.cut, files)
+        state = merge_functions.state(live, self.state(), functions)
+        entities = affected_entities.versioned(scope.from_nothing, FROM_NOTHING)
+        corrections = merge_corrections.corrections(
+            scope, scope.generation + 1, files.cut.batch_id, self.without_way
+        )
+        self.progress("combining what they gave with what the query has")
+        frames = [
+            *(state.rows(one.operator_id, one.stores[0]) for one in files.operators),
+            *(
+                merge_functions.rows(scope.spark, one, entities, self.outputs(), functions)
+                for one in corrections
+            ),
+        ]
+        scratch_query.compute(frames, f"MergeFunctions of {scope.query}")
+
+    def follow(self, checkpoint: Location, newest: int) -> None:
+        """Bring the watermark that the live query has now; see `ReplayBeside`."""
+        if newest <= self.batch:
+            return
+        before, now = (self._logged(checkpoint, one) for one in (self.batch, newest))
+        self.replay.run(Slice(before.watermark_ms, now.watermark_ms, now.timestamp_ms))
+        self.batch = newest
+
+    def fields(self) -> dict[int, str]:
+        """Return nothing: rows are combined by their whole keys, whatever the entity is."""
+        return {}

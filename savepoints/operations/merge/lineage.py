@@ -1,0 +1,134 @@
+"""From what the present of a query comes: merges, and batches that tell it from events alone.
+
+A replay puts nothing but events together again. What somebody did to the state besides, by editing
+it, by going to other offsets, or by letting another program or query go first, is not in them: so
+no entity can be replayed from before such a thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from savepoints.errors import SavepointNotFoundError
+from savepoints.io import Location
+from savepoints.model import Generation, Savepoint
+from savepoints.store import batch_log
+from savepoints.store.batch_log import Batch
+from savepoints.store.root import Store
+from savepoints.store.tables import merge_ledger
+from savepoints.store.tables.merge_ledger import Ancestry, Ledger, Merge
+
+# Generations that begin with nothing but events, or with a savepoint as it was taken.
+_PLAIN = frozenset({"run", "rollback", "merge", "restore"})
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a store knows of its generations, read once.
+
+    Attributes:
+        generations: All of them.
+        savepoints: All of them.
+        merges: All of them.
+    """
+
+    generations: Sequence[Generation]
+    savepoints: Sequence[Savepoint]
+    merges: Sequence[Merge]
+
+    @classmethod
+    def of(cls, store: Store) -> Lineage:
+        """Read it."""
+        return cls(store.generations.all(), store.catalog.all(), Ledger(store.root).all())
+
+    def ancestry(self, query: str, generation: int) -> Ancestry:
+        """Return the generations from which one descends."""
+        return merge_ledger.ancestry(
+            query, generation, self.generations, self.savepoints, self.merges
+        )
+
+    def in_effect(self, query: str, generation: int) -> list[Merge]:
+        """Return the merges that a generation has in its state, the oldest first.
+
+        Raises:
+            NotAlignedError: If that cannot be said, because a savepoint is gone from which one of
+                its generations began.
+        """
+        return merge_ledger.in_effect(self.merges, self.ancestry(query, generation))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The generations whose batches made the present of a query.
+
+    Attributes:
+        newest: By generation, the newest of its batches that counts; None for all.
+        first: By generation, the first of its batches that counts.
+        ends_with: What cannot be told from events, in words; empty if all batches can.
+    """
+
+    newest: Mapping[int, int | None]
+    first: Mapping[int, int]
+    ends_with: str
+
+    def has(self, savepoint: Savepoint) -> bool:
+        """Say whether a savepoint lies within."""
+        if savepoint.generation not in self.newest or savepoint.edit is not None:
+            return False
+        newest = self.newest[savepoint.generation]
+        return newest is None or savepoint.cut.batch_id <= newest
+
+
+def reach(store: Store, query: str) -> Reach:
+    """Find out how far back it goes."""
+    lives = {one.generation: one for one in store.generations.all(query)}
+    newest: dict[int, int | None] = {}
+    first: dict[int, int] = {}
+    at: Generation = store.generations.current(query)
+    until: int | None = None
+    while True:
+        newest[at.generation], first[at.generation] = until, 0
+        where = f"generation {at.generation}"
+        if at.begun_by not in _PLAIN:
+            return Reach(newest, first, f"{where} was begun by {at.begun_by}")
+        if at.begun_from is None:
+            return Reach(newest, first, "")
+        try:
+            origin = store.catalog.find(at.begun_from)
+        except SavepointNotFoundError:
+            return Reach(newest, first, f"{at.begun_from}, from which {where} began, is gone")
+        first[at.generation] = origin.cut.batch_id + 1
+        if origin.edit is not None:
+            return Reach(newest, first, f"the state of {origin.id} was edited")
+        if origin.query != query or origin.generation not in lives:
+            return Reach(newest, first, f"{where} began from {origin.id} of {origin.query}")
+        at, until = lives[origin.generation], origin.cut.batch_id
+
+
+def batches(
+    store: Store, query: str, known: Reach, checkpoint: Location | None = None
+) -> dict[int, Batch]:
+    """Return the batches that made the present, by number, as far as the batch log has them.
+
+    Args:
+        store: Where it is.
+        query: Name of the query.
+        known: From `reach`.
+        checkpoint: That of the current generation, for batches that nobody has copied yet.
+
+    Raises:
+        VerificationError: If the batch log is damaged.
+    """
+    found: dict[int, Batch] = {}
+    for generation, until in known.newest.items():
+        logged = batch_log.read(store.root, query, generation)
+        if checkpoint is not None and until is None:
+            newest = max(logged, default=-1)
+            logged |= {one.batch_id: one for one in batch_log.kept(checkpoint, newest)}
+        found |= {
+            number: one
+            for number, one in logged.items()
+            if number >= known.first[generation] and (until is None or number <= until)
+        }
+    return found

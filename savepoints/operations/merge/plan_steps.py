@@ -1,0 +1,243 @@
+"""What a merge of some policy concerns, counted, with the steps that it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.errors import UsageError
+from savepoints.model import rfc3339
+from savepoints.operations.merge import (
+    corrections,
+    estimate,
+    replay_strategy,
+)
+from savepoints.operations.merge import (
+    functions as merge_functions,
+)
+from savepoints.operations.merge.plan import BaseUse, MergePlan
+from savepoints.operations.merge.scope import Scope
+from savepoints.plan import Step
+from savepoints.store.tables.merge_ledger import Policy
+
+_GIVEN_UP_BY_APPEND = (
+    "the events count as if they arrived now: those below the watermark are dropped, and what "
+    "depends on the order of events comes out otherwise than if they had come in time"
+)
+_STAYS = "it cannot be taken back: the events stay in {topic}, and are read again after a rollback"
+_GIVEN_UP_BY_ALL = (
+    "all events count as if they had come in the order of event time: what the query made of the "
+    "order in which they arrived, such as those that it dropped as late, comes out otherwise, for "
+    "entities too that the batch does not touch"
+)
+_GIVEN_UP_BY_FUNCTION = (
+    "nothing is replayed, and nothing shows that the application's functions give what it would "
+    "have made of these events in their time"
+)
+_ONLY_ADD: Mapping[Policy, str] = {
+    "append": "nothing can be taken out of a topic",
+    "merge-function": "no function takes an event out of what it has become part of",
+}
+_UNPROVED = "nothing shows that the query can be replayed exactly: there are no control entities"
+_CORRECTED = "archive the events, note them in the ledger, and let it go on"
+
+
+def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    """Count what is merged and replayed, and refuse what could not be corrected.
+
+    Args:
+        plan: With what the batch is.
+        scope: What it concerns.
+        cut: Where the query stands.
+
+    Raises:
+        LateBatchError: If it removes what is not there.
+        UsageError: If it removes something, and is to be appended.
+        IncompatibleError: If the merge cannot be done so.
+    """
+    if plan.policy in _ONLY_ADD:
+        _require_no_removals(scope, plan.policy)
+    scope.require_removable()
+    rows = scope.late.count()
+    plan = replace(plan, rows=rows, known=max(0, plan.known - rows))
+    if not rows:
+        return plan
+    if plan.policy == "append":
+        plan = _append(plan, scope)
+    elif plan.policy == "exact":
+        plan = _exact(plan, scope, cut)
+    elif plan.policy == "merge-function":
+        plan = _function(plan, scope, cut)
+    else:
+        plan = _all(plan, scope, cut)
+    known = scope.store.events.all()
+    expected = estimate.expected(known, plan.query, plan.size(plan.way))
+    first, *others = plan.steps
+    first = replace(first, what=f"{first.what}; {estimate.text(expected)}")
+    return replace(plan, expected=expected, steps=(first, *others))
+
+
+def _append(plan: MergePlan, scope: Scope) -> MergePlan:
+    topic = scope.inputs.topic(plan.input)
+    return replace(
+        plan,
+        entities=_entities(scope),
+        operators=(),
+        outputs=(),
+        steps=(
+            Step("produced", f"produce {plan.rows} events to the end of {topic}"),
+            Step("in_ledger", "note them in the ledger"),
+        ),
+        warnings=(
+            _GIVEN_UP_BY_APPEND,
+            _STAYS.format(topic=topic),
+            *_not_merged(plan),
+        ),
+    )
+
+
+def _all(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    entities = _entities(scope)
+    scope.require_told(entities)
+    corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+    everything = scope.with_late(scope.everything(scope.until))
+    events = sum(frame.count() for frame in everything.values())
+    return replace(
+        plan,
+        entities=entities,
+        events=events,
+        steps=(
+            Step("replayed", f"replay all {events} events of all entities beside {plan.query}"),
+            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
+            Step("checkpoint_written", "save the present, and replace all of the state"),
+            *(Step("outputs_corrected", f"replace its rows in {uri}") for uri in plan.outputs),
+            Step("settled", _CORRECTED),
+        ),
+        warnings=(
+            _GIVEN_UP_BY_ALL,
+            _UNPROVED,
+            *_not_merged(plan),
+        ),
+    )
+
+
+def _entities(scope: Scope) -> int:
+    return scope.late.select("entity").distinct().count()
+
+
+def _function(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    functions = merge_functions.required(scope.inputs.app)
+    merge_functions.require_states(scope.checkpoint, cut, functions)
+    entities = _entities(scope)
+    corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+    return replace(
+        plan,
+        entities=entities,
+        events=plan.rows,
+        steps=(
+            Step("replayed", f"run the application on the {plan.rows} late events alone"),
+            Step("paused", f"let {plan.query} stand still"),
+            Step(
+                "checkpoint_written",
+                f"save the present, and combine the states of {entities} entities by the "
+                "application's functions",
+            ),
+            *(Step("outputs_corrected", f"combine their rows in {uri}") for uri in plan.outputs),
+            Step("settled", _CORRECTED),
+        ),
+        warnings=(_GIVEN_UP_BY_FUNCTION, *_not_merged(plan)),
+    )
+
+
+def _require_no_removals(scope: Scope, policy: Policy) -> None:
+    if removed := scope.given.where("op = 'remove'").count():
+        raise UsageError(
+            f"{removed} events of the batch are removed or replaced, and {_ONLY_ADD[policy]}",
+            hint=f"leave out --policy {policy}",
+            query=scope.query,
+        )
+
+
+def _exact(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+    used = scope.used
+    entities = sum(one.entities for one in used.values())
+    corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+    controls = scope.replayed.where("control").count()
+    events = sum(frame.count() for frame in scope.pending.values())
+    active = _with_events(scope)
+    known = replay_strategy.batches(scope)
+    against = replay_strategy.against_short(scope, scope.pending, known, cut)
+    if against:
+        replay_strategy.refuse_unknown(scope, known, cut, against)
+    batches = cut.cut.batch_id + 1 - replay_strategy.first_batch(scope)
+    how = f"batch by batch ({batches}), since {'; '.join(against)}" if against else "in few slices"
+    begins = ", ".join(
+        f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
+        for one in used.values()
+    )
+    then = "refuse if one differs"
+    if not against:
+        then = f"if one differs, replay {batches} batches one by one, and compare again"
+    return replace(
+        plan,
+        entities=entities,
+        controls=controls,
+        bases=tuple(
+            BaseUse(one.savepoint.id if one.savepoint else None, one.entities)
+            for one in used.values()
+        ),
+        events=events,
+        way="faithful" if against else "short",
+        against_short=against,
+        batches=batches,
+        steps=(
+            Step(
+                "replayed",
+                f"replay {events} events of {entities} entities ({begins}) and {controls} control "
+                f"entities beside {plan.query}, {how}",
+            ),
+            Step("compared", f"compare the control entities with {plan.query}: {then}"),
+            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
+            Step("checkpoint_written", "save the present, and replace the state of these entities"),
+            *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
+            Step("settled", _CORRECTED),
+        ),
+        warnings=_warnings(plan, controls, active),
+    )
+
+
+def _with_events(scope: Scope) -> int:
+    """Count the controls that have an event to be replayed."""
+    controls = scope.replayed.where("control").select("entity")
+    found = controls.limit(0)
+    for frame in scope.pending.values():
+        found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
+    return found.distinct().count()
+
+
+def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
+    notes = []
+    if controls and not active:
+        notes.append(
+            "no control entity has events since its base, so that it comes out as it was shows "
+            "little: ask for more of them with --controls"
+        )
+    if not controls:
+        notes.append(
+            "no control entities are replayed, so nothing shows that the query can be replayed "
+            "exactly"
+        )
+    return (*notes, *_not_merged(plan))
+
+
+def _not_merged(plan: MergePlan) -> tuple[str, ...]:
+    notes = []
+    if plan.left_out and plan.until is not None:
+        notes.append(
+            f"{plan.left_out} rows of the batch are left out, since they are not from before "
+            f"{rfc3339(plan.until)}"
+        )
+    if plan.set_aside:
+        notes.append(f"{plan.set_aside} rows of the batch are no events and are set aside")
+    return tuple(notes)

@@ -1,0 +1,307 @@
+"""Finding out what a merge is going to do, while the query runs."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime
+
+from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    UnfinishedOperationError,
+)
+from savepoints.io import Location
+from savepoints.model import Generation, kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
+from savepoints.operations.merge import append, apply, plan_steps
+from savepoints.operations.merge.append import AppendingPlan
+from savepoints.operations.merge.apply import VERB, MergingPlan
+from savepoints.operations.merge.plan import (
+    PAUSED_FOR,
+    SET_ASIDE,
+    MergePlan,
+    Prepared,
+)
+from savepoints.operations.merge.scope import Scope
+from savepoints.operations.run import pause
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import app_id
+from savepoints.plan import Progress, silent
+from savepoints.runtime import app as apps
+from savepoints.runtime.app import App
+from savepoints.runtime.inputs import Inputs
+from savepoints.sources.events.events import EVENT
+from savepoints.sources.kafka import produce_late
+from savepoints.sources.late import batch as late_batch
+from savepoints.sources.late.batch import LateInput
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
+from savepoints.store.tables import merge_ledger
+from savepoints.store.tables.merge_ledger import Policy
+
+# Late events. A merge is many small queries: even with 68,000, compiling them took longer.
+_COMPILED_FROM = 1_000_000
+_WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+def prepare(
+    store: Store,
+    query: str,
+    batch: str,
+    *,
+    given: Settings,
+    input_name: str | None = None,
+    controls: int | None = None,
+    quarantine: str | None = None,
+    policy: Policy = "exact",
+    until: datetime | None = None,
+    progress: Progress = silent,
+) -> MergePlan | Prepared:
+    """Read the batch and find out what it concerns; nothing is written.
+
+    Args:
+        store: Where the query's savepoints are.
+        query: Name of the query.
+        batch: URI of files or of a Delta table.
+        given: The settings.
+        input_name: The input that the batch is of; an application with one alone means that.
+        controls: How many control entities; by the settings when not given.
+        quarantine: Where rows go that are no events; None refuses the batch when it has some.
+        policy: What is given up, if anything.
+        until: Only events of the batch from before it are merged; None for all.
+        progress: Told what happens.
+
+    Returns:
+        A plan alone when an interrupted merge is to be finished.
+
+    Raises:
+        LockedError: If another merge of the query is under way.
+        QueryNotFoundError: If the store does not know the query.
+        UsageError: If the query is not in the settings, or its input has no archive.
+        NotAlignedError: If a batch of it was begun and not finished.
+        SourceDataGoneError: If neither archive nor Kafka has the events before.
+    """
+    command = _command(query, batch, input_name, controls, quarantine, policy, until)
+    with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
+        if (begun := _unfinished(store, query)) is not None:
+            return _resumed(begun, command)
+        _let_go_on(store, query, progress)
+    settings = bindings.complete(store, given)
+    live = store.generations.current(query)
+    bound = settings.bound(query, "its program and its sources are open")
+    app = apps.load_for(query, bound)
+    inputs = Inputs(app, bound, settings.kafka)
+    name = inputs.input(input_name)
+    checkpoint = Location.of(live.checkpoint)
+    cut = read_cut(checkpoint)
+    if policy != "append":
+        inputs.archive(name)
+        _require_one_position(query, cut)
+    position = lowest_offsets(cut.cut.offsets)
+    if policy == "append":
+        # What is in the topic already is not produced again, though nobody has read it.
+        position |= produce_late.ends(settings.kafka, inputs.topic(name))
+    progress("reading the batch (starts Spark if it does not run yet)")
+    from savepoints.spark.session import session, session_for
+
+    whole = session(settings, f"savepoints merge {query}")
+    few = session_for(whole, 0)
+    operation_id = new_id("op", utc_now())
+    place = apply.place_of(store, operation_id)
+    try:
+        found = late_batch.read(
+            few,
+            batch,
+            LateInput(name, inputs.topic(name), inputs.decoding(name), app.inputs[name].encode),
+            place / "read",
+            at=utc_now(),
+            # What is newer than all that was read does not come too late to be appended.
+            clock=None if policy == "append" else inputs.clock(few, name, position),
+            before=until,
+            quarantine=None if quarantine is None else place / SET_ASIDE,
+        )
+        of_many = policy == "replay-all" or found.rows >= _COMPILED_FROM
+        scope = Scope(
+            session_for(whole, None) if of_many else few,
+            store,
+            inputs,
+            query,
+            live.generation,
+            checkpoint,
+            position,
+            name,
+            found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
+            operation_id,
+            _controls(settings, controls) if policy == "exact" else 0,
+            place / "scope",
+        )
+        scope.require_archived()
+        same = merge_ledger.find(scope.merges[-1:], name, found.content_hash)
+        plan = MergePlan(
+            verb=VERB,
+            query=query,
+            steps=(),
+            warnings=(),
+            command=command,
+            operation_id=operation_id,
+            input=name,
+            batch=batch,
+            content_hash=found.content_hash,
+            set_aside=sum(one.rows for one in found.rejected),
+            quarantine=quarantine,
+            known=found.rows,
+            policy=policy,
+            until=until,
+            left_out=found.left_out,
+            generation=live.generation,
+            operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
+            outputs=tuple(bound.outputs[one] for one in app.outputs),
+            merged_by=None if same is None else same.id,
+        )
+        if same is None:
+            progress("finding out what it concerns")
+            plan = plan_steps.complete(plan, scope, cut)
+    except BaseException:
+        apply.discard(store, operation_id)
+        raise
+    return Prepared(plan, found, scope, app, settings)
+
+
+def _controls(settings: Settings, given: int | None) -> int:
+    return settings.merge.controls if given is None else given
+
+
+def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
+    """Return the merge of a query that was interrupted after its journal began.
+
+    Raises:
+        UnfinishedOperationError: If another operation on it was interrupted.
+    """
+    operation = journal.unfinished(store.root, query)
+    if operation is not None and operation.verb == append.VERB:
+        return AppendingPlan.from_json(operation.plan)
+    return apply.unfinished(store, query)
+
+
+def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
+    """Return a merge that was interrupted, if it is the same one.
+
+    Raises:
+        UnfinishedOperationError: If it is another one.
+    """
+    if begun.command != command:
+        raise UnfinishedOperationError(
+            f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
+            hint=f"finish it: savepoints operations resume {begun.operation_id}; or take it back: "
+            f"savepoints operations undo {begun.operation_id}",
+            operation=begun.operation_id,
+        )
+    return MergePlan(
+        verb=VERB,
+        query=begun.query,
+        steps=begun.steps,
+        warnings=begun.warnings,
+        command=command,
+        operation_id=begun.operation_id,
+        input=begun.facts.input,
+        batch=begun.facts.batch,
+        content_hash=begun.facts.content_hash,
+        rows=begun.facts.rows,
+        known=begun.facts.known,
+        entities=begun.facts.entities,
+        controls=begun.facts.controls,
+        policy=begun.facts.policy,
+        way=begun.facts.way,
+        outputs=(
+            tuple(one.live.output.uri for one in begun.corrections)
+            if isinstance(begun, MergingPlan)
+            else ()
+        ),
+        generation=begun.generation - isinstance(begun, MergingPlan),
+        begun=begun,
+    )
+
+
+def _command(
+    query: str,
+    batch: str,
+    input_name: str | None,
+    controls: int | None,
+    quarantine: str | None,
+    policy: Policy,
+    until: datetime | None,
+) -> str:
+    words = ["savepoints", "merge", query, "--batch", batch]
+    words += ["--input", input_name] if input_name else []
+    words += ["--controls", str(controls)] if controls is not None else []
+    words += ["--quarantine", quarantine] if quarantine else []
+    words += ["--policy", policy] if policy != "exact" else []
+    words += ["--until", rfc3339(until)] if until is not None else []
+    return shlex.join([*words, "--yes"])
+
+
+def _let_go_on(store: Store, query: str, progress: Progress) -> None:
+    """Let a query go on that a merge has paused which was killed then."""
+    now = pause.state(store, query)
+    if now.wanted == "paused" and now.reason.startswith(PAUSED_FOR):
+        progress(f"{query} was paused for a merge that was killed: it goes on")
+        pause.resume(store, query, progress=progress)
+
+
+def _require_one_position(query: str, cut: CutFiles) -> None:
+    """Refuse a query whose inputs can be at different places, or ahead of each other.
+
+    Raises:
+        IncompatibleError: If two of its sources read one topic and stand at different offsets, or
+            its watermark is that of the input that is ahead.
+    """
+    stands: dict[tuple[str, int], int] = {}
+    for position in cut.cut.offsets:
+        for topic, parts in (kafka_offsets(position) or {}).items():
+            for part, offset in parts.items():
+                if stands.setdefault((topic, part), offset) != offset:
+                    raise IncompatibleError(
+                        f"two sources of {query} read {topic} and stand at different offsets of "
+                        f"partition {part}, {stands[topic, part]} and {offset}",
+                        hint=f"run it to the end of the topic first: savepoints run {query} "
+                        "--until latest",
+                        query=query,
+                    )
+    if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
+        raise IncompatibleError(
+            f"the watermark of {query} is that of the input that is ahead "
+            f"({_WATERMARK_POLICY}), so late events of the other one could be dropped",
+            hint="only queries with the policy min can be merged into",
+            query=query,
+        )
+
+
+def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -> None:
+    """Refuse a query that died in a batch of which some outputs have the rows already.
+
+    A busy run begins a batch before it sees that it is to pause, and writes nothing of it: the next
+    generation reads the same records again.
+
+    Raises:
+        NotAlignedError: If an output has the rows of a batch that is not committed.
+    """
+    begun = checkpoint_position.read(Location.of(live.checkpoint)).begun
+    if begun is None:
+        return
+    written = [
+        bound.outputs[name]
+        for name in app.outputs
+        for known in {app_id(app.name, name, live.generation), bound.app_ids.get(name)}
+        if known is not None and batch_version.has_batch(bound.outputs[name], known, begun)
+    ]
+    if written:
+        raise NotAlignedError(
+            f"batch {begun} of {live.query} was begun and not finished, and {written[0]} has its "
+            "rows already",
+            hint=f"let it be finished: savepoints run {live.query} --until latest",
+            query=live.query,
+            batch_id=begun,
+        )

@@ -1,0 +1,175 @@
+"""The two ways of a replay, and the proof that it comes out as the live query has it.
+
+In few slices first, unless something speaks against it; batch by batch where that cannot be exact,
+or was seen not to be. Where both are not, the merge is refused, and says what each of them gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from savepoints import faults
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.config.settings import Settings
+from savepoints.errors import CheckFailedError, IncompatibleError, SeveralRowsError
+from savepoints.io import Location
+from savepoints.model import Savepoint, lowest_offsets
+from savepoints.operations.merge import controls, lineage
+from savepoints.operations.merge.entity_replay import MergeReplay
+from savepoints.operations.merge.scope import Scope
+from savepoints.operations.merge.short_replay import reasons_against_short
+from savepoints.plan import Progress
+from savepoints.sources.late.dropped_late import Read, count
+from savepoints.store.batch_log import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ALTERNATIVES = (
+    "give something up: --policy replay-all replays all events in the order of event time, "
+    "--policy append counts the late ones as if they arrived now, --policy merge-function combines "
+    "by functions of the application (see docs/merging.md)"
+)
+
+
+def batches(scope: Scope) -> dict[int, Batch]:
+    """Return the batches that made the present, as far as they are known."""
+    return lineage.batches(scope.store, scope.query, scope.reach, scope.checkpoint)
+
+
+def first_batch(scope: Scope) -> int:
+    """Return the first batch that the oldest base has not seen."""
+    used = scope.used.values()
+    return min(one.savepoint.cut.batch_id + 1 if one.savepoint else 0 for one in used)
+
+
+def against_short(
+    scope: Scope,
+    events: Mapping[str, DataFrame],
+    known: Mapping[int, Batch],
+    files: CutFiles,
+) -> tuple[str, ...]:
+    """Return why a replay in few slices cannot be exact; nothing where it may be.
+
+    Args:
+        scope: What is merged.
+        events: What is replayed up to a cut, by input.
+        known: From `batches`.
+        files: The cut.
+    """
+    reads = [
+        Read(
+            lowest_offsets(known[one - 1].offsets),
+            lowest_offsets(known[one].offsets),
+            known[one - 1].watermark_ms,
+        )
+        for one in sorted(known)
+        if one - 1 in known
+    ]
+    dropped = sum(count(frame, reads) for frame in events.values())
+    reasons = reasons_against_short(files.operators, dropped=dropped)
+    if files.cut.watermark_ms > 0 and (lost := _lost(scope, known, files)):
+        reasons += (f"which events it dropped as late is not known: {lost}",)
+    return reasons
+
+
+def refuse_unknown(
+    scope: Scope, known: Mapping[int, Batch], files: CutFiles, against: Sequence[str]
+) -> None:
+    """Refuse a replay batch by batch where not all batches are known.
+
+    Args:
+        scope: What is merged.
+        known: From `batches`.
+        files: The cut.
+        against: Why it cannot be replayed in few slices.
+
+    Raises:
+        IncompatibleError: If some are not.
+    """
+    if lost := _lost(scope, known, files):
+        raise IncompatibleError(
+            f"{scope.query} cannot be replayed exactly: in few slices not, since "
+            f"{'; '.join(against)}; nor batch by batch, since {lost}",
+            hint=f"nothing was changed; {ALTERNATIVES}",
+            query=scope.query,
+            reasons=list(against),
+        )
+
+
+def replayed(
+    scope: Scope,
+    settings: Settings,
+    place: Location,
+    cut: Location,
+    proof: Savepoint,
+    planned: Sequence[str],
+    progress: Progress,
+) -> MergeReplay:
+    """Replay up to a cut, and prove by the controls that it comes out as the live query has it.
+
+    Args:
+        scope: What is merged.
+        settings: Completed by bindings.
+        place: An empty directory.
+        cut: Files of the live query laid out at the cut.
+        proof: The savepoint that they are of.
+        planned: What spoke against few slices when the merge was planned.
+        progress: Told what happens.
+
+    Raises:
+        CheckFailedError: If a control entity comes out otherwise than the query has it.
+        IncompatibleError: If it cannot be replayed exactly.
+    """
+    known = batches(scope)
+    replay = MergeReplay(scope, place, cut, progress, "short", proof)
+    files = replay.files
+    against = tuple(planned)
+    if lowest_offsets(files.cut.offsets) != scope.until:
+        against = against_short(scope, replay.events, known, files)
+    if not against:
+        seen = _proved(replay, {}, settings)
+        if not seen:
+            return replay
+        against = (seen,)
+    refuse_unknown(scope, known, files, against)
+    progress(f"replaying batch by batch: {'; '.join(against)}")
+    replay = MergeReplay(scope, place, cut, progress, "faithful", proof)
+    since = range(first_batch(scope), files.cut.batch_id + 1)
+    if seen := _proved(replay, {one: known[one] for one in since}, settings):
+        raise CheckFailedError(
+            f"{scope.query} cannot be replayed exactly: in few slices, {'; '.join(against)}; "
+            f"batch by batch, {seen}",
+            hint="nothing was changed; its program may depend on the time of day, on the order in "
+            f"which events arrive, or on other tables; {ALTERNATIVES}",
+            query=scope.query,
+            checks=[*against, seen],
+        )
+    return replay
+
+
+def _proved(replay: MergeReplay, known: Mapping[int, Batch], settings: Settings) -> str:
+    """Replay, and return what differs of the controls, in words; empty when nothing does."""
+    replay.run(known)
+    faults.reach("merge.replayed")
+    scope = replay.scope
+    replay.progress(f"comparing the control entities with {scope.query}")
+    try:
+        found = controls.compare(replay, settings.queries[scope.query], settings.merge.tolerance)
+    except SeveralRowsError as error:
+        if replay.way == "short":
+            return error.message
+        raise
+    faults.reach("merge.compared")
+    return "" if found.holds else found.text
+
+
+def _lost(scope: Scope, known: Mapping[int, Batch], files: CutFiles) -> str:
+    """Say which batches are not known that are needed; empty when all are."""
+    # That of the base, too: by its watermark the one after it drops late rows.
+    first = max(first_batch(scope) - 1, 0)
+    lost = [one for one in range(first, files.cut.batch_id + 1) if one not in known]
+    if not lost:
+        return ""
+    return f"the batch log lacks {len(lost)} batches since batch {first}, such as {lost[0]}"

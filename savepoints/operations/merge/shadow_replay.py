@@ -1,0 +1,106 @@
+"""A run of an application beside the live query, which it follows batch by batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.errors import NoCommittedBatchError
+from savepoints.io import Location
+from savepoints.operations.merge import apply
+from savepoints.operations.merge.scope import Scope
+from savepoints.plan import Progress
+from savepoints.runtime.replay import PARTITIONS, Live, Replay
+from savepoints.store import batch_log
+from savepoints.store.batch_log import Batch
+from savepoints.store.tables.merge_ledger import Policy, Way
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from savepoints.state.storage.row_sources import CheckpointRows
+
+
+@dataclass
+class ReplayBeside(ABC):
+    """A replay up to a cut of the live query, and after it.
+
+    Attributes:
+        scope: What the late batch concerns.
+        place: The scratch directory of the merge.
+        cut: Files of the live query laid out at the cut.
+        progress: Told what happens.
+        way: How it is replayed; None for a policy that does neither.
+        batch: The last batch of the live query that was replayed.
+    """
+
+    # The policy whose replays have no way.
+    without_way: ClassVar[Policy]
+
+    scope: Scope
+    place: Location
+    cut: Location
+    progress: Progress
+    way: Way | None
+    batch: int = field(init=False, default=-1)
+
+    def __post_init__(self) -> None:
+        """Bind the application to the scratch directory."""
+        self.files: CutFiles = read_cut(self.cut)
+        self.replay = Replay(
+            self.scope.spark,
+            self.scope.inputs.app,
+            self.place / apply.replay_directory(self.without_way, self.way),
+            Live(self.cut, self.files),
+            self._partitions,
+        )
+
+    @abstractmethod
+    def follow(self, checkpoint: Location, newest: int) -> None:
+        """Replay the batches that the live query has run since.
+
+        Args:
+            checkpoint: Its checkpoint.
+            newest: Its newest committed batch, or an older one.
+
+        Raises:
+            NoCommittedBatchError: If it no longer has the offsets of a batch.
+        """
+
+    @abstractmethod
+    def fields(self) -> dict[int, str]:
+        """Return by operator the field of its keys that is the entity; nothing if none is needed.
+
+        Raises:
+            IncompatibleError: If an operator is not kept by the entity.
+        """
+
+    def state(self) -> CheckpointRows:
+        """Return the state after the last batch that was replayed."""
+        return self.replay.state()
+
+    def outputs(self) -> DataFrame:
+        """Return the rows that the application gave, with `replay_slice`."""
+        return self.replay.outputs()
+
+    @property
+    def _partitions(self) -> int:
+        return PARTITIONS
+
+    def _logged(self, checkpoint: Location, batch: int) -> Batch:
+        """Return what a batch of the live query was, from its checkpoint or from the batch log."""
+        if (found := batch_log.of(checkpoint, batch)) is not None:
+            return found
+        scope = self.scope
+        copied = batch_log.read(scope.store.root, scope.query, scope.generation)
+        if batch not in copied:
+            raise NoCommittedBatchError(
+                f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",
+                hint="run the merge again, while less is going on; or raise "
+                "spark.sql.streaming.minBatchesToRetain",
+                checkpoint=str(checkpoint),
+                batch_id=batch,
+            )
+        return copied[batch]

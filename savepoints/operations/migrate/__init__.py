@@ -1,0 +1,1 @@
+"""State made to fit: the check of a changed program, migration, edits by hand."""

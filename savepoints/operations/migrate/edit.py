@@ -1,0 +1,403 @@
+"""`edit`: repair the state in a savepoint by hand; the result is a new savepoint.
+
+Chosen rows of the canonical table are changed or removed; offsets, watermark, output versions and
+all other rows are those of the savepoint that is edited, which stays as it is. The new one has the
+canonical form only, since state stores cannot be written in place. As when a savepoint is taken the
+order is files, rows, manifest, catalog row: until the last step it does not exist, and what a
+killed `edit` left is removed by `gc`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from savepoints import faults
+from savepoints.checkpoint.state.files import is_state_data
+from savepoints.config.settings import Settings
+from savepoints.errors import NativeOnlyError, NotFoundError, UsageError, VerificationError
+from savepoints.io import in_parallel
+from savepoints.model import Cost, Edit, Savepoint, new_id, utc_now
+from savepoints.observe.recorder import recording, who
+from savepoints.operations.inspect import read_state
+from savepoints.operations.migrate import editable
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.state.change.edit import (
+    Change,
+    Counted,
+    Edited,
+    Family,
+    edited,
+)
+from savepoints.state.storage.canonical_table import Contents
+from savepoints.state.typed.compare import RowChange
+from savepoints.store.locks import lease
+from savepoints.store.root import Store
+from savepoints.store.savepoint import canonical, manifest
+from savepoints.store.savepoint.manifest import Manifest, StoredFile
+
+AT_MOST = 1000
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class EditPlan(Plan):
+    """What `edit` is going to do.
+
+    Attributes:
+        savepoint_id: Id of the savepoint to be.
+        parent: The savepoint that is edited.
+        query_id: Spark's id of the query.
+        operator_id: Operator whose rows are changed.
+        variable: State variable of a `transformWithState`, None for other operators.
+        where: SQL that chooses the rows; None for all.
+        assignments: What is set, as `field = SQL`.
+        delete: Whether the rows are removed.
+        function: Name of the function that changes them, None for SQL.
+        reason: Why, for people.
+        rows: All rows of the state.
+        rows_chosen: Those that are chosen.
+        rows_changed: Those of them that get another value; 0 when they are removed.
+        content_hash: Of the chosen rows and of what they become; has to come out again.
+        sample: The first of them, before and after.
+    """
+
+    savepoint_id: str
+    parent: str
+    query_id: str
+    operator_id: int
+    variable: str | None
+    where: str | None
+    assignments: tuple[str, ...]
+    delete: bool
+    function: str | None
+    reason: str
+    rows: int
+    rows_chosen: int
+    rows_changed: int
+    content_hash: str
+    sample: tuple[RowChange, ...]
+
+
+def plan(
+    store: Store,
+    name: str,
+    change: Change,
+    *,
+    reason: str,
+    query: str | None = None,
+    operator: int | None = None,
+    variable: str | None = None,
+    at_most: int = AT_MOST,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> EditPlan:
+    """Find the rows and compute what they become; nothing is written.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        change: Which rows, and what becomes of them.
+        reason: Why; it is recorded.
+        query: Only savepoints of this query.
+        operator: The operator; may be left out when there is one.
+        variable: State variable of a `transformWithState`; may be left out when there is one.
+        at_most: Refuse to change or remove more rows.
+        settings: How to start Spark.
+        progress: Told what happens.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        NotFoundError: If no row fits, or none would be changed.
+        UsageError: If the change is none, names what is not there, sets something of a key, or
+            concerns more rows than it may.
+        NativeOnlyError: If the savepoint has no canonical form, or not of all operators.
+        IncompatibleError: If the change would make the state inconsistent, or the state cannot be
+            decoded.
+        VerificationError: If the savepoint is broken.
+    """
+    _require_change(change, reason)
+    savepoint = store.catalog.find(name, query=query)
+    _require_editable(savepoint)
+    chosen = read_state.choose(
+        savepoint, read_state.variables(store, savepoint), operator, variable=variable
+    )
+    family = editable.family(store, savepoint, chosen, deletes=change.delete)
+    function = getattr(change.function, "__qualname__", None) if change.function else None
+    with store.using(savepoint.id, "edit"):
+        progress("looking for the rows (starts Spark if it does not run yet)")
+        found = _edited(store, savepoint, family, change, settings or Settings())
+        counted = found.count()
+        _require_rows(savepoint, chosen.options, change, counted, at_most)
+        sample = found.sample(_SHOWN)
+    what = f"remove {counted.chosen}" if change.delete else f"change {counted.changed}"
+    new = new_id("sp", utc_now())
+    return EditPlan(
+        verb="edit",
+        query=savepoint.query,
+        steps=(
+            Step("files", f"copy the small files of {savepoint.id} to a new savepoint {new}"),
+            Step("rows", f"copy its state, and {what} of {counted.rows} rows of {family}"),
+            Step("manifest", "write the manifest"),
+            Step("catalog", "add it to the catalog"),
+        ),
+        warnings=_warnings(savepoint, change, counted),
+        savepoint_id=new,
+        parent=savepoint.id,
+        query_id=savepoint.query_id,
+        operator_id=chosen.operator_id,
+        variable=chosen.name,
+        where=change.where,
+        assignments=change.assignments,
+        delete=change.delete,
+        function=function,
+        reason=reason,
+        rows=counted.rows,
+        rows_chosen=counted.chosen,
+        rows_changed=counted.changed,
+        content_hash=counted.content_hash,
+        sample=sample,
+    )
+
+
+def execute(
+    plan: EditPlan,
+    store: Store,
+    change: Change,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
+    """Make the new savepoint. Running the same plan again after a crash goes on or starts over.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        change: The same change; of a function the plan has only the name.
+        settings: How to start Spark.
+        progress: Told what happens.
+
+    Raises:
+        LockedError: If another savepoint of the query is being taken, or one removed.
+        VerificationError: If files of the edited savepoint are damaged, or the rows are not those
+            that were planned.
+    """
+    parameters = {
+        "parent": plan.parent, "operator_id": plan.operator_id, "variable": plan.variable,
+        "where": plan.where, "set": "; ".join(plan.assignments), "delete": plan.delete or None,
+        "function": plan.function, "reason": plan.reason,
+    }  # fmt: skip
+    with (
+        recording(
+            store, "edit", query=plan.query, savepoint=plan.savepoint_id, parameters=parameters
+        ) as noted,
+        store.using(plan.parent, "edit"),
+        lease.hold_files(store.root, plan.query_id, plan.query, "edit") as held,
+    ):
+        path = manifest.manifest_path(plan.savepoint_id)
+        if not store.root.exists(path):
+            made = _make(plan, store, change, settings or Settings(), progress)
+            held.check()
+            store.root.create(path, made.to_bytes())
+            faults.reach("edit.manifest")
+        savepoint = store.manifest(plan.savepoint_id).savepoint
+        held.check()
+        store.catalog.add(savepoint)
+        faults.reach("edit.catalog")
+        noted.note(
+            seconds=savepoint.cost.seconds,
+            bytes=savepoint.cost.export_bytes,
+            rows=plan.rows_chosen if plan.delete else plan.rows_changed,
+        )
+    return savepoint
+
+
+def _make(
+    plan: EditPlan, store: Store, change: Change, settings: Settings, progress: Progress
+) -> Manifest:
+    begun = time.monotonic()
+    parent = store.manifest(plan.parent)
+    home = store.root / manifest.directory(plan.savepoint_id)
+    home.delete(info.path for info in home.list())
+    small = [file for file in parent.native if not is_state_data(file.path)]
+    progress(f"copying {len(small)} files and the state rows of {plan.parent}")
+    copied = _copy(store, small, plan.savepoint_id)
+    faults.reach("edit.files")
+
+    chosen = read_state.choose(
+        parent.savepoint,
+        read_state.variables(store, parent.savepoint),
+        plan.operator_id,
+        variable=plan.variable,
+    )
+    family = editable.family(store, parent.savepoint, chosen, deletes=plan.delete)
+    found = _edited(store, parent.savepoint, family, change, settings)
+    counted, contents = found.write(canonical.table(store.root, plan.savepoint_id).uri)
+    if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
+        raise VerificationError(
+            f"{counted.chosen} rows were chosen and {counted.changed} changed, where "
+            f"{plan.rows_chosen} and {plan.rows_changed} were planned, or other rows or values: "
+            "the change does not give the same twice",
+            hint="use no rand() or now() in it; nothing was changed",
+        )
+    faults.reach("edit.rows")
+    rows = canonical.stored_files(store.root, plan.savepoint_id)
+    cost = Cost(
+        export_seconds=time.monotonic() - begun,
+        objects_copied=len(copied),
+        bytes_copied=sum(file.size for file in copied),
+        export_bytes=sum(file.size for file in rows),
+    )
+    savepoint = _described(plan, parent.savepoint, contents, cost)
+    return replace(parent, savepoint=savepoint, native=copied, canonical=rows)
+
+
+def _described(
+    plan: EditPlan, parent: Savepoint, contents: dict[int, Contents], cost: Cost
+) -> Savepoint:
+    empty = Contents(0, 0, "0" * 32)
+    return replace(
+        parent,
+        id=plan.savepoint_id,
+        created_at=utc_now(),
+        forms=("canonical",),
+        operators=tuple(
+            replace(one, **vars(contents.get(one.operator_id, empty))) for one in parent.operators
+        ),
+        cost=cost,
+        parent=parent.id,
+        edit=Edit(
+            by=who(),
+            reason=plan.reason,
+            operator_id=plan.operator_id,
+            variable=plan.variable,
+            where=plan.where,
+            assignments=plan.assignments,
+            function=plan.function,
+            rows_changed=plan.rows_changed,
+            rows_removed=plan.rows_chosen if plan.delete else 0,
+        ),
+        tags=(),
+        description=f"edited: {plan.reason}",
+        pinned=False,
+        state="complete",
+        state_reason=None,
+    )
+
+
+def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[StoredFile, ...]:
+    """Copy the small files, each compared with its hash where it arrives."""
+
+    def copy(file: StoredFile) -> StoredFile:
+        target = f"{manifest.directory(savepoint_id)}/checkpoint/{file.path}"
+        try:
+            store.root.copy_from(store.root, file.stored_at, target)
+            arrived = store.root.sha256(target)
+        except FileNotFoundError:
+            arrived = "none"
+        if arrived != file.sha256:
+            raise VerificationError(
+                f"{file.stored_at} is damaged: its SHA-256 is {arrived}, not {file.sha256}",
+                hint="edit another savepoint: savepoints list",
+                files=[file.stored_at],
+            )
+        return replace(file, stored_at=target)
+
+    return tuple(in_parallel(copy, files))
+
+
+def _edited(
+    store: Store,
+    savepoint: Savepoint,
+    family: Family,
+    change: Change,
+    settings: Settings,
+) -> Edited:
+    from savepoints.spark.session import session
+
+    spark = session(settings, f"savepoints edit {savepoint.query}")
+    table = canonical.table(store.root, savepoint.id)
+    return edited(spark, savepoint.cut, table.uri, family, change)
+
+
+def _require_change(change: Change, reason: str) -> None:
+    given = [bool(change.assignments), change.delete, change.function is not None]
+    if sum(given) != 1:
+        raise UsageError(
+            "say what becomes of the rows: set something, or remove them, not both",
+            hint="--set 'count = count + 1', or --delete",
+        )
+    if change.delete and change.where is None:
+        raise UsageError(
+            "rows are removed by a condition only", hint="to remove all of them: --where true"
+        )
+    if not reason.strip():
+        raise UsageError("no reason is given", hint="it is recorded: --reason 'ticket 4711'")
+
+
+def _require_editable(savepoint: Savepoint) -> None:
+    if savepoint.state != "complete":
+        raise VerificationError(
+            f"savepoint {savepoint.id} is {savepoint.state}: {savepoint.state_reason}",
+            hint="edit another one: savepoints list",
+            savepoint=savepoint.id,
+        )
+    if native := [one for one in savepoint.operators if one.native_only]:
+        raise NativeOnlyError(
+            f"the state of savepoint {savepoint.id} cannot be written as rows: operator "
+            f"{native[0].operator_id} ({native[0].name}) has no canonical form: "
+            f"{native[0].native_only}",
+            hint="it can only be restored as it is: savepoints restore --format native",
+            savepoint=savepoint.id,
+        )
+    if "canonical" not in savepoint.forms:
+        raise NativeOnlyError(
+            f"savepoint {savepoint.id} has no canonical rows, which are what is edited",
+            hint=f"write them first: savepoints export {savepoint.id}",
+            savepoint=savepoint.id,
+        )
+
+
+def _require_rows(
+    savepoint: Savepoint, options: str, change: Change, counted: Counted, at_most: int
+) -> None:
+    look = f"look at the rows: savepoints state {savepoint.id} {options}"
+    if not counted.chosen:
+        raise NotFoundError(
+            f"no row of {counted.rows} fits: {change.where}", hint=look, savepoint=savepoint.id
+        )
+    if not change.delete and not counted.changed:
+        raise NotFoundError(
+            f"{counted.chosen} rows fit, and have these values already",
+            hint=look,
+            savepoint=savepoint.id,
+        )
+    concerned = counted.changed if change.function is not None else counted.chosen
+    if concerned > at_most:
+        raise UsageError(
+            f"{concerned} of {counted.rows} rows would be {'removed' if change.delete else 'set'}, "
+            f"more than {at_most}",
+            hint=f"narrow --where, or allow it: --at-most {concerned}",
+        )
+
+
+def _warnings(savepoint: Savepoint, change: Change, counted: Counted) -> tuple[str, ...]:
+    note = "the new savepoint has the canonical form only, and latest, @TIME and run --recover pass"
+    notes = [f"{note} over it: it is meant by its id or a tag"]
+    if savepoint.outputs:
+        notes.append(
+            "outputs are not edited: rows that were written from this state stay as they are until "
+            "the query writes them again"
+        )
+    if not change.delete and change.function is None and counted.changed < counted.chosen:
+        notes.append(
+            f"{counted.chosen - counted.changed} of the {counted.chosen} chosen rows have these "
+            "values already"
+        )
+    return tuple(notes)

@@ -1,0 +1,102 @@
+"""Which state rows can be changed by hand without making the state of an operator inconsistent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from savepoints.checkpoint.state import layout
+from savepoints.checkpoint.state.schema import StateSchema
+from savepoints.errors import IncompatibleError, VerificationError
+from savepoints.model import Savepoint
+from savepoints.state.change.edit import Family
+from savepoints.state.typed.typed import Variable
+from savepoints.store.root import Store
+from savepoints.store.savepoint import manifest
+
+_ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
+_SESSIONS = "sessionWindowStateStoreSaveExec"
+# Operators that keep one row a key, and find it by nothing else.
+_ONE_ROW_A_KEY = frozenset(
+    {
+        "stateStoreSave",
+        "dedupe",
+        "dedupeWithinWatermark",
+        "applyInPandasWithState",
+        "flatMapGroupsWithState",
+        _SESSIONS,
+    }
+)
+_DEFAULT = "default"
+
+
+def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: bool) -> Family:
+    """Return where the rows of a variable lie and how they are laid out; no JVM.
+
+    Args:
+        store: Where the savepoint is.
+        savepoint: A savepoint with canonical rows.
+        variable: What is to be changed.
+        deletes: Whether rows are to be removed.
+
+    Raises:
+        IncompatibleError: If a change would make the state inconsistent; it says why.
+        VerificationError: If the savepoint does not have the schema of these rows.
+    """
+    if savepoint.settings.get(_ENCODING_KEY, "unsaferow").lower() != "unsaferow":
+        raise _refused(variable, f"its values are encoded as {savepoint.settings[_ENCODING_KEY]}")
+    if variable.kind in {"side", "store"}:
+        raise _refused(
+            variable, "a join keeps each row under a number, counts them and finds them by values"
+        )
+    if variable.kind == "timers":
+        raise _refused(variable, "timers are kept twice, by key and by time")
+    if variable.kind == "rows" and variable.operator_name not in _ONE_ROW_A_KEY:
+        raise _refused(variable, "it is not known how this operator finds its rows")
+    checkpoint = store.root / manifest.directory(savepoint.id) / "checkpoint"
+    schemas = {
+        one.column_family: one
+        for one in layout.read(checkpoint).get((variable.operator_id, _DEFAULT), ())
+    }
+    name = _DEFAULT if variable.kind == "rows" else str(variable.name)
+    if name not in schemas:
+        raise VerificationError(
+            f"savepoint {savepoint.id} is damaged: it has no schema of {variable}",
+            hint=f"see all: savepoints verify {savepoint.id}",
+            savepoint=savepoint.id,
+        )
+    if deletes:
+        _require_free(variable, schemas)
+    schema = schemas[name]
+    frozen = frozenset[str]()
+    if variable.operator_name == _SESSIONS:
+        # The value has the whole session, so also what the key has of it.
+        of_key = {"session_window", *(one.name for one in schema.key)}
+        frozen = frozenset(one.name for one in schema.value if one.name in of_key)
+    return Family(
+        operator_id=variable.operator_id,
+        store=_DEFAULT,
+        column_family=name,
+        kind=variable.kind,
+        ttl=variable.ttl,
+        key=schema.key,
+        value=schema.value,
+        frozen=frozen,
+    )
+
+
+def _require_free(variable: Variable, schemas: Mapping[str, StateSchema]) -> None:
+    """Refuse to remove rows of which other rows know."""
+    if variable.kind == "list":
+        raise _refused(variable, "elements of lists are counted elsewhere and have no name", "set")
+    known = [one for one in schemas if one.startswith("$") and one.endswith(f"_{variable.name}")]
+    if variable.ttl or known:
+        where = ", ".join(sorted(known)) or "its index of times"
+        raise _refused(variable, f"{where} would still have the rows that were removed", "set")
+
+
+def _refused(variable: Variable, why: str, instead: str | None = None) -> IncompatibleError:
+    return IncompatibleError(
+        f"rows of {variable} cannot be {'removed' if instead else 'changed'} by hand: {why}",
+        hint="set their values: --set" if instead else "see what else there is: savepoints state",
+        operator_id=variable.operator_id,
+    )

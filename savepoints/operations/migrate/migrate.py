@@ -1,0 +1,290 @@
+"""`restore --migrate`: a new checkpoint for a changed program, with the state of a savepoint.
+
+Logs and sources are the savepoint's; what Spark knows of the state, its schemas and the operators'
+metadata, is the program's own, as it made them on empty inputs; the rows are the savepoint's, put
+where the program looks for them and rewritten where their columns changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from savepoints.checkpoint.evolution.findings import VERDICTS
+from savepoints.checkpoint.evolution.upgrade import OperatorVerdict, Upgrade
+from savepoints.checkpoint.logs.source_positions import Starts
+from savepoints.checkpoint.state.operators import is_metadata
+from savepoints.config.settings import Settings
+from savepoints.errors import LayoutChangedError, UsageError
+from savepoints.io import Location
+from savepoints.model import Provider, Savepoint, to_json
+from savepoints.observe.recorder import recorded
+from savepoints.operations.migrate import upgrade_check
+from savepoints.operations.migrate.migration_writer import Writing, copied_files, operators_of
+from savepoints.operations.migrate.upgrade_check import Compared
+from savepoints.operations.savepoint import restore, restored_layout
+from savepoints.operations.savepoint.restore import Restored, RestorePlan
+from savepoints.plan import Progress, Step, silent
+from savepoints.runtime.app import KeyMigration
+from savepoints.store import bindings
+from savepoints.store.root import Store
+from savepoints.store.savepoint import native
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigrationPlan(RestorePlan):
+    """What `restore --migrate` is going to do.
+
+    Attributes:
+        app: The program that the checkpoint is for.
+        upgrade: What becomes of each operator.
+    """
+
+    app: str
+    upgrade: Upgrade
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared(MigrationPlan):
+    """A plan with the program, which is not run a second time."""
+
+    compared: Compared
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is for people as JSON values."""
+        return {one.name: to_json(getattr(self, one.name)) for one in fields(MigrationPlan)}
+
+
+def plan(
+    store: Store,
+    name: str,
+    to: str,
+    *,
+    app: str,
+    query: str | None = None,
+    maps: Sequence[str] = (),
+    defaults: Mapping[str, str] | None = None,
+    allow_dropped_state: bool = False,
+    partitions: int | None = None,
+    provider: Provider | None = None,
+    sources: Starts | None = None,
+    query_id: str | None = None,
+    owner: str = "restore",
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> MigrationPlan:
+    """Say what would be restored where, and what would become of the state; nothing is written.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        to: URI of the checkpoint directory to be; must not exist.
+        app: The program that it is for, `package.module:attribute`.
+        query: Only savepoints of this query.
+        maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
+        defaults: What new columns begin with, as text by column.
+        allow_dropped_state: Whether state that the program has no place for may be left behind.
+        partitions: Number of state partitions; as they were by default.
+        provider: State store provider; as it was by default.
+        sources: Where each source of the program goes on; see
+            `savepoints.operations.savepoint.restore`.
+        query_id: Spark's id of the query to be; as it was by default.
+        owner: The operation that this restore is a part of.
+        settings: How to start Spark, and which topics are read.
+        progress: Told what happens.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        UsageError: If the savepoint has no canonical form, the program cannot be imported, or what
+            is mapped or given a default is not there.
+        LayoutChangedError: If the program cannot go on with the state, it is not known whether it
+            can, or state would be dropped that may not be.
+        VerificationError: If files of the savepoint are missing.
+        RescaleError: If the operators keep their number of state partitions.
+        ProviderError: If the other provider cannot hold the state.
+        TargetExistsError: If anything else is in the directory.
+        SavepointsError: If the program fails.
+    """
+    settings = bindings.complete(store, settings or Settings())
+    target = Location.of(to)
+    savepoint = store.catalog.find(name, query=query)
+    _require_rows(savepoint)
+    compared = upgrade_check.compare(
+        store,
+        savepoint.id,
+        app,
+        query=None,
+        maps=maps,
+        defaults=defaults,
+        settings=settings,
+        are_sources_given=sources is not None,
+        provider=provider,
+        progress=progress,
+    )
+    said = (sorted(maps), sorted((defaults or {}).items()), partitions, provider, sources, query_id)
+    asked = asked_for(compared, said)
+    mark = f"{savepoint.id} migrated {asked} {owner}"
+    native.refuse_taken(target, mark)
+    report = compared.upgrade
+    _require_possible(report, allow_dropped_state=allow_dropped_state)
+    _require_state(savepoint, compared)
+    stored = store.manifest(savepoint.id)
+    if sources is not None:
+        restore.source_map(store, stored, sources)
+    operators = operators_of(savepoint, compared)
+    change = restored_layout.plan_change(
+        replace(savepoint, operators=operators), partitions, provider
+    )
+    copied = copied_files(stored, operators)
+    rows = sum(one.rows or 0 for one in report.operators if one.operator_id is not None)
+    restore.require_present(store, savepoint, (*copied, *stored.canonical))
+    return _Prepared(
+        verb="restore",
+        query=savepoint.query,
+        steps=(
+            Step("files", f"copy {len(copied)} files to {target}"),
+            *(
+                Step("state", f"operator {_numbered(one)}: {_sentence(one)}")
+                for one in report.operators
+            ),
+            Step("metadata", "write metadata, which makes it a checkpoint"),
+        ),
+        warnings=(*change.notes, *_lost(report), *report.notes),
+        savepoint_id=savepoint.id,
+        target=str(target),
+        form="canonical",
+        batch_id=savepoint.cut.batch_id,
+        partitions=change.partitions,
+        provider=change.provider,
+        conf=change.conf("canonical"),
+        files=len(copied),
+        files_bytes=sum(file.size for file in copied),
+        rows=rows,
+        owner=mark,
+        sources=sources,
+        query_id=query_id,
+        app=app,
+        upgrade=report,
+        compared=compared,
+    )
+
+
+@recorded
+def execute(
+    plan: MigrationPlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Restored:
+    """Write the checkpoint.
+
+    Run again after a crash, it begins its own unfinished directory anew.
+
+    Raises:
+        TargetExistsError: If anything else is in the directory.
+        PrivateApiError: If this Spark cannot write state.
+        IncompatibleError: If a function of the program gives something wrong.
+        NotAlignedError: If what was written is not what was planned.
+    """
+    assert isinstance(plan, _Prepared)
+    with store.using(plan.savepoint_id, "restore"):
+        return Writing(plan, plan.compared, store, settings or Settings(), progress).restored()
+
+
+def asked_for(compared: Compared, words: object) -> str:
+    """Return what stands for a migration in the mark of its directory: one line for one outcome.
+
+    Args:
+        compared: The program, of which layout, transfers and functions decide what is written.
+        words: What was said besides, as text of Python.
+    """
+    program = compared.program
+    functions = [
+        (name, source_of(each))
+        for name, one in sorted(program.app.migrate.items())
+        for each in ((one.keys, one.merge) if isinstance(one, KeyMigration) else (one,))
+    ]
+    # Without the names of the files, and the metadata that have them: they are others each time.
+    layouts = sorted(data for path, data in program.files.items() if not is_metadata(path))
+    text = repr((program.reference, words, compared.transfers, layouts, functions))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def source_of(function: object) -> str:
+    """Return the text of a function; its name where Python does not have it."""
+    if function is None:
+        return ""
+    try:
+        return inspect.getsource(function)  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _require_rows(savepoint: Savepoint) -> None:
+    if savepoint.operators and "canonical" not in savepoint.forms:
+        raise UsageError(
+            f"savepoint {savepoint.id} has no canonical form; --migrate needs it",
+            hint=f"write it with: savepoints export {savepoint.id}",
+            savepoint=savepoint.id,
+        )
+
+
+def _require_state(savepoint: Savepoint, compared: Compared) -> None:
+    """Refuse to make state where there was none: Spark would write no store of no rows."""
+    if compared.program.operators and not savepoint.operators:
+        raise LayoutChangedError(
+            f"savepoint {savepoint.id} has no state, and {compared.program.reference} keeps some",
+            hint="begin it without a checkpoint, at the savepoint's offsets: "
+            "savepoints reset QUERY --from-file OFFSETS",
+            savepoint=savepoint.id,
+        )
+
+
+def _require_possible(report: Upgrade, *, allow_dropped_state: bool) -> None:
+    """Refuse what cannot be done exactly, before anything is written."""
+    reasons = [each for one in report.operators for each in one.reasons] + list(report.sources)
+    worst = max(reasons, key=lambda one: VERDICTS.index(one.verdict), default=None)
+    if worst is not None and worst.verdict in {"incompatible", "unknown"}:
+        verb = "cannot go on" if worst.verdict == "incompatible" else "may not be able to go on"
+        raise LayoutChangedError(
+            f"{report.app} {verb} with the state of {report.savepoint_id}: {worst.place}: "
+            f"{worst.text}",
+            hint=worst.hint
+            or f"see all: savepoints upgrade check --app {report.app} --from {report.savepoint_id}",
+            savepoint=report.savepoint_id,
+            verdict=report.verdict,
+        )
+    if report.dropped and not allow_dropped_state:
+        raise LayoutChangedError(
+            f"{report.app} has no place for {'; '.join(_lost(report))}",
+            hint="if it may be left behind, add --allow-dropped-state",
+            savepoint=report.savepoint_id,
+            dropped=[one.what for one in report.dropped],
+        )
+
+
+def _lost(report: Upgrade) -> tuple[str, ...]:
+    return tuple(
+        one.what if one.rows is None else f"{one.what}, {one.rows} rows" for one in report.dropped
+    )
+
+
+def _numbered(one: OperatorVerdict) -> str:
+    number = one.was_operator_id if one.operator_id is None else one.operator_id
+    return f"{number} ({one.name})"
+
+
+def _sentence(one: OperatorVerdict) -> str:
+    """Say what becomes of an operator, in one line."""
+    if one.operator_id is None:
+        return f"leave {'all' if one.rows is None else one.rows} rows behind"
+    if one.was_operator_id is None:
+        return "begin without state"
+    rows = "its rows" if one.rows is None else f"{one.rows} rows"
+    changed = "unchanged" if one.verdict == "compatible" else "migrated"
+    return f"write {rows}, {changed}"

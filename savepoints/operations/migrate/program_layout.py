@@ -1,0 +1,164 @@
+"""The state layout of a changed program, found by running it on empty inputs; no event is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from savepoints.checkpoint.evolution import program_layout
+from savepoints.checkpoint.evolution.operator_pairs import Functions
+from savepoints.checkpoint.evolution.program_layout import OperatorShape
+from savepoints.checkpoint.logs.offset_log import (
+    CHECKPOINT_FORMAT_KEY,
+    PARTITIONS_KEY,
+    PROVIDER_KEY,
+)
+from savepoints.checkpoint.state.operators import PROVIDERS, is_metadata
+from savepoints.config.settings import Settings
+from savepoints.io import Location, in_parallel
+from savepoints.model import Provider, Savepoint
+from savepoints.plan import Progress
+from savepoints.runtime import app as apps
+from savepoints.runtime.app import App, KeyMigration, ValueMigration
+from savepoints.runtime.runner import EMPTY, run_on_nothing
+from savepoints.store.root import Store
+
+_SCHEMA = re.compile(r"^state/\d+/(?:0/(?:[^/_][^/]*/)?_metadata/schema|_stateSchema/.+)$")
+# The log of what a source of files has read, and how the input stands in it.
+_FILES_READ = re.compile(r"^sources/([^/]+)/0$")
+_INPUT = re.compile(rf'/{EMPTY}/([^/"]+)/0\.json"')
+
+
+@dataclass(frozen=True)
+class NewProgram:
+    """A program, and what its state looks like.
+
+    Attributes:
+        reference: `package.module:attribute`.
+        app: The program.
+        operators: Its stateful operators, from the sink.
+        files: Metadata and schemas of its state, by path in a checkpoint.
+        topics: The topic of each source, in Spark's order.
+        notes: What its settings say that a restored query does not go by.
+    """
+
+    reference: str
+    app: App
+    operators: tuple[OperatorShape, ...]
+    files: Mapping[str, bytes]
+    topics: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def values(self) -> dict[str, ValueMigration]:
+        """Its functions for values."""
+        return {
+            name: one for name, one in self.app.migrate.items() if not isinstance(one, KeyMigration)
+        }
+
+    @property
+    def keys(self) -> dict[str, KeyMigration]:
+        """Its functions for keys."""
+        return {
+            name: one for name, one in self.app.migrate.items() if isinstance(one, KeyMigration)
+        }
+
+    @property
+    def functions(self) -> Functions:
+        """The names of its functions."""
+        merging = {name: one.merge is not None for name, one in self.keys.items()}
+        return Functions(frozenset(self.values), merging)
+
+
+def find_out(
+    store: Store,
+    savepoint: Savepoint,
+    reference: str,
+    settings: Settings,
+    progress: Progress,
+    provider: Provider | None = None,
+) -> NewProgram:
+    """Run a program on empty inputs, with the settings that a restored query will have.
+
+    Args:
+        store: For scratch.
+        savepoint: What is restored.
+        reference: The program.
+        settings: How to start Spark, and which topics are read.
+        progress: Told what happens.
+        provider: State store provider to be; that of the savepoint by default.
+
+    Raises:
+        UsageError: If it cannot be imported.
+        SavepointsError: If it fails.
+    """
+    from savepoints.spark.session import session
+    from savepoints.state.plan import initial_buffers
+    from savepoints.state.storage import read as storage_read
+
+    app = apps.load(reference)
+    progress(f"running {reference} on empty inputs (starts Spark if it does not run yet)")
+    spark = session(settings, f"savepoints upgrade {app.name}")
+    own = storage_read.state_session(spark, savepoint.cut.checkpoint_format)
+    notes = _notes(savepoint, spark.conf.get(PARTITIONS_KEY), spark.conf.get(PROVIDER_KEY))
+    # The layout is the same for any number of partitions.
+    conf = {**savepoint.settings, PARTITIONS_KEY: "1"}
+    if provider is not None:
+        conf[PROVIDER_KEY] = PROVIDERS[provider]
+    for key, value in conf.items():
+        own.conf.set(key, value)
+    own.conf.set(CHECKPOINT_FORMAT_KEY, str(savepoint.cut.checkpoint_format))
+    with store.scratch() as scratch:
+        begins = initial_buffers.of(run_on_nothing(own, app, scratch))
+        made = scratch / "checkpoint"
+        found = program_layout.read(made, conf)
+        paths = [
+            info.path
+            for info in made.list("state")
+            if is_metadata(info.path) or _SCHEMA.match(info.path)
+        ]
+        files = dict(zip(paths, in_parallel(made.get, paths), strict=True))
+        read = inputs_in_order(made)
+    bound = settings.queries.get(app.name)
+    topics = tuple(
+        bound.topics.get(name, app.inputs[name].topic) if bound else app.inputs[name].topic
+        for name in read
+    )
+    operators = tuple(replace(one, starts=begins.get(one.operator_id)) for one in found)
+    return NewProgram(reference, app, operators, files, topics, notes)
+
+
+def inputs_in_order(checkpoint: Location) -> list[str]:
+    """Return the inputs of a program that was run on nothing, in the order of Spark's sources.
+
+    Each has a directory of its own, and Spark's log of a source of files says which it has read.
+    """
+    found: dict[str, str] = {}
+    for info in checkpoint.list("sources"):
+        if (number := _FILES_READ.match(info.path)) is None:
+            continue
+        if match := _INPUT.search(checkpoint.get(info.path).decode()):
+            found[number.group(1)] = match.group(1)
+    return [found[one] for one in sorted(found, key=lambda one: (len(one), one))]
+
+
+def _notes(savepoint: Savepoint, partitions: str | None, provider: str | None) -> tuple[str, ...]:
+    """Say where a restored query goes by the savepoint and not by the session."""
+    found = []
+    cut = savepoint.cut
+    if cut.partitions is not None and partitions != str(cut.partitions):
+        found.append(
+            f"the settings say {partitions} state partitions; a restored query keeps the "
+            f"{cut.partitions} of the savepoint, unless it is restored with --partitions"
+        )
+    if savepoint.operators and provider != cut.provider:
+        found.append(
+            f"the settings say {_short(provider)}; a restored query keeps {_short(cut.provider)}, "
+            "unless it is restored with --provider"
+        )
+    return tuple(found)
+
+
+def _short(provider: str | None) -> str:
+    return (provider or "").rpartition(".")[2]

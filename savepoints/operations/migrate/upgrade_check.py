@@ -1,0 +1,274 @@
+"""`upgrade check`: whether a changed program can go on with the state of a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from savepoints.checkpoint.evolution import program_layout as evolution_program_layout
+from savepoints.checkpoint.evolution import renames, upgrade
+from savepoints.checkpoint.evolution.findings import (
+    Column,
+    Dropped,
+    Reason,
+    worst,
+)
+from savepoints.checkpoint.evolution.operator_pairs import Transfer
+from savepoints.checkpoint.evolution.program_layout import OperatorShape
+from savepoints.checkpoint.evolution.upgrade import Comparison, OperatorVerdict, Upgrade
+from savepoints.checkpoint.logs.source_positions import Starts
+from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
+from savepoints.config.settings import Settings
+from savepoints.errors import IncompatibleError
+from savepoints.model import Provider, Savepoint, kafka_offsets
+from savepoints.operations.migrate import program_layout as migrate_program_layout
+from savepoints.operations.migrate.program_layout import NewProgram
+from savepoints.operations.savepoint import restore
+from savepoints.plan import Progress, silent
+from savepoints.store import bindings
+from savepoints.store.root import Store
+from savepoints.store.savepoint import canonical, manifest
+
+_NOT_SEEN = (
+    "filters, maps and what an aggregate is computed of leave no trace in the state: max(a) that "
+    "became max(b) of the same type looks the same"
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A savepoint and a changed program.
+
+    Attributes:
+        savepoint: The savepoint.
+        program: The program.
+        upgrade: What was found, in words.
+        transfers: How each store of the program gets its rows.
+    """
+
+    savepoint: Savepoint
+    program: NewProgram
+    upgrade: Upgrade
+    transfers: tuple[Transfer, ...]
+
+
+def upgrade_check(
+    store: Store,
+    name: str,
+    *,
+    app: str,
+    query: str | None = None,
+    maps: Sequence[str] = (),
+    defaults: Mapping[str, str] | None = None,
+    sources: Starts | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Upgrade:
+    """Compare a program with a savepoint, by operators, variables and columns with their names.
+
+    The program is run once on empty inputs; no event is processed and nothing is changed.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        app: The program, `package.module:attribute`.
+        query: Only savepoints of this query.
+        maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
+        defaults: What new columns begin with, as text by column.
+        sources: Where each source of the program is to go on; then topics are not compared.
+        settings: How to start Spark, and which topics are read.
+        progress: Told what happens.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        UsageError: If the program cannot be imported, or something mapped is not there.
+        SavepointsError: If the program fails.
+    """
+    settings = bindings.complete(store, settings or Settings())
+    if sources is not None:
+        savepoint = store.catalog.find(name, query=query)
+        restore.source_map(store, store.manifest(savepoint.id), sources)
+    found = compare(
+        store,
+        name,
+        app,
+        query=query,
+        maps=maps,
+        settings=settings,
+        progress=progress,
+        defaults=defaults,
+        are_sources_given=sources is not None,
+    )
+    return found.upgrade
+
+
+def compare(
+    store: Store,
+    name: str,
+    app: str,
+    *,
+    query: str | None,
+    maps: Sequence[str],
+    settings: Settings,
+    progress: Progress,
+    defaults: Mapping[str, str] | None = None,
+    are_sources_given: bool = False,
+    provider: Provider | None = None,
+) -> Compared:
+    """Compare a program with a savepoint; see `upgrade_check`."""
+    given = renames.parse(maps)
+    savepoint = store.catalog.find(name, query=query)
+    was = _of_savepoint(store, savepoint)
+    now = migrate_program_layout.find_out(store, savepoint, app, settings, progress, provider)
+    found = upgrade.compare(
+        was, now.operators, given=given, defaults=defaults, functions=now.functions
+    )
+    encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)
+    operators = [with_types(one, found, encoding) for one in found.operators]
+    if any(each.families for one in operators for each in one.dropped):
+        operators = _counted(store, savepoint, operators, settings)
+    sources = () if are_sources_given else compare_topics(savepoint, now.topics)
+    verdicts = [*(one.verdict for one in operators), *(one.verdict for one in sources)]
+    notes = (*now.notes, *_unused(now, found.transfers), *((_NOT_SEEN,) if operators else ()))
+    report = Upgrade(savepoint.id, now.reference, worst(verdicts), tuple(operators), sources, notes)
+    return Compared(savepoint, now, report, found.transfers)
+
+
+def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ...]:
+    """Read the operators of a savepoint; no JVM."""
+    small = store.root / manifest.directory(savepoint.id) / "checkpoint"
+    rows = {one.operator_id: one.rows for one in savepoint.operators}
+    return tuple(
+        replace(one, rows=rows.get(one.operator_id))
+        for one in evolution_program_layout.read(small, savepoint.settings)
+    )
+
+
+def with_types(one: OperatorVerdict, found: Comparison, encoding: str) -> OperatorVerdict:
+    """Add what cannot be written because of its type, and check what columns begin with."""
+    from savepoints.state.change import column_transforms
+    from savepoints.state.codec import decode
+
+    reasons = []
+    for transfer in found.transfers:
+        if transfer.operator_id != one.operator_id or transfer.is_untouched:
+            continue
+        assert transfer.was is not None
+        family = str(transfer.schema.column_family)
+        if encoding.lower() != UNSAFE_ROW:
+            text = f"its rows would have to be written anew, but they are encoded as {encoding}"
+            reasons.append(Reason("incompatible", family, text))
+            continue
+        try:
+            decode.arrow_fields(transfer.was.value, "value")
+            decode.arrow_fields(transfer.schema.value, "value")
+            if transfer.key_function or transfer.function:
+                decode.arrow_fields(transfer.was.key, "key")
+                decode.arrow_fields(transfer.schema.key, "key")
+            for column in _begun(transfer.columns):
+                column_transforms.start(column)
+        except IncompatibleError as error:
+            text = f"its rows would have to be written anew, but {error.message}"
+            reasons.append(Reason("incompatible", family, text))
+    if not reasons:
+        return one
+    return replace(one, verdict="incompatible", reasons=(*one.reasons, *reasons))
+
+
+def _begun(columns: Sequence[Column]) -> list[Column]:
+    return [
+        each
+        for one in columns
+        for each in ((one,) if one.source is None else tuple(_begun(one.inner)))
+    ]
+
+
+def _counted(
+    store: Store, savepoint: Savepoint, operators: Sequence[OperatorVerdict], settings: Settings
+) -> list[OperatorVerdict]:
+    """Count the rows of what is dropped, where the savepoint has its rows."""
+    if "canonical" not in savepoint.forms:
+        return list(operators)
+    from savepoints.spark.session import session
+    from savepoints.state.change import migrate
+    from savepoints.state.storage import read
+
+    spark = session(settings, f"savepoints upgrade {savepoint.query}")
+    own = read.state_session(spark, savepoint.cut.checkpoint_format)
+    table = canonical.table(store.root, savepoint.id)
+    rows = migrate.counted(own.read.format("delta").load(table.uri.hadoop))
+
+    def counted(operator: OperatorVerdict, each: Dropped) -> Dropped:
+        if not each.families:
+            return each
+        number = operator.was_operator_id
+        return replace(
+            each, rows=sum(rows.get((number or 0, *place), 0) for place in each.families)
+        )
+
+    return [
+        replace(one, dropped=tuple(counted(one, each) for each in one.dropped)) for one in operators
+    ]
+
+
+def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason, ...]:
+    """Compare the topics that a program reads with those that a savepoint has offsets of.
+
+    Spark gives each source the position at its place in the offset log, whatever it reads.
+
+    Args:
+        savepoint: The savepoint.
+        sources: The topic of each source of the program, in Spark's order.
+    """
+    positions = [kafka_offsets(one) for one in savepoint.cut.offsets]
+    topics = set(sources)
+    saved = {topic for one in positions if one for topic in one}
+    if not saved:
+        text = "the savepoint has no offsets of Kafka, so the sources were not compared"
+        return (Reason("compatible", "sources", text),)
+    hint = "restore it with --source for each source of the program, or keep the topics"
+    gone = [
+        Reason(
+            "incompatible",
+            f"topic {topic}",
+            "the savepoint has offsets of it, and the program does not read it",
+            hint,
+        )
+        for topic in sorted(saved - topics)
+    ]
+    fresh = [
+        Reason(
+            "incompatible",
+            f"topic {topic}",
+            "the program reads it, and the savepoint has no offsets of it",
+            hint,
+        )
+        for topic in sorted(topics - saved)
+    ]
+    if gone or fresh:
+        return (*gone, *fresh)
+    if len(positions) != len(sources):
+        text = f"the savepoint has {len(positions)} sources, and the program {len(sources)}"
+        return (Reason("incompatible", "sources", text, hint),)
+    return tuple(
+        Reason(
+            "incompatible",
+            f"source {place}",
+            f"the savepoint has offsets of {', '.join(sorted(was))} there, and the program reads "
+            f"{now}: its inputs have another order",
+            "put the inputs in their old order, or say where each goes on: --source keep:N",
+        )
+        for place, (was, now) in enumerate(zip(positions, sources, strict=True))
+        if was and set(was) != {now}
+    )
+
+
+def _unused(now: NewProgram, transfers: Sequence[Transfer]) -> tuple[str, ...]:
+    """Say which functions of a program nothing asks for."""
+    used = {name for one in transfers for name in (one.function, one.key_function)}
+    return tuple(
+        f"the program's migrate has {name!r}, which fits no state of it"
+        for name in now.app.migrate
+        if name not in used
+    )

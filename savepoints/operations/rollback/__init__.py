@@ -1,0 +1,1 @@
+"""Going back: rollback, reset, restore to a point, and the change of generation behind them."""

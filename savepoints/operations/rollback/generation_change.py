@@ -1,0 +1,467 @@
+"""From one generation of a query to the next: what `rollback` and `reset` have in common.
+
+A safety savepoint of the present is taken, a new checkpoint is written, the outputs are taken to
+where they belong, and the new generation begins. The live checkpoint is never edited. Each step is
+recorded in the journal, so that an operation that was killed anywhere goes on or is taken back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from savepoints import faults
+from savepoints.checkpoint.logs.source_positions import Starts
+from savepoints.config.settings import Settings
+from savepoints.errors import (
+    QueryRunningError,
+    UnfinishedOperationError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import Form, rfc3339, utc_now
+from savepoints.observe.recorder import recording
+from savepoints.operations.rollback import safety_savepoint
+from savepoints.operations.savepoint import restore
+from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.store import bindings
+from savepoints.store.bindings import Binding
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.locks.lease import Lease
+from savepoints.store.root import Store
+from savepoints.store.savepoint import native
+
+
+@dataclass(frozen=True)
+class TransitionPlan(Plan):
+    """What a verb that begins a new generation is going to do.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal and in the outputs' commits.
+        savepoint_id: The savepoint that the new generation begins from, None for an empty state.
+        safety_id: Id of the savepoint that is taken of the present first; None when nothing is.
+        from_checkpoint: Where the query lives now.
+        from_batch: The newest committed batch now; None when there is none.
+        generation: Number of the generation that begins.
+        checkpoint: Its directory.
+        outputs: What is done to each output.
+        resumed: The plan was begun before and goes on.
+        output_uris: All outputs of the query by name, which savepoints that are taken on the way
+            pin; more than `outputs` when those stay as they are.
+        binding: What the generation is bound to other than the settings say, None for nothing.
+    """
+
+    command: str
+    operation_id: str
+    savepoint_id: str | None
+    safety_id: str | None
+    from_checkpoint: str
+    from_batch: int | None
+    generation: int
+    checkpoint: str
+    outputs: tuple[Rewind, ...]
+    resumed: bool = False
+    output_uris: Mapping[str, str] = field(default_factory=dict)
+    binding: Binding | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written as the new checkpoint.
+
+    Attributes:
+        seconds: How long that took.
+        bytes: Bytes of its files.
+    """
+
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a verb that began a new generation did.
+
+    Attributes:
+        operation_id: Its name in the journal.
+        query: The query.
+        savepoint_id: What the new generation began from, None for an empty state.
+        safety_id: The savepoint of what was before, None when there was nothing to save.
+        generation: The generation that has begun.
+        checkpoint: Its directory.
+        outputs: New table version of each output.
+        seconds: How long it took.
+        bytes_written: Bytes of the new checkpoint.
+    """
+
+    operation_id: str
+    query: str
+    savepoint_id: str | None
+    safety_id: str | None
+    generation: int
+    checkpoint: str
+    outputs: dict[str, int]
+    seconds: float
+    bytes_written: int
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """A step that only one verb has; run again after a crash it must come to the same.
+
+    Attributes:
+        name: As it stands in the journal.
+        do: What it is given raises when the lease was lost.
+    """
+
+    name: str
+    do: Callable[[Callable[[], None]], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What differs between the verbs.
+
+    Attributes:
+        write: Writes the new checkpoint; must be able to begin anew after a crash.
+        prepare: Makes the savepoint that the new generation begins from, where it does not exist.
+        complete: Done when checkpoint and outputs are there, before the generation begins.
+        follow: Done when it has begun, before the operation counts as finished.
+    """
+
+    write: Callable[[], Written]
+    prepare: OwnStep | None = None
+    complete: OwnStep | None = None
+    follow: OwnStep | None = None
+
+
+P = TypeVar("P", bound=TransitionPlan)
+
+
+def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
+    """Read a plan from the journal, to go on with it.
+
+    Args:
+        kind: The verb's plan.
+        data: Its JSON.
+        own: Fields of the kind whose values are not plain JSON.
+    """
+    known: dict[str, Any] = {
+        "steps": tuple(Step(**one) for one in data["steps"]),
+        "warnings": tuple(data["warnings"]),
+        "outputs": tuple(Rewind.from_json(one) for one in data["outputs"]),
+        "binding": Binding.from_json(data.get("binding")),
+        "resumed": True,
+    }
+    return kind(**{**data, **known, **own})
+
+
+def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] | None:
+    """Return the plan of the same command that was interrupted, None when nothing was.
+
+    Raises:
+        QueryRunningError: If the query runs.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation on the query was interrupted.
+    """
+    lease.refuse_held(store.root, query)
+    operation = journal.unfinished(store.root, query)
+    if operation is None:
+        return None
+    is_same = operation.verb == verb and operation.plan["command"] == command
+    if is_same and journal.UNDOING not in operation.done:
+        return dict(operation.plan)
+    raise journal.refusal(operation)
+
+
+def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
+    """Return a plan that was interrupted, if it was begun with what is given now.
+
+    Args:
+        plan: As it was begun; it is finished so.
+        given: Fields of it that were given now; None for what was not.
+
+    Raises:
+        UsageError: If something else is given than it was begun with.
+    """
+    other = [
+        f"{name.replace('_', ' ')} {getattr(plan, name)}"
+        for name, value in given.items()
+        if value is not None and value != getattr(plan, name)
+    ]
+    if other:
+        raise UsageError(
+            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)}, and can only "
+            "be finished so",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}; or take it back: "
+            f"savepoints operations undo {plan.operation_id}",
+            operation=plan.operation_id,
+        )
+    return plan
+
+
+def restored(
+    plan: TransitionPlan,
+    store: Store,
+    *,
+    form: Form | None = None,
+    sources: Starts | None = None,
+    query_id: str | None = None,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Written:
+    """Write the new checkpoint from the plan's savepoint: what most verbs do as `Work.write`.
+
+    Args:
+        plan: Names savepoint and directory.
+        store: Where the savepoint is.
+        form: From which form; native when the savepoint has it.
+        sources: Where each source goes on instead; see
+            `savepoints.checkpoint.logs.source_positions`.
+        query_id: Spark's id of the query, where the savepoint is of another one.
+        settings: How Spark is started for the canonical form.
+        progress: Told what happens.
+    """
+    assert plan.savepoint_id is not None
+    restoring = restore.plan(
+        store,
+        plan.savepoint_id,
+        plan.checkpoint,
+        form=form,
+        sources=sources,
+        query_id=query_id,
+        owner=plan.operation_id,
+    )
+    done = restore.execute(restoring, store, settings=settings, progress=progress)
+    return Written(done.seconds, done.bytes_written)
+
+
+def execute(
+    plan: TransitionPlan,
+    store: Store,
+    work: Work,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Moved:
+    """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed.
+
+    Raises:
+        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation was begun since the plan.
+    """
+    with lease.hold(store.root, plan.query, plan.verb) as held:
+        return carry_out(plan, store, work, held, settings=settings, progress=progress)
+
+
+def carry_out(
+    plan: TransitionPlan,
+    store: Store,
+    work: Work,
+    held: Lease,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Moved:
+    """Do what `execute` does, under a lease that the caller holds and goes on holding.
+
+    Raises:
+        QueryRunningError: If the query's checkpoint changed since the plan.
+        UnfinishedOperationError: If another operation was begun since the plan.
+    """
+    started = time.monotonic()
+    log = _open_journal(plan, store)
+    if log.is_done(journal.UNDOING):
+        raise journal.refusal(log.operation)
+
+    if plan.safety_id is not None and not log.is_done("safety_savepoint"):
+        progress(f"taking the safety savepoint {plan.safety_id}")
+        safety_savepoint.take(
+            store,
+            plan.safety_id,
+            query=plan.query,
+            checkpoint=plan.from_checkpoint,
+            batch_id=plan.from_batch,
+            outputs=plan.output_uris,
+            command=plan.command,
+            settings=settings,
+        )
+        log.record("safety_savepoint", savepoint=plan.safety_id)
+
+    _do(work.prepare, log, held)
+    # From before it is read until the generation says that it is needed.
+    with (
+        store.using(plan.savepoint_id, plan.verb)
+        if plan.savepoint_id is not None
+        else nullcontext()
+    ):
+        held.check()
+        if not log.is_done("checkpoint_written"):
+            written = work.write()
+            log.record(
+                "checkpoint_written",
+                checkpoint=plan.checkpoint,
+                seconds=written.seconds,
+                bytes=written.bytes,
+            )
+        facts = log.operation.done["checkpoint_written"]
+        bindings.write(store.root, plan.query, plan.generation, plan.binding)
+
+        versions = {}
+        for one in plan.outputs:
+            held.check()
+            progress(rewind.what(one))
+            versions[one.output.name] = rewind.execute(one, plan.operation_id)
+            log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
+
+        _do(work.complete, log, held)
+        held.check()
+        store.generations.begin(
+            plan.query,
+            plan.generation,
+            Location.of(plan.checkpoint),
+            by=plan.verb,
+            begun_from=plan.savepoint_id,
+            restore_seconds=facts["seconds"],
+            restored_bytes=facts["bytes"],
+        )
+        log.record("generation_begun", generation=plan.generation)
+        _do(work.follow, log, held)
+        log.finish()
+    return Moved(
+        plan.operation_id,
+        plan.query,
+        plan.savepoint_id,
+        plan.safety_id,
+        plan.generation,
+        plan.checkpoint,
+        versions,
+        time.monotonic() - started,
+        int(facts["bytes"]),
+    )
+
+
+def undo(
+    plan: TransitionPlan,
+    store: Store,
+    *,
+    also: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
+) -> None:
+    """Take back the steps of an operation that was interrupted; killed, it is run again.
+
+    Once begun it cannot be changed into finishing the operation. The safety savepoint stays.
+
+    Args:
+        plan: What was begun.
+        store: Where its journal is.
+        also: Takes back what the verb's own last step may have done.
+        progress: Told what happens.
+
+    Raises:
+        UsageError: If the new generation has begun, so that only a formality is left to do.
+        NotAlignedError: If others have written to an output since.
+    """
+    with (
+        lease.hold(store.root, plan.query, plan.verb) as held,
+        recording(
+            store,
+            "undo",
+            query=plan.query,
+            savepoint=plan.savepoint_id,
+            operation=plan.operation_id,
+        ),
+    ):
+        log = _open_journal(plan, store)
+        if any(one.generation == plan.generation for one in store.generations.all(plan.query)):
+            raise UsageError(
+                f"generation {plan.generation} of {plan.query} has begun already",
+                hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}",
+                operation=plan.operation_id,
+            )
+        # From here on nothing that was done counts any more, so it can only be undone to its end.
+        log.record(journal.UNDOING)
+        also()
+        for one in plan.outputs:
+            held.check()
+            progress(f"bringing {one.output.uri} back to version {one.newest}")
+            rewind.undo(one, plan.operation_id)
+        faults.reach(f"{plan.verb}.undo_outputs")
+        held.check()
+        progress(f"removing {plan.checkpoint} if this {plan.verb} wrote it")
+        native.discard(Location.of(plan.checkpoint), plan.operation_id)
+        bindings.write(store.root, plan.query, plan.generation, None)
+        faults.reach(f"{plan.verb}.undo_checkpoint")
+        log.finish(undone=True)
+
+
+def next_checkpoint(settings: Settings, query: str, number: int) -> str:
+    """Return where the settings put the checkpoint of a query's next generation.
+
+    Raises:
+        UsageError: If the query is not in the settings.
+    """
+    configured = settings.queries.get(query)
+    if configured is None:
+        raise UsageError(
+            f"the query {query} is not in the settings, so where its new checkpoint goes is open",
+            hint="give a directory that does not exist: --to s3://bucket/path",
+            query=query,
+        )
+    return str(checkpoint_of(configured.checkpoints, query, number))
+
+
+def checkpoint_of(root: str, query: str, generation: int) -> Location:
+    """Return the checkpoint directory of a generation of a query that `run` manages."""
+    return Location.of(root) / query / str(generation)
+
+
+def _do(step: OwnStep | None, log: Journal, held: Lease) -> None:
+    if step is not None and not log.is_done(step.name):
+        held.check()
+        step.do(held.check)
+        log.record(step.name)
+
+
+def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
+    unfinished = journal.unfinished(store.root, plan.query)
+    if unfinished is None:
+        if plan.resumed:
+            raise UnfinishedOperationError(
+                f"{plan.verb} {plan.operation_id} was finished by another process meanwhile",
+                hint="see the result: savepoints list",
+                operation=plan.operation_id,
+            )
+        if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
+            raise QueryRunningError(
+                f"{plan.from_checkpoint} changed since the plan was made: the query runs",
+                hint=f"stop the query, then {plan.verb} again",
+                query=plan.query,
+            )
+        for one in plan.outputs:
+            rewind.refuse_changed(one)
+        operation = Operation(
+            plan.operation_id,
+            plan.verb,
+            plan.query,
+            plan.to_json(),
+            plan.command,
+            begun_at=rfc3339(utc_now()),
+        )
+        return Journal.begin(store.root, operation)
+    if unfinished.id != plan.operation_id:
+        raise journal.refusal(unfinished)
+    return Journal(store.root, unfinished)

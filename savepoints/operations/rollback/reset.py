@@ -1,0 +1,476 @@
+"""`reset`: begin a query anew at chosen offsets, with empty or kept state, as one plan.
+
+Kafka's reset tools move offsets and leave state and results to the user; here they go together. A
+new generation begins; the live checkpoint stays as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from savepoints import faults
+from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch
+from savepoints.checkpoint.position import Standing
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import (
+    IncompatibleError,
+    NoCommittedBatchError,
+    SourceDataGoneError,
+    TargetExistsError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import (
+    Generation,
+    KafkaOffsets,
+    kafka_offsets,
+    kafka_position,
+    new_id,
+    rfc3339,
+    utc_now,
+)
+from savepoints.observe.recorder import recorded
+from savepoints.operations.rollback import (
+    generation_change,
+    output_ids,
+    reset_outputs,
+    safety_savepoint,
+)
+from savepoints.operations.rollback.generation_change import (
+    Moved,
+    TransitionPlan,
+    Work,
+    Written,
+)
+from savepoints.operations.rollback.reset_outputs import Outputs
+from savepoints.operations.savepoint import history
+from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.plan import Progress, Step, silent
+from savepoints.runtime import app as apps
+from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.archive_of import archives_of, merges, of_other_topics
+from savepoints.runtime.inputs import Inputs
+from savepoints.sources.combined import availability, available_ranges
+from savepoints.sources.kafka import offsets as topic_offsets
+from savepoints.sources.kafka import reset_targets
+from savepoints.sources.kafka import topics as sources_topics
+from savepoints.sources.kafka.reset_targets import Move, Scope, Target
+from savepoints.store import bindings
+from savepoints.store.root import Store
+from savepoints.store.savepoint import native
+from savepoints.store.tables.merge_ledger import Merge
+
+VERB = "reset"
+
+State = Literal["empty", "keep"]
+
+
+@dataclass(frozen=True)
+class ResetPlan(TransitionPlan):
+    """What `reset` is going to do.
+
+    Attributes:
+        state: Whether the new generation begins with nothing, or with the state of now.
+        moves: Where each partition goes.
+        sources: Directory below `sources/` and position of each source, as Spark's JSON.
+        asked: What was asked for, to tell another request from this one's repetition.
+    """
+
+    asked: str = ""
+    state: State = "empty"
+    moves: tuple[Move, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ResetPlan:
+        """Read a plan from the journal, to go on with it."""
+        moves = tuple(Move(**one) for one in data["moves"])
+        sources = tuple((name, position) for name, position in data["sources"])
+        return generation_change.from_json(cls, data, moves=moves, sources=sources)
+
+    @property
+    def offsets(self) -> KafkaOffsets:
+        """Where the query will go on."""
+        return _offsets(self.moves)
+
+
+@dataclass(frozen=True)
+class _Present:
+    """Where a query stands.
+
+    Attributes:
+        generation: Its current generation.
+        batch_id: The newest committed batch, None before the first.
+        begun: The batch after it, when it was begun; its rows may be in the outputs.
+        names: Directory below `sources/` of each source.
+        positions: Next offsets of each source.
+        watermark_ms: Its watermark, 0 without.
+    """
+
+    generation: Generation
+    batch_id: int | None
+    begun: int | None
+    names: tuple[str, ...]
+    positions: tuple[KafkaOffsets, ...]
+    watermark_ms: int
+
+
+def plan(
+    store: Store,
+    query: str,
+    target: Target | datetime,
+    *,
+    settings: Settings | None = None,
+    state: State = "empty",
+    outputs: Outputs = "keep",
+    scope: Scope | None = None,
+    skipped: Sequence[str] = (),
+    allow_data_loss: bool = False,
+    to: str | None = None,
+    words: Sequence[str] = (),
+) -> ResetPlan:
+    """Find out what a reset would do and refuse what it could not do exactly; writes nothing.
+
+    Args:
+        store: Where the query's generations are.
+        query: The query.
+        target: Where to go; a time is where Kafka was then, by the timestamps of its records. The
+            earliest is that of the archive, where the query has one.
+        settings: Where Kafka, the query's archives, checkpoints and outputs are.
+        state: Begin with nothing, or keep the state of the newest committed batch.
+        outputs: Leave them, empty them, or take them back to a savepoint at exactly the target.
+        scope: Partitions to move; the others stay where they are.
+        skipped: Topics that go to their end instead of the target.
+        allow_data_loss: Accept that Kafka no longer has the first records.
+        to: Checkpoint directory of the new generation, for a query that is not in the settings.
+        words: The request as arguments of a command, by which a resumed one is recognised.
+
+    Raises:
+        QueryRunningError: If the query runs.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation on the query was interrupted.
+        UsageError: If an offset is out of range, or a topic or partition unknown.
+        SourceDataGoneError: If records from the target on are gone from Kafka and in no archive,
+            or compacted.
+        NotFoundError: If events of a merge that is to be read again are in no archive.
+        IncompatibleError: If a source is not Kafka's.
+        NoCommittedBatchError: If state is to be kept and there is none.
+        NotAlignedError: If the outputs cannot be taken to where they belong.
+    """
+    settings = bindings.complete(store, settings or Settings())
+    command = " ".join(["savepoints reset", query, *words, "--execute"])
+    # A time is left out: `--by-duration` means another one each time it is said.
+    exactly = None if isinstance(target, datetime) else target
+    asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
+    if (known := generation_change.begun(store, query, VERB, command)) is not None:
+        return generation_change.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
+    bound = settings.queries.get(query)
+    archives = archives_of(settings, query)
+    now = _present(store, query, bound)
+    topics = sorted({topic for one in now.positions for topic in one})
+    moves = _moves(
+        target, now, topics, settings, archives, scope, skipped, allow_data_loss=allow_data_loss
+    )
+    goes_to = _offsets(moves)
+    again = _merged_again(store, now, goes_to, bound, settings)
+    strange = of_other_topics(store, query, now.generation.generation, goes_to)
+    begin_at = tuple(
+        kafka_position(
+            {
+                topic: {one.partition: one.to for one in moves if one.topic == topic}
+                for topic in source
+            }
+        )
+        for source in now.positions
+    )
+    if state == "keep" and now.batch_id is None:
+        raise NoCommittedBatchError(
+            f"{query} has no committed batch, so there is no state to keep",
+            hint="leave --state out",
+            query=query,
+        )
+    number = store.generations.next_number(query)
+    checkpoint = str(Location.of(to or generation_change.next_checkpoint(settings, query, number)))
+    rewound = reset_outputs.plan(
+        store,
+        now.generation,
+        outputs,
+        bound=bound,
+        number=number,
+        goes_on_after=now.batch_id if state == "keep" else None,
+        begun=now.begun,
+        begin_at=begin_at,
+    )
+    uris = history.output_uris(store, query, settings)
+    from_batch, safety_id = safety_savepoint.plan(now.generation, uris, settings)
+    begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
+    return ResetPlan(
+        verb=VERB,
+        query=query,
+        steps=(
+            *safety_savepoint.step(safety_id, now.generation.checkpoint, from_batch),
+            Step(
+                "checkpoint_written",
+                f"write {checkpoint}: {begins}, at {'; '.join(begin_at)}",
+            ),
+            *output_ids.output_steps(rewound),
+            Step("generation_begun", f"begin generation {number} of {query}"),
+        ),
+        warnings=(
+            *_warnings(now, moves, again, state, outputs, rewound, bound),
+            *(_not_again(one, topics) for one in strange),
+        ),
+        command=command,
+        operation_id=new_id("op", utc_now()),
+        savepoint_id=safety_id if state == "keep" else None,
+        safety_id=safety_id,
+        from_checkpoint=now.generation.checkpoint,
+        from_batch=from_batch,
+        generation=number,
+        checkpoint=checkpoint,
+        outputs=rewound,
+        output_uris=uris,
+        binding=bindings.find(store.root, query, now.generation.generation),
+        asked=asked,
+        state=state,
+        moves=moves,
+        sources=tuple(zip(now.names, begin_at, strict=True)),
+    )
+
+
+@recorded
+def execute(
+    plan: ResetPlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Moved:
+    """Reset, holding the query's lease; goes on where an earlier attempt was killed.
+
+    Raises:
+        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation was begun since the plan.
+        TargetExistsError: If the new checkpoint's directory is taken.
+    """
+
+    def write() -> Written:
+        if plan.state == "empty":
+            return _write_empty(plan)
+        return generation_change.restored(
+            plan,
+            store,
+            sources=tuple(position for _, position in plan.sources),
+            settings=settings,
+            progress=progress,
+        )
+
+    return generation_change.execute(plan, store, Work(write), settings=settings, progress=progress)
+
+
+def _write_empty(plan: ResetPlan) -> Written:
+    """Write where each source begins; Spark makes the rest when the query is first started."""
+    begun = time.monotonic()
+    target = Location.of(plan.checkpoint)
+    if not native.claim(target, f"{VERB} {plan.operation_id}"):
+        raise TargetExistsError(
+            f"{target} has been started already", hint="nothing is ever overwritten; give --to"
+        )
+    faults.reach("reset.claimed")
+    for name, position in plan.sources:
+        target.put(f"sources/{name}/0", planned_batch.initial_position(position))
+    written = sum(info.size for info in target.list("sources"))
+    return Written(time.monotonic() - begun, written)
+
+
+def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
+    generation = store.generations.current(query)
+    checkpoint = Location.of(generation.checkpoint)
+    now = checkpoint_position.read(checkpoint)
+    if now.committed is None:
+        return _unstarted(generation, now, bound)
+    path, done = f"offsets/{now.committed}", f"commits/{now.committed}"
+    entry = offset_log.parse(checkpoint.get(path), path)
+    reached = commit_log.parse(checkpoint.get(done), done).next_watermark_ms
+    positions = [kafka_offsets(one) for one in entry.sources]
+    strange = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
+    if strange:
+        raise IncompatibleError(
+            f"source {strange[0]} of {query} is not Kafka's, and only Kafka's can be reset",
+            hint="start a new query for it",
+            query=query,
+        )
+    return _Present(
+        generation,
+        now.committed,
+        now.begun,
+        entry.names,
+        tuple(one for one in positions if one is not None),
+        max(entry.watermark_ms, reached),
+    )
+
+
+def _unstarted(generation: Generation, now: Standing, bound: QuerySettings | None) -> _Present:
+    """Return where a generation stands that has committed nothing: at its beginning."""
+    if bound is None:
+        raise NoCommittedBatchError(
+            f"{generation.checkpoint} has no committed batch, so what {generation.query} reads is "
+            "not known",
+            hint=f"add a table [queries.{generation.query}] to savepoints.toml, or run a batch",
+            query=generation.query,
+        )
+    inputs = apps.load(bound.app).inputs
+    if now.initial:
+        positions = [kafka_offsets(one) or {} for _, one in sorted(now.initial.items())]
+    elif len(inputs) == 1:
+        positions = [{bound.topics.get(name, one.topic): {}} for name, one in inputs.items()]
+    else:
+        raise NoCommittedBatchError(
+            f"{generation.query} has {len(inputs)} sources and was never started, so in which "
+            "order Spark counts them is not known",
+            hint=f"run a batch first: savepoints run {generation.query} --max-records 1",
+            query=generation.query,
+        )
+    names = tuple(str(number) for number in range(len(positions)))
+    return _Present(generation, None, now.begun, names, tuple(positions), 0)
+
+
+def _moves(
+    target: Target | datetime,
+    now: _Present,
+    topics: Sequence[str],
+    settings: Settings,
+    archives: Sequence[str],
+    scope: Scope | None,
+    skipped: Sequence[str],
+    *,
+    allow_data_loss: bool,
+) -> tuple[Move, ...]:
+    if isinstance(target, datetime):
+        if target > utc_now():
+            raise UsageError(
+                f"{rfc3339(target)} lies in the future", hint="use --to-latest, or a time before"
+            )
+        target = Target(
+            "time", offsets=availability.at_time(topics, target, settings.kafka, archives)
+        )
+    found = sources_topics.look(topics, settings.kafka)
+    ids = {name: one.id for name, one in found.items() if one.id is not None}
+    known = available_ranges.of_topics(archives, topics)
+    for one in known:
+        one.require_same(ids)
+    if missing := [name for name in topics if name not in found]:
+        raise SourceDataGoneError(
+            f"Kafka has no topic {missing[0]}, which {now.generation.query} reads",
+            hint="check its name in [queries.NAME.topics]; nothing is reset",
+            topics=missing,
+        )
+    moves = reset_targets.resolve(
+        target,
+        topic_offsets.merge(now.positions),
+        available_ranges.extended({name: one.ranges for name, one in found.items()}, known),
+        scope=scope,
+        skipped=skipped,
+        allow_data_loss=allow_data_loss,
+    )
+    again = {one.topic for one in moves if one.records > 0}
+    compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
+    if compacted and not allow_data_loss:
+        raise SourceDataGoneError(
+            f"topic {compacted[0]} is compacted: records that were read are gone, though their "
+            "offsets are still there, so reading it again gives something else",
+            hint="accept that: --allow-data-loss",
+            topics=compacted,
+        )
+    return moves
+
+
+def _offsets(moves: Sequence[Move]) -> KafkaOffsets:
+    found: KafkaOffsets = {}
+    for one in moves:
+        found.setdefault(one.topic, {})[one.partition] = one.to
+    return found
+
+
+def _not_again(merge: Merge, topics: Sequence[str]) -> str:
+    other = ", ".join(sorted(merge.offsets.keys() - set(topics)))
+    return (
+        f"{merge.rows} events of the merge {merge.id} are not read again: it was made when the "
+        f"query read {other}, and where they belong now is not known"
+    )
+
+
+def _merged_again(
+    store: Store,
+    now: _Present,
+    to: KafkaOffsets,
+    bound: QuerySettings | None,
+    settings: Settings,
+) -> tuple[Merge, ...]:
+    """Return the merges whose events lie after the new position, and will be read there again.
+
+    Raises:
+        IncompatibleError: If the query is not in the settings, so that they could not be read.
+        NotFoundError: If an archive does not have them.
+        NotAlignedError: If an archive does not go as far as they do.
+    """
+    query, number = now.generation.query, now.generation.generation
+    found = merges(store, query, number, to)
+    if not found:
+        return ()
+    if bound is None:
+        raise IncompatibleError(
+            f"{query} has merged late events after that position, {found[0].id} for one, and what "
+            "reads them again is not known",
+            hint=f"add a table [queries.{query}] with app and archives to savepoints.toml",
+            query=query,
+            merges=[one.id for one in found],
+        )
+    application = apps.load_for(query, bound)
+    inputs = Inputs(application, bound, settings.kafka)
+    return Past(inputs, found).require_replayable(to)
+
+
+def _warnings(
+    now: _Present,
+    moves: Sequence[Move],
+    merged: Sequence[Merge],
+    state: State,
+    outputs: Outputs,
+    rewound: Sequence[Rewind],
+    bound: QuerySettings | None,
+) -> list[str]:
+    again = sum(max(one.records, 0) for one in moves)
+    left_out = sum(max(-one.records, 0) for one in moves)
+    has_outputs = bool(bound and bound.outputs)
+    warnings = []
+    if archived := sum(one.from_archive for one in moves):
+        ahead = sum(one.end - one.to for one in moves)
+        warnings.append(available_ranges.read_from_archive(archived, ahead))
+    if merged:
+        rows, listed = sum(one.rows for one in merged), ", ".join(one.id for one in merged)
+        warnings.append(
+            f"{rows} events of {len(merged)} merges ({listed}) are read again too, each where it "
+            "belongs by its time; to leave one out, go back to before it first"
+        )
+    if now.batch_id is None:
+        warnings.append("nothing was committed yet: no safety savepoint")
+    if state == "keep" and again:
+        warnings.append(f"{again} records are worked into the kept state a second time")
+    if state == "keep" and again and now.watermark_ms:
+        reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
+        warnings.append(f"the kept watermark is {reached}: rows from before are dropped as late")
+    if left_out:
+        warnings.append(f"{left_out} records are left out")
+    if outputs == "keep" and has_outputs and again:
+        warnings.append(f"the outputs stay: rows of {again} records are written a second time")
+    if outputs == "keep" and not has_outputs:
+        warnings.append("no outputs are in the settings: what they have stays as it is")
+    return warnings + [note for one in rewound for note in rewind.notes(one)]

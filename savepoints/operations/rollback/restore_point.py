@@ -1,0 +1,232 @@
+"""Restoring a point that is no savepoint: a retained batch, or exactly a time.
+
+The savepoint before it is restored into a new directory, and for a time the query is run on there
+by planned batches. What those batches write is thrown away: the outputs are not touched. To take
+outputs along, see `savepoints.operations.rollback.rollback`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+
+from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import committed_batches
+from savepoints.config.settings import Settings
+from savepoints.errors import TargetExistsError
+from savepoints.io import Location
+from savepoints.model import Form, kafka_offsets, kafka_position
+from savepoints.observe.recorder import recorded
+from savepoints.operations.rollback import run_to_point
+from savepoints.operations.rollback import target as rollback_target
+from savepoints.operations.rollback.target import Point
+from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint.restore import Restored
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.runtime.archive_of import archives_of
+from savepoints.sources.combined import availability
+from savepoints.store import bindings
+from savepoints.store.root import Store
+from savepoints.store.savepoint import native
+
+
+@dataclass(frozen=True)
+class PointPlan(Plan):
+    """What restoring a point is going to do.
+
+    Attributes:
+        savepoint_id: What is restored.
+        target: The checkpoint directory to be.
+        form: From which form; None lets the restore choose.
+        batch_id: Batch of the savepoint.
+        from_checkpoint: Where the savepoint is taken of first; None when it exists.
+        generation: The generation that it is of.
+        ends: Where the topics are to be at the end, as Spark's JSON; None to stay.
+        application: What runs the query on, None without.
+        owner: Marks the directory as of this very point, so that it is gone on with there.
+    """
+
+    savepoint_id: str
+    target: str
+    form: Form | None
+    batch_id: int
+    from_checkpoint: str | None
+    generation: int
+    ends: str | None
+    application: str | None
+    owner: str
+
+
+def plan(
+    store: Store,
+    point: Point,
+    to: str,
+    *,
+    query: str | None = None,
+    settings: Settings | None = None,
+    form: Form | None = None,
+    app: str | None = None,
+) -> PointPlan:
+    """Say what would be restored where; nothing is written.
+
+    Args:
+        store: Where the savepoints are.
+        point: The point.
+        to: URI of the checkpoint directory to be; must not exist.
+        query: The query.
+        settings: Where Kafka is, and the application that runs the query on.
+        form: Which form to restore from.
+        app: What runs the query on, if not the application in the settings.
+
+    Raises:
+        SavepointNotFoundError: If no savepoint lies before the point.
+        NoCommittedBatchError: If the batch is not retained.
+        UsageError: If the query is not in the settings and has to be run on.
+        TargetExistsError: If anything else is in the directory.
+    """
+    given = settings or Settings()
+    found = rollback_target.find(
+        store, point, query=query, settings=bindings.complete(store, given)
+    )
+    settings = bindings.complete(store, given, generations={found.query: found.generation})
+    owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
+    bound = settings.queries.get(found.query)
+    application = app or (bound.app if bound else None)
+    if found.ends is not None:
+        availability.require_available(
+            found.offsets,
+            settings.kafka,
+            topics=found.topics,
+            archives=archives_of(settings, found.query),
+        )
+        run_to_point.require_possible(found.query, settings, application, rewind_outputs=True)
+    target = str(Location.of(to))
+    steps, warnings = [], []
+    if found.is_saved:
+        chosen: Form | None = restore.plan(
+            store, found.savepoint_id, target, form=form, owner=owner
+        ).form
+    else:
+        chosen = form
+        steps.append(
+            Step("savepoint", f"save the retained batch {found.batch_id}: {found.savepoint_id}")
+        )
+        rollback_target.refuse_unsaved(found, form)
+    steps.append(
+        Step("checkpoint", f"restore {found.savepoint_id} (batch {found.batch_id}) to {target}")
+    )
+    if found.ends is not None:
+        steps.append(Step("advanced", f"run on to exactly {kafka_position(found.ends)}"))
+        warnings.append("what it writes while it runs on is thrown away: no output is touched")
+    return PointPlan(
+        verb="restore",
+        query=found.query,
+        steps=tuple(steps),
+        warnings=tuple(warnings),
+        savepoint_id=found.savepoint_id,
+        target=target,
+        form=chosen,
+        batch_id=found.batch_id,
+        from_checkpoint=None
+        if found.is_saved
+        else store.generations.current(found.query).checkpoint,
+        generation=found.generation,
+        ends=None if found.ends is None else kafka_position(found.ends),
+        application=application if found.ends is not None else None,
+        owner=owner,
+    )
+
+
+@recorded
+def execute(
+    plan: PointPlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Restored:
+    """Restore the point; run again after a crash, it goes on.
+
+    Raises:
+        TargetExistsError: If anything else is in the directory.
+        SavepointsError: If the query fails while it is run on.
+    """
+    begun = time.monotonic()
+    settings = bindings.complete(
+        store, settings or Settings(), generations={plan.query: plan.generation}
+    )
+    if plan.from_checkpoint is not None:
+        rollback_target.save_batch(
+            store,
+            query=plan.query,
+            checkpoint=plan.from_checkpoint,
+            batch_id=plan.batch_id,
+            savepoint_id=plan.savepoint_id,
+            settings=settings,
+        )
+    target = Location.of(plan.target)
+    restoring = restore.plan(
+        store, plan.savepoint_id, plan.target, form=plan.form, owner=plan.owner
+    )
+    already = native.is_restored(target, restoring.owner)
+    if already:
+        _refuse_run_since(plan, target)
+    else:
+        restore.execute(restoring, store, settings=settings, progress=progress)
+    if plan.ends is not None:
+        assert plan.application is not None
+        bound = settings.queries[plan.query]
+        with store.scratch() as scratch:
+            thrown_away = {name: str(scratch / "outputs" / name) for name in bound.outputs}
+            queries = {
+                **settings.queries,
+                plan.query: bound.model_copy(update={"outputs": thrown_away}),
+            }
+            run_to_point.to(
+                plan.ends,
+                query=plan.query,
+                app=plan.application,
+                settings=settings.model_copy(update={"queries": queries}),
+                generation=plan.generation,
+                begun_from=store.manifest(plan.savepoint_id).savepoint,
+                checkpoint=target,
+                store=store,
+                progress=progress,
+            )
+    files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
+    return Restored(
+        plan.savepoint_id,
+        plan.target,
+        restoring.form,
+        committed_batches(files)[-1],
+        time.monotonic() - begun,
+        len(files),
+        sum(info.size for info in files),
+        already and plan.ends is None,
+    )
+
+
+def _refuse_run_since(plan: PointPlan, target: Location) -> None:
+    """Refuse a directory in which the query has been started after it was restored."""
+    now = position.read(target)
+    if plan.ends is None:
+        has_run = now.committed != plan.batch_id or now.begun is not None
+    else:
+        ends = kafka_offsets(plan.ends) or {}
+        has_run = any(
+            offset > ends.get(topic, {}).get(partition, -1)
+            for topic, parts in now.offsets.items()
+            for partition, offset in parts.items()
+        )
+    if has_run:
+        raise TargetExistsError(
+            f"{target} was restored from {plan.savepoint_id} before, and its query has run since",
+            hint="give --to a directory that does not exist; nothing is ever overwritten",
+            target=plan.target,
+        )

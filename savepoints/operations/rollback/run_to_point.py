@@ -1,0 +1,106 @@
+"""Running a restored checkpoint on to exact positions, before its generation begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from savepoints.checkpoint import position
+from savepoints.config.settings import Settings
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.model import Savepoint, kafka_offsets
+from savepoints.plan import Progress, silent
+from savepoints.runtime import app as apps
+from savepoints.runtime import bounded, compatibility
+from savepoints.runtime.archive_of import runner_of
+from savepoints.sources.combined import availability
+from savepoints.store.root import Store
+
+
+def require_possible(
+    query: str, settings: Settings, application: str | None, *, rewind_outputs: bool
+) -> None:
+    """Refuse what could not be run on exactly.
+
+    Raises:
+        UsageError: If the query is not in the settings, its outputs stay as they are, or the
+            application cannot be imported or is not that of the query.
+    """
+    if query not in settings.queries or application is None:
+        raise UsageError(
+            f"going to a point between two savepoints runs {query}, which is not in the settings",
+            hint=f"add a table [queries.{query}] with app, checkpoints and outputs, or go to a "
+            f"savepoint: savepoints list --query {query}",
+            query=query,
+        )
+    if not rewind_outputs:
+        raise UsageError(
+            "running on writes the outputs, which must have been taken back before",
+            hint="leave --outputs out, or go to a savepoint",
+            query=query,
+        )
+    apps.load_for(query, settings.queries[query].model_copy(update={"app": application}))
+
+
+def to(
+    ends: str,
+    *,
+    query: str,
+    app: str,
+    settings: Settings,
+    generation: int,
+    checkpoint: Location,
+    store: Store,
+    begun_from: Savepoint | None = None,
+    check: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
+) -> None:
+    """Run a checkpoint on to exactly these positions; run again after a crash, it goes on.
+
+    Args:
+        ends: Where the topics are to be, as Spark's JSON.
+        query: The query.
+        app: What runs.
+        settings: What it is bound to.
+        generation: Number of the generation, under which the outputs are written.
+        checkpoint: The checkpoint.
+        store: Where there is room for trying out.
+        begun_from: The savepoint that it begins from, where it has not begun yet.
+        check: Called before each batch; raises when the run must not go on.
+        progress: Told what happens.
+
+    Raises:
+        LayoutChangedError: If fields of the restored state have other names in the program.
+        SourceDataGoneError: If Kafka no longer has the records.
+        SavepointsError: If the query fails.
+    """
+    from savepoints.spark.session import session
+
+    progress("starting Spark")
+    spark = session(settings, f"savepoints run on {query}")
+    bound = settings.queries[query].model_copy(update={"app": app})
+    application = apps.load_for(query, bound)
+    runner = runner_of(
+        spark,
+        store,
+        application,
+        bound,
+        settings,
+        generation=generation,
+        checkpoint=checkpoint,
+        position=position.read(checkpoint).offsets,
+        begun_from=begun_from,
+    )
+    progress("comparing the program with the state that it goes on with")
+    compatibility.require_layout(store, runner, checkpoint, app)
+    progress(f"running {app} on to {ends}")
+    wanted = kafka_offsets(ends) or {}
+    with store.scratch() as scratch:
+        bounded.run_to(
+            runner,
+            wanted,
+            availability.ranges(list(wanted), settings.kafka, tuple(bound.archives.values())),
+            scratch=scratch,
+            check=check,
+            progress=progress,
+        )

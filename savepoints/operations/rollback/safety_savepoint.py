@@ -1,0 +1,104 @@
+"""The safety savepoint: what was there before a verb began a new generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from savepoints.checkpoint.cut import committed_batches, read_cut
+from savepoints.config.settings import Settings
+from savepoints.errors import CheckpointDamagedError, SavepointsError
+from savepoints.io import Location
+from savepoints.model import Generation, Savepoint, new_id, utc_now
+from savepoints.operations.savepoint import create
+from savepoints.plan import Step
+from savepoints.store.root import Store
+
+_UNSAFE = "go back without saving the present, which cannot be undone: --no-safety-savepoint"
+
+
+def newest_batch(checkpoint: str) -> int | None:
+    """Return the newest committed batch of a checkpoint, None when it has none."""
+    batches = committed_batches(Location.of(checkpoint).list())
+    return batches[-1] if batches else None
+
+
+def plan(
+    generation: Generation, outputs: Mapping[str, str], settings: Settings
+) -> tuple[int | None, str | None]:
+    """Find out whether the present can be saved, before anything is begun.
+
+    Returns:
+        The newest committed batch, and the id of the savepoint to be; None for both when there is
+        nothing to save.
+
+    Raises:
+        SavepointsError: If there is a present and it cannot be saved.
+    """
+    batch = newest_batch(generation.checkpoint)
+    if batch is None:
+        return None, None
+    try:
+        files = read_cut(Location.of(generation.checkpoint), batch)
+        create.outputs_of(
+            generation.query,
+            generation.generation,
+            files,
+            outputs,
+            settings.queries.get(generation.query),
+        )
+    except FileNotFoundError as gone:
+        raise CheckpointDamagedError(
+            f"batch {batch} of {generation.checkpoint} cannot be saved: {gone} is missing",
+            hint=_UNSAFE,
+            query=generation.query,
+        ) from None
+    except SavepointsError as error:
+        error.hint = f"{error.hint}; or {_UNSAFE}"
+        raise
+    return batch, new_id("sp", utc_now())
+
+
+def step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) -> list[Step]:
+    """Return the first step of a plan, if there is a present to save."""
+    if safety_id is None:
+        return []
+    what = f"save the present, batch {from_batch} of {from_checkpoint}: {safety_id}"
+    return [Step("safety_savepoint", what)]
+
+
+def take(
+    store: Store,
+    safety_id: str,
+    *,
+    query: str,
+    checkpoint: str,
+    batch_id: int | None,
+    outputs: Mapping[str, str],
+    command: str,
+    settings: Settings | None,
+) -> Savepoint:
+    """Take the safety savepoint; taken before, nothing happens.
+
+    Args:
+        store: Where it goes.
+        safety_id: Its id, from `plan`.
+        query: The query.
+        checkpoint: Where it lives.
+        batch_id: The batch, from `plan`.
+        outputs: Table URI of each output.
+        command: What it is taken before.
+        settings: Where the outputs are.
+
+    Raises:
+        SavepointsError: If it cannot be taken.
+    """
+    return create.save(
+        store,
+        query,
+        checkpoint=checkpoint,
+        settings=settings,
+        batch_id=batch_id,
+        outputs=dict(outputs),
+        description=f"before: {command}",
+        savepoint_id=safety_id,
+    )

@@ -1,0 +1,344 @@
+"""Where a query can go back to: a savepoint, a point in time, a retained batch, or before an undo.
+
+What "at a time" means is a choice. By *arrival*: the state after exactly the records whose
+timestamps in Kafka lie before the time (`offsetsForTimes`: up to the first record at or after it).
+By *commit*: the state after the newest batch that was committed at or before the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from savepoints.checkpoint.cut import committed_batches, read_cut
+from savepoints.config.settings import Settings
+from savepoints.errors import (
+    NoCommittedBatchError,
+    NotFoundError,
+    SavepointNotFoundError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import (
+    Form,
+    Generation,
+    KafkaOffsets,
+    OutputVersion,
+    Savepoint,
+    kafka_offsets,
+    kafka_position,
+    new_id,
+    rfc3339,
+    utc_now,
+)
+from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint.history import history, output_uris
+from savepoints.runtime.archive_of import archives_of
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka.offsets import merge
+from savepoints.store.locks import journal
+from savepoints.store.root import Store
+
+Meaning = Literal["arrival", "commit"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A savepoint by id, prefix, tag, `latest`, `latest~2` or `@TIME`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """Exactly what was there at a time; see the module for what that means."""
+
+    moment: datetime
+    by: Meaning = "arrival"
+
+
+@dataclass(frozen=True)
+class AtBatch:
+    """A batch of the current generation that Spark still retains, saved or not."""
+
+    batch_id: int
+
+
+@dataclass(frozen=True)
+class BeforeLast:
+    """What the last finished rollback or reset took away: its safety savepoint."""
+
+
+Point: TypeAlias = "Named | AtTime | AtBatch | BeforeLast"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a point turned out to be.
+
+    Attributes:
+        query: The query.
+        words: The point as arguments of a command; the same words always mean the same goal.
+        savepoint_id: The savepoint to restore.
+        is_saved: The savepoint exists; otherwise it is to be taken of the batch first.
+        generation: The generation that it is of.
+        batch_id: Its batch.
+        offsets: Source positions there.
+        outputs: The outputs' versions there.
+        topics: Kafka's id of each topic, as far as it was recorded.
+        ends: Where the topics are to be after running on from there; None to stay.
+    """
+
+    query: str
+    words: tuple[str, ...]
+    savepoint_id: str
+    is_saved: bool
+    generation: int
+    batch_id: int
+    offsets: tuple[str | None, ...]
+    outputs: tuple[OutputVersion, ...]
+    topics: dict[str, str]
+    ends: KafkaOffsets | None = None
+
+
+def words(point: AtTime | AtBatch | BeforeLast, query: str) -> tuple[str, ...]:
+    """Return a point as arguments of a command; the same point always gives the same words."""
+    if isinstance(point, BeforeLast):
+        return ("--undo", "--query", query)
+    if isinstance(point, AtBatch):
+        return ("--at-batch", str(point.batch_id), "--query", query)
+    by = () if point.by == "arrival" else ("--at-by", point.by)
+    return ("--at", rfc3339(point.moment), "--exact", *by, "--query", query)
+
+
+def query_of(store: Store, query: str | None) -> str:
+    """Return the query that is meant; a store that has one alone means that.
+
+    Raises:
+        UsageError: If it is open which one is meant.
+    """
+    if query is not None:
+        return query
+    queries = sorted({one.query for one in store.generations.all()})
+    if len(queries) == 1:
+        return queries[0]
+    raise UsageError(
+        f"the store has {len(queries)} queries, and which one is meant is open",
+        hint=f"add --query, one of: {', '.join(queries) or 'none yet'}",
+    )
+
+
+def find(store: Store, point: Point, *, query: str | None, settings: Settings) -> Goal:
+    """Find out what a point means; nothing is written.
+
+    Args:
+        store: Where the savepoints are.
+        point: The point.
+        query: The query; only a savepoint's name can do without.
+        settings: Where Kafka and the outputs are.
+
+    Raises:
+        SavepointNotFoundError: If no savepoint fits.
+        UsageError: If the query is missing, the time lies in the future, or what was done last is
+            undone already.
+        NoCommittedBatchError: If the batch is not retained.
+        NotFoundError: If there is nothing to undo.
+        SourceDataGoneError: If a topic is gone.
+    """
+    if isinstance(point, Named):
+        found = store.catalog.find(point.name, query=query)
+        return _of_savepoint(found, (found.id,))
+    name = query_of(store, query)
+    said = words(point, name)
+    if isinstance(point, BeforeLast):
+        return _of_savepoint(_before_last(store, name), said)
+    if isinstance(point, AtBatch):
+        return _of_batch(store, name, point.batch_id, said, settings)
+    if point.moment > utc_now():
+        raise UsageError(
+            f"{rfc3339(point.moment)} lies in the future", hint="give a time that has passed"
+        )
+    if point.by == "commit":
+        batch = _committed_by(store.generations.current(name), store, point.moment)
+        return _of_batch(store, name, batch, said, settings)
+    return _arrived_by(store, name, point.moment, said, settings)
+
+
+def save_batch(
+    store: Store,
+    *,
+    query: str,
+    checkpoint: str,
+    batch_id: int,
+    savepoint_id: str,
+    settings: Settings,
+) -> None:
+    """Save the retained batch that a goal is; done before, nothing happens."""
+    create.save(
+        store,
+        query,
+        checkpoint=checkpoint,
+        settings=settings,
+        batch_id=batch_id,
+        outputs=output_uris(store, query, settings),
+        description="a retained batch that was gone to",
+        savepoint_id=savepoint_id,
+    )
+
+
+def refuse_unsaved(found: Goal, form: Form | None) -> None:
+    """Refuse a form that a batch which is not saved yet will not have.
+
+    Raises:
+        UsageError: If it is the canonical one.
+    """
+    if form == "canonical":
+        raise UsageError(
+            f"batch {found.batch_id} is not saved yet, and is saved natively",
+            hint="leave --format out",
+        )
+
+
+def _of_savepoint(
+    savepoint: Savepoint, said: tuple[str, ...], ends: KafkaOffsets | None = None
+) -> Goal:
+    return Goal(
+        query=savepoint.query,
+        words=said,
+        savepoint_id=savepoint.id,
+        is_saved=True,
+        generation=savepoint.generation,
+        batch_id=savepoint.cut.batch_id,
+        offsets=savepoint.cut.offsets,
+        outputs=savepoint.outputs,
+        topics=dict(savepoint.topics),
+        ends=ends,
+    )
+
+
+def _of_batch(
+    store: Store, query: str, batch_id: int, said: tuple[str, ...], settings: Settings
+) -> Goal:
+    generation = store.generations.current(query)
+    files = read_cut(Location.of(generation.checkpoint), batch_id)
+    saved = [
+        one
+        for one in history(store, query)
+        if one.generation == generation.generation and one.cut.batch_id == batch_id
+    ]
+    if saved:
+        return _of_savepoint(saved[0], said)
+    bound = settings.queries.get(query)
+    return Goal(
+        query=query,
+        words=said,
+        savepoint_id=new_id("sp", utc_now()),
+        is_saved=False,
+        generation=generation.generation,
+        batch_id=batch_id,
+        offsets=files.cut.offsets,
+        outputs=create.outputs_of(
+            query, generation.generation, files, output_uris(store, query, settings), bound
+        ),
+        topics={},
+    )
+
+
+def _committed_by(generation: Generation, store: Store, moment: datetime) -> int:
+    """Return the newest batch of a generation that was committed at or before a time."""
+    checkpoint = Location.of(generation.checkpoint)
+    files = checkpoint.list()
+    times = {info.path: info.last_modified for info in files}
+    origin = None
+    if generation.begun_from is not None:
+        # Files of the batch that was restored are copies, and younger than the commit.
+        origin = store.manifest(generation.begun_from).savepoint.cut.batch_id
+    own = [one for one in committed_batches(files) if origin is None or one > origin]
+    before = [one for one in own if times[f"commits/{one}"] <= moment]
+    if before:
+        return before[-1]
+    raise NoCommittedBatchError(
+        f"generation {generation.generation} of {generation.query} keeps no batch that was "
+        f"committed at {rfc3339(moment)} or before"
+        + (f"; its oldest one is {own[0]}" if own else ""),
+        hint="go by the arrival of records (--at-by arrival), or to the newest savepoint before "
+        f"(--at without --exact), or to an older generation: savepoints lineage --query "
+        f"{generation.query}",
+        query=generation.query,
+    )
+
+
+def _arrived_by(
+    store: Store, query: str, moment: datetime, said: tuple[str, ...], settings: Settings
+) -> Goal:
+    known = history(store, query)
+    there = availability.at_time(
+        _topics(query, known), moment, settings.kafka, archives_of(settings, query)
+    )
+    for savepoint in known:
+        read = _read(savepoint)
+        if _is_before(read, there):
+            return _of_savepoint(savepoint, said, None if read == there else there)
+    raise SavepointNotFoundError(
+        f"no savepoint of {query} lies before {rfc3339(moment)}, when Kafka was at "
+        f"{kafka_position(there)}",
+        hint=f"see them: savepoints list --query {query}; or begin anew: savepoints reset {query} "
+        "--to-earliest",
+        query=query,
+    )
+
+
+def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
+    """Return the topics of a query, as its newest savepoint has them."""
+    for savepoint in savepoints:
+        sources = [kafka_offsets(one) for one in savepoint.cut.offsets]
+        if sources and all(sources):
+            return sorted({topic for one in sources for topic in one or {}})
+    raise SavepointNotFoundError(
+        f"no savepoint of {query} has read from Kafka, and from nothing else",
+        hint=f"go to a savepoint or a retained batch: savepoints list --query {query}",
+        query=query,
+    )
+
+
+def _read(savepoint: Savepoint) -> KafkaOffsets:
+    """Return where a savepoint goes on, for all its sources together."""
+    return merge(kafka_offsets(one) or {} for one in savepoint.cut.offsets)
+
+
+def _is_before(read: KafkaOffsets, there: KafkaOffsets) -> bool:
+    """Say whether nothing was read that lies at or beyond a position."""
+    return read.keys() == there.keys() and all(
+        offset <= there[topic].get(partition, -1)
+        for topic, parts in read.items()
+        for partition, offset in parts.items()
+    )
+
+
+def _before_last(store: Store, query: str) -> Savepoint:
+    done = [
+        one
+        for one in journal.all_operations(store.root)
+        if one.query == query and one.state == "finished"
+    ]
+    if not done or not done[0].plan.get("safety_id"):
+        raise NotFoundError(
+            f"nothing of {query} was rolled back or reset, so nothing can be undone"
+            if not done
+            else f"the {done[0].verb} {done[0].id} of {query} had nothing to save, so there is "
+            "nothing that it can be taken back to",
+            hint=f"see what there is to go to: savepoints list --query {query}",
+            query=query,
+        )
+    last = done[0]
+    if "--undo" in str(last.plan.get("command")).split():
+        raise UsageError(
+            f"the last rollback or reset of {query} was undone by {last.id} at {last.finished_at}",
+            hint="to go forth again to what was undone: savepoints rollback "
+            f"{last.plan['safety_id']}",
+            query=query,
+            operation=last.id,
+        )
+    return store.catalog.find(str(last.plan["safety_id"]), query=query)

@@ -1,0 +1,1 @@
+"""Running a query: periodic savepoints, pauses, recovery, and drivers that users start."""

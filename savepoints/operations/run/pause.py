@@ -1,0 +1,260 @@
+"""`pause` and `resume`: ask the run of a query to stop between two batches, and to go on.
+
+The request stands in the store, so the two may be on different machines. The run looks for it every
+few seconds (`operations.paused`). What is told of a query follows from the request, the run's
+answer, and who holds the leases: a run that has died is never told to be running or pausing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from savepoints.config.duration import duration_text
+from savepoints.errors import PartlyDoneError, QueryNotFoundError
+from savepoints.observe.recorder import recording, who
+from savepoints.plan import Progress, silent
+from savepoints.store.locks import journal, lease, pause_requests
+from savepoints.store.locks.pause_requests import Wanted
+from savepoints.store.root import Store
+
+# How often `--wait` looks, and how often it says that it still waits.
+_LOOK_SECONDS = 0.5
+_SAY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class PauseState:
+    """Whether a query runs or is paused, and what was asked of it.
+
+    Attributes:
+        query: Name of the query.
+        state: `running`; `pausing`: asked for, and its run is not done with the batch or the
+            savepoint; `paused`: no batch runs, and the lease is free; `resuming`: its run has not
+            begun again; `stopped`: no run is there.
+        wanted: What is in force: `paused` or `running`.
+        changed: Whether this call asked for it; false when it was in force already.
+        request_id: Id of the request, as in the events; None when nothing ever was asked.
+        asked_at: When.
+        asked_by: User and host, and the process.
+        reason: Why.
+        run: The run that is there, as process and host; None without one.
+        paused_at: Since when the query is paused, None when it is not; so are the next four.
+        generation: The generation that ran.
+        batch_id: Its newest committed batch.
+        savepoint_id: The savepoint taken there, None without one.
+        error: Why there is none although one was to be taken; empty otherwise.
+    """
+
+    query: str
+    state: Literal["running", "pausing", "paused", "resuming", "stopped"]
+    wanted: Wanted
+    changed: bool = False
+    request_id: str | None = None
+    asked_at: datetime | None = None
+    asked_by: str | None = None
+    reason: str = ""
+    run: str | None = None
+    paused_at: datetime | None = None
+    generation: int | None = None
+    batch_id: int | None = None
+    savepoint_id: str | None = None
+    error: str = ""
+
+
+def state(store: Store, query: str) -> PauseState:
+    """Say whether a query runs or is paused.
+
+    Raises:
+        VerificationError: If the request, the answer or a lease is damaged.
+    """
+    found = _look(store, query)
+    # A run that changes from one lease to the other can be missed in both, but not twice.
+    return _look(store, query) if found.state == "stopped" else found
+
+
+def pause(
+    store: Store,
+    query: str,
+    *,
+    reason: str = "",
+    wait: timedelta | None = None,
+    progress: Progress = silent,
+) -> PauseState:
+    """Ask that a query is paused: its run drains the batch, takes a savepoint, and waits.
+
+    Args:
+        store: Where the query's generations are.
+        query: Name of the query.
+        reason: Why, for whoever finds it paused.
+        wait: How long to wait until it is paused; None returns at once. Without a run there is
+            nothing to wait for.
+        progress: Told what is waited for.
+
+    Returns:
+        How it is now. `stopped`: no run is there; one that starts stays paused.
+
+    Raises:
+        QueryNotFoundError: If the store has no query of that name.
+        PartlyDoneError: If it is not paused within the time, its run ended before it was, somebody
+            resumed it, or no savepoint could be taken; the request stays in force.
+        VerificationError: If a request, an answer or a lease is damaged.
+    """
+    _require_known(store, query)
+    now = _ask(store, query, "paused", reason)
+    if wait is not None:
+        now = _wait(store, now, "paused", wait, progress)
+        if now.error:
+            raise PartlyDoneError(
+                f"{query} is paused at batch {now.batch_id}, but no savepoint was taken: "
+                f"{now.error}",
+                hint=f"correct the cause, then: savepoints create {query}",
+                query=query,
+            )
+    return now
+
+
+def resume(
+    store: Store, query: str, *, wait: timedelta | None = None, progress: Progress = silent
+) -> PauseState:
+    """Ask that a paused query goes on, in the generation that is the current one by then.
+
+    Args:
+        store: Where the query's generations are.
+        query: Name of the query.
+        wait: How long to wait until it runs; None returns at once. Without a run there is nothing
+            to wait for.
+        progress: Told what is waited for.
+
+    Returns:
+        How it is now. `stopped`: no run is there; the next one that starts runs.
+
+    Raises:
+        QueryNotFoundError: If the store has no query of that name.
+        UnfinishedOperationError: If an operation on it was interrupted: its run could not go on.
+        PartlyDoneError: If it does not run within the time, its run ended before it did, or
+            somebody paused it again; the request stays in force.
+        VerificationError: If a request, an answer or a lease is damaged.
+    """
+    _require_known(store, query)
+    if lease.holder(store.root, query) is None:
+        journal.refuse_unfinished(store.root, query)
+    now = _ask(store, query, "running", "")
+    return now if wait is None else _wait(store, now, "running", wait, progress)
+
+
+def _require_known(store: Store, query: str) -> None:
+    # The very first run begins its generation only when Spark has started.
+    if lease.holder(store.root, query) is None:
+        try:
+            store.generations.current(query)
+        except QueryNotFoundError as error:
+            raise QueryNotFoundError(
+                f"{error.message} that savepoints run has run", hint=error.hint, **error.details
+            ) from None
+
+
+def _ask(store: Store, query: str, wanted: Wanted, reason: str) -> PauseState:
+    request = pause_requests.ask(store.root, query, wanted, by=who(), reason=reason)
+    verb = "pause" if wanted == "paused" else "resume"
+    if request is not None:
+        with recording(
+            store, verb, query=query, operation=request.id, parameters={"reason": reason}
+        ) as noted:
+            noted.note(message=f"asked for{f': {reason}' if reason else ''}")
+    return replace(state(store, query), changed=request is not None)
+
+
+def _wait(
+    store: Store, begun: PauseState, goal: Wanted, wait: timedelta, progress: Progress
+) -> PauseState:
+    query, now = begun.query, begun
+    end = time.monotonic() + wait.total_seconds()
+    say = _Sayer(progress)
+    while now.state != goal:
+        if now.wanted != goal:
+            raise PartlyDoneError(
+                f"{query} is not {goal}: {now.asked_by} asked meanwhile that it is {now.wanted}",
+                hint=f"ask again: {_command(query, goal)}",
+                query=query,
+            )
+        if now.state == "stopped":
+            if begun.state == "stopped":
+                return now
+            raise PartlyDoneError(
+                f"{query} is not {goal}: its run, {begun.run}, ended before it was",
+                hint=f"see why: savepoints events --query {query}; one that starts is {goal}",
+                query=query,
+            )
+        if time.monotonic() > end:
+            raise PartlyDoneError(
+                f"{query} is not {goal} after {duration_text(wait)}: it is {now.state}"
+                + (f", by {now.run}" if now.run else ""),
+                hint=f"the request stays in force; wait longer: {_command(query, goal)} --wait 30m",
+                query=query,
+                state=now.state,
+            )
+        say(f"{now.state}: {now.run}")
+        time.sleep(_LOOK_SECONDS)
+        now = replace(state(store, query), changed=begun.changed)
+    return now
+
+
+def _command(query: str, goal: Wanted) -> str:
+    return f"savepoints {'pause' if goal == 'paused' else 'resume'} {query}"
+
+
+class _Sayer:
+    """Tells a line when it is another one, or every now and then."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._line = ""
+        self._said = 0.0
+
+    def __call__(self, line: str) -> None:
+        now = time.monotonic()
+        if line != self._line or now > self._said + _SAY_SECONDS:
+            self._progress(line)
+            self._line, self._said = line, now
+
+
+def _look(store: Store, query: str) -> PauseState:
+    root = store.root
+    request = pause_requests.current(root, query)
+    # In this order: a run takes the sign of a paused one, gives up the lease, then answers.
+    waiting = lease.paused_holder(root, query)
+    holder = lease.holder(root, query)
+    running = holder if holder is not None and holder.verb == "run" else None
+    there = running or waiting
+    found = PauseState(query, "stopped", "running", run=there.who if there else None)
+    if request is not None:
+        found = replace(
+            found,
+            wanted=request.wanted,
+            request_id=request.id,
+            asked_at=request.asked_at,
+            asked_by=request.asked_by,
+            reason=request.reason,
+        )
+    if request is None or request.wanted == "running":
+        if there is None:
+            return found
+        return replace(found, state="running" if running else "resuming")
+    if running:
+        return replace(found, state="pausing")
+    answer = pause_requests.answer_to(root, request)
+    if answer is None:
+        return replace(found, state="pausing") if waiting else found
+    return replace(
+        found,
+        state="paused",
+        paused_at=answer.paused_at,
+        generation=answer.generation,
+        batch_id=answer.batch_id,
+        savepoint_id=answer.savepoint_id,
+        error=answer.error,
+    )

@@ -1,0 +1,70 @@
+"""Keeping the run of a live query still while a verb does what has to be done between two batches.
+
+The query is paused for as long as that takes, and goes on afterwards; if the verb fails it goes on
+as if nothing had happened, unless it has begun what has to be finished first.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from savepoints.operations.run import pause
+from savepoints.plan import Progress
+from savepoints.store.locks import journal
+from savepoints.store.root import Store
+
+
+@contextmanager
+def kept(
+    store: Store, query: str, *, reason: str, wait: timedelta, progress: Progress
+) -> Iterator[datetime | None]:
+    """Keep a query's run from running within; it goes on afterwards.
+
+    Args:
+        store: Where the query is.
+        query: Name of the query.
+        reason: Why; by it a pause that was killed is recognised as one's own.
+        wait: How long to wait for the run to pause, and then to go on.
+        progress: Told what happens.
+
+    Yields:
+        When it was asked to pause; None when no run of it is there, or somebody else wants it
+        paused, so that it stays so.
+
+    Raises:
+        PartlyDoneError: If it does not pause, or does not go on, within the time.
+    """
+    before = pause.state(store, query)
+    ours = before.wanted == "paused" and before.reason == reason
+    if not ours and (before.wanted == "paused" or before.state == "stopped"):
+        yield None
+        return
+    progress(f"pausing {query}")
+    try:
+        now = pause.pause(store, query, reason=reason, wait=wait, progress=progress)
+        yield now.asked_at
+    except BaseException:
+        # With a journal begun its run could not go on, and the operation is to be finished.
+        if journal.unfinished(store.root, query) is None:
+            pause.resume(store, query, progress=progress)
+        raise
+    pause.resume(store, query, wait=wait, progress=progress)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a verb as Ctrl-C does, so that the live query is let go on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {one: signal.signal(one, signal.default_int_handler) for one in numbers}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

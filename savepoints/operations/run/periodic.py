@@ -1,0 +1,136 @@
+"""Periodic savepoints: one after another by the clock, never in the way of the query.
+
+The same function takes them in `run`, in a driver of the user's (`attach`) and in a job of its own
+for cron (`spark_jobs/savepoint_job.py`): whatever goes wrong is told, in the log, the events and
+the metrics, and never raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from savepoints.config.settings import Settings
+from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError
+from savepoints.model import FORMS, Form, Savepoint
+from savepoints.observe import metrics
+from savepoints.observe.recorder import recording
+from savepoints.operations.maintain import expire
+from savepoints.operations.savepoint import create
+from savepoints.plan import Progress, silent
+from savepoints.store.root import Store
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of a periodic savepoint.
+
+    Attributes:
+        result: `skipped` when another process takes one at this moment, or there is nothing yet.
+        savepoint: What was taken.
+        error: Why it was not.
+    """
+
+    result: Literal["done", "skipped", "failed"]
+    savepoint: Savepoint | None = None
+    error: SavepointsError | None = None
+
+
+def take(
+    store: Store,
+    *,
+    query: str | None = None,
+    checkpoint: str | None = None,
+    settings: Settings | None = None,
+    forms: Sequence[Form] = FORMS,
+    outputs: dict[str, str] | None = None,
+    app: str | None = None,
+    progress: Progress = silent,
+) -> Attempt:
+    """Take a savepoint, then expire old ones and write metrics if the settings say so.
+
+    Args:
+        store: Where it goes.
+        query: Name of the query.
+        checkpoint: Its checkpoint, for a query that `run` did not start.
+        settings: Outputs, retention, and where metrics go.
+        forms: `native`, `canonical` or both.
+        outputs: Delta tables by name, besides those in the settings.
+        app: Reference of the application that runs, if it is not the one in the settings.
+        progress: Told what happens.
+    """
+    settings = settings or Settings()
+    try:
+        attempt = _take(
+            store, query, checkpoint, settings, forms, outputs, app=app, progress=progress
+        )
+    except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
+        _LOG.exception("the savepoint of %s failed; the query goes on", query or checkpoint)
+        failure = error if isinstance(error, SavepointsError) else SavepointsError(str(error))
+        attempt = Attempt("failed", error=failure)
+    if attempt.savepoint is not None:
+        _expire(store, attempt.savepoint.query, settings, progress)
+    _write_metrics(store, settings)
+    return attempt
+
+
+def _take(
+    store: Store,
+    query: str | None,
+    checkpoint: str | None,
+    settings: Settings,
+    forms: Sequence[Form],
+    outputs: dict[str, str] | None,
+    *,
+    app: str | None,
+    progress: Progress,
+) -> Attempt:
+    try:
+        plan = create.plan(
+            store,
+            query=query,
+            checkpoint=checkpoint,
+            settings=settings,
+            forms=forms,
+            outputs=outputs,
+            app=app,
+        )
+    except NoCommittedBatchError as error:
+        _LOG.info("no savepoint of %s yet: %s", query or checkpoint, error)
+        return Attempt("skipped", error=error)
+    except Exception:
+        # `execute` records what it does; what fails before it is recorded here.
+        parameters = {"checkpoint": checkpoint}
+        with recording(store, "create", query=query, parameters=parameters, hooks=settings.hooks):
+            raise
+    try:
+        taken = create.execute(plan, store, settings=settings, progress=progress)
+    except LockedError as error:
+        _LOG.warning("the savepoint of %s is skipped: %s", plan.query, error)
+        progress(f"skipped: {error}")
+        return Attempt("skipped", error=error)
+    progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
+    return Attempt("done", taken)
+
+
+def _expire(store: Store, query: str, settings: Settings, progress: Progress) -> None:
+    try:
+        removed = expire.after_savepoint(store, query, settings)
+    except Exception:  # noqa: BLE001  (the savepoint was taken)
+        _LOG.exception("expiring savepoints of %s failed; nothing that is needed is lost", query)
+        return
+    if removed is not None:
+        progress(f"expired {len(removed.removed)} savepoints")
+
+
+def _write_metrics(store: Store, settings: Settings) -> None:
+    if settings.metrics_file is None:
+        return
+    try:
+        metrics.write(store, settings.metrics_file)
+    except Exception:  # noqa: BLE001  (the savepoint was taken)
+        _LOG.exception("writing metrics to %s failed", settings.metrics_file)

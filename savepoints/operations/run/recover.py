@@ -1,0 +1,217 @@
+"""`run --recover`: a gone or damaged checkpoint is made anew from the newest good savepoint.
+
+Looked for are: no `metadata` although the query has committed something, logs that cannot be read,
+files of the newest batch's state that are missing. What is only behind, busy, or on storage that
+does not answer is not damaged. The way back is an ordinary rollback, outputs included, without a
+safety savepoint: there is no present that could be saved.
+"""
+
+from __future__ import annotations
+
+from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import read_cut
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import (
+    CheckpointDamagedError,
+    CheckpointNotFoundError,
+    IncompatibleError,
+    NoCommittedBatchError,
+    NotAlignedError,
+    NotFoundError,
+    SavepointsError,
+    UnsupportedFormatError,
+    UnsupportedProviderError,
+)
+from savepoints.io import Location
+from savepoints.model import Generation, Savepoint
+from savepoints.observe.recorder import recording
+from savepoints.operations.inspect import verify
+from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback.rollback import RollbackPlan
+from savepoints.operations.savepoint import history
+from savepoints.outputs.delta.batch_version import open_table
+from savepoints.outputs.delta.write import app_id
+from savepoints.plan import Progress, silent
+from savepoints.store.locks import journal
+from savepoints.store.root import Store
+
+# What these say of a checkpoint that nobody writes is that the query cannot go on from it.
+_DAMAGE = (
+    NotAlignedError,
+    CheckpointNotFoundError,
+    NoCommittedBatchError,
+    IncompatibleError,
+    FileNotFoundError,
+    ValueError,  # Of JSON, and of text that is none.
+    KeyError,
+    TypeError,
+)
+
+
+def require_present(store: Store, generation: Generation, bound: QuerySettings) -> None:
+    """Refuse to begin anew in the directory of a checkpoint that is gone.
+
+    Spark would count the batches from 0 and read everything again; outputs that have seen batches
+    of this generation would silently drop them.
+
+    Raises:
+        CheckpointDamagedError: If there is no `metadata` although the query has committed a batch.
+    """
+    if Location.of(generation.checkpoint).exists("metadata"):
+        return
+    if because := _evidence(store, generation, bound):
+        raise CheckpointDamagedError(
+            f"the checkpoint of {generation.query}, {generation.checkpoint}, has no file "
+            f"'metadata', although {because}",
+            hint="make it anew from the newest good savepoint, outputs included: "
+            f"savepoints run {generation.query} --recover",
+            query=generation.query,
+            checkpoint=generation.checkpoint,
+        )
+
+
+def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> str | None:
+    """Say what is wrong with the checkpoint of a query that does not run, None for nothing.
+
+    Raises:
+        UnreachableError: If its storage does not answer.
+        CredentialsError: If its storage refuses us.
+        UnsupportedFormatError: If a file has a version or codec that is not known.
+    """
+    checkpoint = Location.of(generation.checkpoint)
+    try:
+        require_present(store, generation, bound)
+        if position.read(checkpoint).committed is not None:
+            read_cut(checkpoint)
+        elif because := _evidence(store, generation, bound):
+            return f"has no committed batch, although {because}"
+    except UnsupportedProviderError:
+        return None  # Nothing is known about its files, neither here nor in a savepoint.
+    except UnsupportedFormatError:
+        raise  # Whole, as far as is known: gone back, all that a newer Spark did would be lost.
+    except _DAMAGE as error:
+        return error.message if isinstance(error, SavepointsError) else f"{error!r}"
+    return None
+
+
+def if_damaged(
+    store: Store,
+    query: str,
+    bound: QuerySettings,
+    *,
+    settings: Settings,
+    progress: Progress = silent,
+) -> str | None:
+    """Recover a query whose checkpoint is damaged; see `recover`.
+
+    A recovery that was killed is finished first; every other operation is left to who began it.
+
+    Returns:
+        The id of the savepoint that it goes on from, None when nothing was wrong.
+
+    Raises:
+        UnfinishedOperationError: If an operation on it was interrupted that is no recovery.
+        UnsupportedFormatError: If a file has a version or codec that is not known.
+    """
+    resumed = _finish(store, query, settings=settings, progress=progress)
+    generation = store.generations.find_current(query)
+    problem = None if generation is None else find_damage(store, generation, bound)
+    if problem is None:
+        return resumed
+    return recover(store, query, problem, settings=settings, progress=progress)
+
+
+def recover(
+    store: Store, query: str, problem: str, *, settings: Settings, progress: Progress = silent
+) -> str:
+    """Take a query back to its newest savepoint of which every file is whole, outputs included.
+
+    Only savepoints count that the present comes from: not those of batches that were rolled back,
+    nor those edited by hand, unless somebody took the query to one of them.
+
+    Args:
+        store: Where the savepoints are.
+        query: The query.
+        problem: What is wrong with its checkpoint.
+        settings: Where Kafka is and where checkpoints lie.
+        progress: Told what happens.
+
+    Returns:
+        The id of the savepoint.
+
+    Raises:
+        CheckpointDamagedError: If no savepoint is whole.
+        QueryRunningError: If the query runs.
+        SourceDataGoneError: If Kafka no longer has what comes after the savepoint.
+        NotAlignedError: If an output cannot be taken back without loss.
+    """
+    with recording(store, "recover", query=query, parameters={"problem": problem}) as noted:
+        progress(f"the checkpoint is damaged: {problem}")
+        savepoint = _newest_whole(store, query, problem, progress)
+        noted.note(savepoint=savepoint.id)
+        progress(f"recovering from {savepoint.id}, batch {savepoint.cut.batch_id}")
+        plan = rollback.plan(
+            store, savepoint.id, query=query, settings=settings, save_present=False
+        )
+        done = rollback.execute(plan, store, settings=settings, progress=progress)
+        noted.note(
+            message=f"{problem}; generation {done.generation} begins from batch {done.batch_id}",
+            bytes=done.bytes_written,
+        )
+    return savepoint.id
+
+
+def _finish(store: Store, query: str, *, settings: Settings, progress: Progress) -> str | None:
+    """Finish a recovery that was killed; returns what it goes back to, None if there is none."""
+    begun = journal.unfinished(store.root, query)
+    if begun is None:
+        return None
+    if begun.verb != rollback.VERB or begun.plan["safety_id"] is not None:
+        raise journal.refusal(begun)
+    plan = RollbackPlan.from_json(dict(begun.plan))
+    parameters = {"operation": begun.id}
+    with recording(store, "recover", query=query, parameters=parameters) as noted:
+        progress(f"finishing {begun.verb} {begun.id}, a recovery that was interrupted")
+        done = rollback.execute(plan, store, settings=settings, progress=progress)
+        noted.note(
+            savepoint=plan.savepoint_id,
+            message=f"finished; generation {done.generation} begins from batch {done.batch_id}",
+            bytes=done.bytes_written,
+        )
+    return plan.savepoint_id
+
+
+def _newest_whole(store: Store, query: str, problem: str, progress: Progress) -> Savepoint:
+    known = history.history(store, query)
+    for savepoint in known:
+        progress(f"reading every file of {savepoint.id}")
+        report = verify.verify(store, savepoint.id, query=query, depth="checksums")
+        if report.grade != "broken":
+            return savepoint
+        progress(f"{savepoint.id} is broken: {report.findings[0].what}")
+    raise CheckpointDamagedError(
+        f"the checkpoint of {query} is damaged ({problem}), and none of the {len(known)} "
+        "savepoints that it comes from is whole",
+        hint=f"look at all others: savepoints list --query {query}; or begin anew from Kafka: "
+        f"savepoints reset {query} --to-earliest",
+        query=query,
+        savepoints=[one.id for one in known],
+    )
+
+
+def _evidence(store: Store, generation: Generation, bound: QuerySettings) -> str | None:
+    """Say why a checkpoint cannot be that of a generation that has run nothing, None if it can."""
+    if generation.begun_from is not None:
+        return f"it was written from {generation.begun_from}"
+    for savepoint in store.catalog.all():
+        if (savepoint.query, savepoint.generation) == (generation.query, generation.generation):
+            return f"savepoint {savepoint.id} is of its batch {savepoint.cut.batch_id}"
+    for name, uri in bound.outputs.items():
+        app = app_id(generation.query, name, generation.generation)
+        try:
+            newest = open_table(uri).transaction_version(app)
+        except NotFoundError:
+            continue
+        if newest is not None and newest >= 0:  # A new generation's id begins below 0.
+            return f"output {name} has its batch {newest}"
+    return None

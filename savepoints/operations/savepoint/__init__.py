@@ -1,0 +1,1 @@
+"""A savepoint taken, exported and restored."""

@@ -1,0 +1,473 @@
+"""`create`: take a savepoint of a running or stopped query.
+
+Pin: copy the files of a committed batch, which fixes the cut and takes a moment. Export: write
+canonical rows from that copy. The order of what becomes visible is files, rows, manifest, catalog
+row: a savepoint exists if and only if its row does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from savepoints import faults
+from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.state.files import is_state_data
+from savepoints.checkpoint.state.operators import native_only
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import (
+    NativeOnlyError,
+    NoCommittedBatchError,
+    SavepointNotFoundError,
+    UsageError,
+    VerificationError,
+)
+from savepoints.io import Location, in_parallel
+from savepoints.model import (
+    FORMS,
+    Cost,
+    Cut,
+    Form,
+    Generation,
+    OperatorState,
+    OutputVersion,
+    Savepoint,
+    checked_name,
+    checked_tag,
+    new_id,
+    utc_now,
+)
+from savepoints.observe.recorder import recorded
+from savepoints.operations.savepoint import export, topic_ids
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import app_id
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.store import bindings
+from savepoints.store.locks import lease
+from savepoints.store.root import Store
+from savepoints.store.savepoint import manifest, native
+from savepoints.store.savepoint.manifest import Manifest
+from savepoints.store.tables import catalog
+
+# A query that commits faster than its files can be copied is given this many chances.
+PIN_ATTEMPTS = 10
+# How a generation begins that this library did not start: by the first savepoint taken of it.
+_REGISTERED = "create"
+
+
+@dataclass(frozen=True)
+class CreatePlan(Plan):
+    """What `create` is going to do.
+
+    Attributes:
+        savepoint_id: Id of the savepoint to be.
+        query_id: Spark's id of the query.
+        checkpoint: Directory it is taken of.
+        generation: Number of the generation that lives there; None when it is not known yet.
+        batch_id: The batch asked for, None for the newest at the time of the pin.
+        newest_batch: The newest committed batch at planning time.
+        forms: In which forms the state is kept.
+        outputs: Table URIs by output name.
+        files: Files of the cut at planning time.
+        files_bytes: Their bytes.
+        tags: Names to give it.
+        description: For people.
+        parent: The savepoint before it, None for the first.
+        application: Reference of the application, if known.
+        code_version: Version of its code, from `SAVEPOINTS_CODE_VERSION`.
+    """
+
+    savepoint_id: str
+    query_id: str
+    checkpoint: str
+    generation: int | None
+    batch_id: int | None
+    newest_batch: int
+    forms: tuple[Form, ...]
+    outputs: dict[str, str]
+    files: int
+    files_bytes: int
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    parent: str | None = None
+    application: str | None = None
+    code_version: str | None = None
+
+
+def plan(
+    store: Store,
+    *,
+    query: str | None = None,
+    checkpoint: str | None = None,
+    settings: Settings | None = None,
+    batch_id: int | None = None,
+    forms: Sequence[Form] = FORMS,
+    outputs: dict[str, str] | None = None,
+    tags: Sequence[str] = (),
+    description: str = "",
+    app: str | None = None,
+    savepoint_id: str | None = None,
+) -> CreatePlan:
+    """Look at the checkpoint and say what would be saved; nothing is written.
+
+    Args:
+        store: Where the savepoint goes.
+        query: Name of the query; its current generation's checkpoint is saved.
+        checkpoint: Checkpoint of a query that this library did not start. Its name is then
+            `query`, or else Spark's id of it.
+        settings: Where the outputs of the query are, and its application.
+        batch_id: A retained batch; the newest committed one by default.
+        forms: `native`, `canonical` or both.
+        outputs: Delta tables by name, besides those in the settings.
+        tags: Names to give it.
+        description: For people.
+        app: Reference of the application that runs, if it is not the one in the settings.
+        savepoint_id: An id given beforehand, so that the verb that gave it can be resumed.
+
+    Raises:
+        UsageError: If neither query nor checkpoint is given.
+        QueryNotFoundError: If the store does not know the query.
+        CheckpointNotFoundError: If there is no checkpoint.
+        NoCommittedBatchError: If the batch is not there.
+        UnsupportedProviderError: If the provider cannot be saved.
+        NativeOnlyError: If only the canonical form is asked for and an operator has none.
+        IncompatibleError: If something else about the checkpoint cannot be saved.
+    """
+    if checkpoint is not None:
+        location = Location.of(checkpoint)
+        generation = store.generations.of_checkpoint(location)
+    elif query is not None:
+        generation = store.generations.current(query)
+        location = Location.of(generation.checkpoint)
+    else:
+        raise UsageError(
+            "say what to save", hint="savepoints create QUERY, or --checkpoint s3://bucket/path"
+        )
+    for tag in tags:
+        checked_tag(tag)
+    files = _read(location, batch_id)
+    name = checked_name(query or (generation.query if generation else files.query_id), "query")
+    _refuse_other_checkpoint(store, name, location, generation)
+    configured = bindings.complete(store, settings).queries.get(name) if settings else None
+    known = catalog.select(store.catalog.all(), query=name)
+    kept, warnings = _forms(files, forms)
+    steps = [Step("pinned", f"copy {len(files.all)} files of batch {files.cut.batch_id}")]
+    if "canonical" in kept:
+        steps.append(Step("exported", "write the state rows as a Delta table"))
+    steps += [Step("manifest", "write the manifest"), Step("catalog", "add it to the catalog")]
+    return CreatePlan(
+        verb="create",
+        query=name,
+        steps=tuple(steps),
+        warnings=warnings,
+        savepoint_id=savepoint_id or new_id("sp", utc_now()),
+        query_id=files.query_id,
+        checkpoint=str(location),
+        generation=generation.generation if generation else None,
+        batch_id=batch_id,
+        newest_batch=files.cut.batch_id,
+        forms=kept,
+        outputs={**(configured.outputs if configured else {}), **(outputs or {})},
+        files=len(files.all),
+        files_bytes=sum(info.size for info in files.all),
+        tags=tuple(tags),
+        description=description,
+        parent=next((one.id for one in known if one.edit is None), None),
+        application=app or (configured.app if configured else None),
+        code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
+    )
+
+
+def _forms(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], tuple[str, ...]]:
+    """Decide which forms the savepoint gets, and what a person should know about that."""
+    if not files.operators:
+        note = "the query has no state: the savepoint holds offsets and outputs only"
+        return tuple(form for form in FORMS if form in wanted), (note,)
+    reasons = {
+        f"operator {one.operator_id} ({one.name})": reason
+        for one in files.operators
+        if (reason := native_only(one, files.conf))
+    }
+    if reasons and "native" not in wanted:
+        what, reason = next(iter(reasons.items()))
+        raise NativeOnlyError(
+            f"{what} has no canonical form: {reason}",
+            hint="save it with --format native, or --format both for the other operators",
+            operators=list(reasons),
+        )
+    nothing = len(reasons) == len(files.operators)
+    kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
+    notes = [f"{what} is saved in the native form only: {why}" for what, why in reasons.items()]
+    return tuple(kept), tuple(notes)
+
+
+@recorded
+def execute(
+    plan: CreatePlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
+    """Take the savepoint.
+
+    Running the same plan again after a crash goes on or starts over; a savepoint that is in the
+    catalog already is returned as it is.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        settings: How to start Spark, for the canonical form.
+        progress: Told what happens.
+
+    Raises:
+        LockedError: If another savepoint of the query is being taken, or one removed.
+        NoCommittedBatchError: If the query removes files faster than they can be copied.
+        NotAlignedError: If no version of an output belongs to the batch.
+    """
+    with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
+        done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
+        if done and done[0].state == "expired":
+            raise SavepointNotFoundError(
+                f"savepoint {plan.savepoint_id} was taken, and is being removed by now",
+                hint=f"take another: savepoints create {plan.query}",
+                savepoint=plan.savepoint_id,
+            )
+        if done:
+            return done[0]
+        path = manifest.manifest_path(plan.savepoint_id)
+        if not store.root.exists(path):
+            made = _make(plan, store, bindings.complete(store, settings or Settings()), progress)
+            held.check()
+            store.root.create(path, made.to_bytes())
+            faults.reach("create.manifest")
+        savepoint = store.manifest(plan.savepoint_id).savepoint
+        held.check()
+        store.catalog.add(savepoint)
+        faults.reach("create.catalog")
+    return savepoint
+
+
+def save(
+    store: Store,
+    query: str,
+    *,
+    settings: Settings | None,
+    description: str,
+    checkpoint: str | None = None,
+    batch_id: int | None = None,
+    outputs: dict[str, str] | None = None,
+    savepoint_id: str | None = None,
+) -> Savepoint:
+    """Take a savepoint in the native form, as a step of another verb; it takes a moment and no JVM.
+
+    Args: See `plan`.
+
+    Raises:
+        SavepointsError: See `plan` and `execute`.
+    """
+    saving = plan(
+        store,
+        query=query,
+        checkpoint=checkpoint,
+        settings=settings,
+        batch_id=batch_id,
+        forms=("native",),
+        outputs=outputs,
+        description=description,
+        savepoint_id=savepoint_id,
+    )
+    return execute(saving, store, settings=settings)
+
+
+def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress) -> Manifest:
+    checkpoint = Location.of(plan.checkpoint)
+    generation = _generation(plan, store, checkpoint)
+    files, pinned, attempts = _pin(plan, store, checkpoint, progress)
+    faults.reach("create.pinned")
+
+    bound = settings.queries.get(plan.query)
+    outputs = outputs_of(plan.query, generation.generation, files, plan.outputs, bound)
+    begun = time.monotonic()
+    stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
+    checksum_seconds = time.monotonic() - begun
+    copied = [file for file in stored if file.stored_at in pinned.copied]
+    shared = [file for file in stored if file.stored_at not in pinned.copied]
+    cost = Cost(
+        pin_seconds=pinned.seconds,
+        checksum_seconds=checksum_seconds,
+        objects_copied=len(copied),
+        bytes_copied=sum(file.size for file in copied),
+        objects_shared=len(shared),
+        bytes_shared=sum(file.size for file in shared),
+        attempts=attempts,
+    )
+    made = Manifest(
+        Savepoint(
+            id=plan.savepoint_id,
+            query=plan.query,
+            query_id=files.query_id,
+            generation=generation.generation,
+            cut=_dated(files.cut, generation, store),
+            created_at=utc_now(),
+            forms=("native",),
+            operators=tuple(
+                OperatorState(
+                    operator.operator_id,
+                    operator.name,
+                    operator.stores,
+                    files.partitions[operator.operator_id],
+                    native_only=native_only(operator, files.conf),
+                    keyless=operator.operator_id in files.keyless,
+                    column_families=operator.has_column_families,
+                )
+                for operator in files.operators
+            ),
+            outputs=outputs,
+            cost=cost,
+            parent=plan.parent,
+            application=plan.application,
+            code_version=plan.code_version,
+            settings=files.conf,
+            topics=topic_ids.of(files.cut.offsets, settings.kafka, progress),
+            tags=plan.tags,
+            description=plan.description,
+        ),
+        stored,
+    )
+    if "canonical" not in plan.forms:
+        return made
+    progress("writing the state rows (starts Spark if it does not run yet)")
+    exported = export.with_rows(made, store, settings)
+    faults.reach("create.exported")
+    return exported if "native" in plan.forms else _without_native(exported)
+
+
+def outputs_of(
+    query: str,
+    generation: int,
+    files: CutFiles,
+    outputs: Mapping[str, str],
+    bound: QuerySettings | None = None,
+) -> tuple[OutputVersion, ...]:
+    """Find the version of each output that belongs to a batch.
+
+    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
+    what the user writes in `foreachBatch` under an id that the settings name.
+
+    Args:
+        query: Name of the query.
+        generation: The generation whose batch it is.
+        files: The batch.
+        outputs: Their URIs by output name.
+        bound: The query's settings, for the ids.
+
+    Raises:
+        NotFoundError: If an output is not there.
+        NotAlignedError: If no version of an output belongs to the batch.
+    """
+    own_ids = bound.app_ids if bound else {}
+
+    def find(item: tuple[str, str]) -> OutputVersion:
+        name, uri = item
+        named = [own_ids[name]] if name in own_ids else []
+        writers = [*named, app_id(query, name, generation), files.query_id]
+        return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
+
+    return tuple(in_parallel(find, list(outputs.items())))
+
+
+def _without_native(made: Manifest) -> Manifest:
+    return replace(
+        made,
+        savepoint=replace(made.savepoint, forms=("canonical",)),
+        native=tuple(file for file in made.native if not is_state_data(file.path)),
+    )
+
+
+def _pin(
+    plan: CreatePlan, store: Store, checkpoint: Location, progress: Progress
+) -> tuple[CutFiles, native.Pinned, int]:
+    for attempt in range(1, PIN_ATTEMPTS + 1):
+        try:
+            files = _read(checkpoint, plan.batch_id)
+            progress(f"copying {len(files.all)} files of batch {files.cut.batch_id}")
+            return files, native.pin(checkpoint, files, store.root, plan.savepoint_id), attempt
+        except FileNotFoundError as gone:
+            progress(f"the query removed {gone} meanwhile, trying a newer batch")
+    raise NoCommittedBatchError(
+        f"{checkpoint}: the query removed files faster than they could be copied, "
+        f"{PIN_ATTEMPTS} times in a row",
+        hint="raise spark.sql.streaming.minBatchesToRetain of the query",
+        checkpoint=str(checkpoint),
+    )
+
+
+def _read(checkpoint: Location, batch_id: int | None) -> CutFiles:
+    """Read a cut, looking again when the query's maintenance removes a file in between."""
+    for _ in range(PIN_ATTEMPTS):
+        try:
+            return read_cut(checkpoint, batch_id)
+        except FileNotFoundError as gone:
+            missing = gone
+    raise NoCommittedBatchError(
+        f"{checkpoint}: {missing} is missing",
+        hint="the checkpoint is damaged, or the query removes files too fast: raise "
+        "spark.sql.streaming.minBatchesToRetain",
+        checkpoint=str(checkpoint),
+    )
+
+
+def _generation(plan: CreatePlan, store: Store, checkpoint: Location) -> Generation:
+    """Return the generation of the checkpoint; one that nobody registered becomes one now."""
+    found = store.generations.of_checkpoint(checkpoint)
+    if found is not None:
+        return found
+    return store.generations.begin(
+        plan.query,
+        store.generations.next_number(plan.query),
+        checkpoint,
+        by=_REGISTERED,
+        begun_from=native.restored_by(checkpoint),
+    )
+
+
+def _dated(cut: Cut, generation: Generation, store: Store) -> Cut:
+    """Return the cut with the time of its commit.
+
+    In a restored checkpoint the files of the batch that it was restored to are copies, and younger.
+    """
+    for origin in store.catalog.all():
+        if origin.id == generation.begun_from and origin.cut.batch_id == cut.batch_id:
+            return replace(cut, committed_at=origin.cut.committed_at)
+    return cut
+
+
+def _refuse_other_checkpoint(
+    store: Store, query: str, checkpoint: Location, generation: Generation | None
+) -> None:
+    """Refuse to make a stray checkpoint the current one of a query that `run` manages."""
+    current = store.generations.find_current(query)
+    if generation is None and current is not None and current.begun_by != _REGISTERED:
+        raise UsageError(
+            f"the query {query} lives at {current.checkpoint}, not at {checkpoint}",
+            hint="give the query at this checkpoint a name of its own with --query",
+            query=query,
+        )
+
+
+def _known_hashes(plan: CreatePlan, store: Store) -> dict[str, str]:
+    """Return hashes of files that earlier savepoints brought; without them they are read again."""
+    if plan.parent is None:
+        return {}
+    try:
+        return {file.stored_at: file.sha256 for file in store.manifest(plan.parent).native}
+    except VerificationError:
+        return {}

@@ -1,0 +1,182 @@
+"""`export`: write the canonical rows of a savepoint from its files.
+
+`create` does it right after the pin; a savepoint that was taken with `--format native`, which needs
+no JVM and a moment only, can be given its rows later. The manifest is replaced then, by a
+conditional PUT, and says the same of everything else.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from savepoints import faults
+from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.state.files import is_of_operator
+from savepoints.config.settings import Settings
+from savepoints.errors import NativeOnlyError, UsageError
+from savepoints.io import Location
+from savepoints.model import FORMS, Savepoint
+from savepoints.observe.recorder import recorded
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.store.root import Store
+from savepoints.store.savepoint import canonical, manifest, native
+from savepoints.store.savepoint.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class ExportPlan(Plan):
+    """What `export` is going to do.
+
+    Attributes:
+        savepoint_id: The savepoint that gets its canonical form.
+        operators: Operators whose rows are written.
+        done: It has them already; nothing will be done.
+    """
+
+    savepoint_id: str
+    operators: tuple[int, ...]
+    done: bool
+
+
+def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
+    """Say what would be exported; nothing is written.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        query: Only savepoints of this query.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        NativeOnlyError: If none of its operators has a canonical form.
+    """
+    savepoint = store.catalog.find(name, query=query)
+    mine = tuple(one.operator_id for one in savepoint.operators if one.native_only is None)
+    if savepoint.operators and not mine:
+        reasons = "; ".join(str(one.native_only) for one in savepoint.operators)
+        raise NativeOnlyError(
+            f"savepoint {savepoint.id} has no operator with a canonical form: {reasons}",
+            hint="its native form is whole and can be restored as it is",
+            savepoint=savepoint.id,
+        )
+    done = "canonical" in savepoint.forms
+    return ExportPlan(
+        verb="export",
+        query=savepoint.query,
+        steps=()
+        if done
+        else (
+            Step("exported", "write the state rows as a Delta table"),
+            Step("manifest", "replace the manifest"),
+            Step("catalog", "say so in the catalog"),
+        ),
+        warnings=tuple(
+            f"operator {one.operator_id} ({one.name}) stays native only: {one.native_only}"
+            for one in savepoint.operators
+            if one.native_only
+        ),
+        savepoint_id=savepoint.id,
+        operators=mine,
+        done=done,
+    )
+
+
+@recorded
+def execute(
+    plan: ExportPlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
+    """Write the rows; run again after a crash, it goes on or starts over.
+
+    Raises:
+        PlacementError: If a state row is not in the partition of its key.
+        UsageError: If somebody else changed the manifest at this moment.
+    """
+    with store.using(plan.savepoint_id, "export"):
+        return _export(plan, store, settings or Settings(), progress)
+
+
+def _export(plan: ExportPlan, store: Store, settings: Settings, progress: Progress) -> Savepoint:
+    path = manifest.manifest_path(plan.savepoint_id)
+    etag = store.root.head(path).etag
+    stored = store.manifest(plan.savepoint_id)
+    if "canonical" not in stored.savepoint.forms:
+        progress("writing the state rows (starts Spark if it does not run yet)")
+        stored = with_rows(stored, store, settings)
+        faults.reach("export.exported")
+        try:
+            store.root.replace(path, stored.to_bytes(), etag)
+        except FileExistsError:
+            raise UsageError(
+                f"savepoint {plan.savepoint_id} is being exported by another process",
+                hint=f"look at it in a while: savepoints show {plan.savepoint_id}",
+                savepoint=plan.savepoint_id,
+            ) from None
+        faults.reach("export.manifest")
+    store.catalog.exported(stored.savepoint)
+    faults.reach("export.catalog")
+    return stored.savepoint
+
+
+def with_rows(stored: Manifest, store: Store, settings: Settings) -> Manifest:
+    """Write the canonical rows of a savepoint and return its manifest with them.
+
+    The files are laid out as a checkpoint for the while. Operators without a canonical form are
+    left out of it, because Spark would refuse to read any state beside theirs.
+    """
+    savepoint = stored.savepoint
+    exported = replace(stored, savepoint=replace(savepoint, forms=FORMS))
+    if not savepoint.operators:
+        return exported
+    from savepoints.spark.session import session
+    from savepoints.state.storage import canonical_table
+
+    begun = time.monotonic()
+    spark = session(settings, f"savepoints export {savepoint.query}")
+    scratch = store.root / manifest.directory(savepoint.id) / "mounted"
+    table = canonical.table(store.root, savepoint.id)
+    for leftover in (scratch, table):
+        leftover.delete(info.path for info in leftover.list())
+    try:
+        mount(stored, store, scratch)
+        files = read_cut(scratch, savepoint.cut.batch_id)
+        found = canonical_table.export(spark, scratch, files, table.uri)
+    finally:
+        scratch.delete(info.path for info in scratch.list())
+    rows = canonical.stored_files(store.root, savepoint.id)
+    cost = replace(
+        savepoint.cost,
+        export_seconds=time.monotonic() - begun,
+        export_bytes=sum(file.size for file in rows),
+    )
+    operators = tuple(
+        replace(one, **vars(found[one.operator_id])) if one.operator_id in found else one
+        for one in savepoint.operators
+    )
+    with_contents = replace(
+        exported.savepoint, operators=operators, cost=cost, spark_version=spark.version
+    )
+    return replace(exported, savepoint=with_contents, canonical=rows)
+
+
+def mount(stored: Manifest, store: Store, scratch: Location) -> None:
+    """Lay out the native files of a savepoint for reading its canonical operators."""
+    savepoint = stored.savepoint
+    hidden = [one.operator_id for one in savepoint.operators if one.native_only]
+    native.lay_out(
+        store.root,
+        stored.native,
+        lambda path: not is_of_operator(path, hidden),
+        scratch,
+        savepoint.cut.partitions,
+    )

@@ -1,0 +1,432 @@
+"""`restore`: write a complete new checkpoint directory from a savepoint.
+
+Native: the files are copied back. Canonical: the rows are written through Spark's own state store
+writer. `metadata` comes last, so a half-written directory can never be started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from savepoints import faults
+from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.logs import commit_log, offset_log
+from savepoints.checkpoint.logs.commit_log import StateIds
+from savepoints.checkpoint.logs.source_positions import SourceMap, Starts, checked
+from savepoints.checkpoint.small_files import Skeleton, may_change
+from savepoints.checkpoint.state.files import is_of_operator, is_state_data
+from savepoints.config.settings import Settings
+from savepoints.errors import (
+    NativeOnlyError,
+    NotAlignedError,
+    TargetExistsError,
+    UsageError,
+    VerificationError,
+)
+from savepoints.io import Location
+from savepoints.model import Form, Provider, Savepoint
+from savepoints.observe.recorder import recorded
+from savepoints.operations.savepoint import restored_layout
+from savepoints.operations.savepoint.restored_layout import Change
+from savepoints.plan import (
+    Plan,
+    Progress,
+    Step,
+    silent,
+)
+from savepoints.store.root import Store
+from savepoints.store.savepoint import canonical, manifest, native
+from savepoints.store.savepoint.manifest import Manifest, StoredFile
+
+
+@dataclass(frozen=True)
+class RestorePlan(Plan):
+    """What `restore` is going to do.
+
+    Attributes:
+        savepoint_id: What is restored.
+        target: The checkpoint directory to be.
+        form: `native` or `canonical`.
+        batch_id: The restored query goes on with the batch after this one.
+        partitions: Number of state partitions, None without state.
+        provider: Class of the state store provider.
+        conf: What the offset log of the new checkpoint says differently.
+        files: Files to copy.
+        files_bytes: Their bytes.
+        rows: State rows to write, 0 for the native form.
+        owner: Marks the target as this restore's, so that it can go on after a crash.
+        sources: Where each source of the program goes on (see
+            `savepoints.checkpoint.logs.source_positions`); None to go on as it was.
+        query_id: Spark's id of the query to be; None to keep that of the savepoint.
+    """
+
+    savepoint_id: str
+    target: str
+    form: Form
+    batch_id: int
+    partitions: int | None
+    provider: str
+    conf: dict[str, str]
+    files: int
+    files_bytes: int
+    rows: int
+    owner: str
+    sources: Starts | None = None
+    query_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did.
+
+    Attributes:
+        savepoint_id: What was restored.
+        checkpoint: Where the query can be started.
+        form: From which form.
+        batch_id: The query goes on with the batch after this one.
+        seconds: How long it took.
+        objects: Files in the new checkpoint that came from the savepoint.
+        bytes_written: Their bytes; for the canonical form those of all files written.
+        already_restored: The same restore had finished there before; nothing was done.
+    """
+
+    savepoint_id: str
+    checkpoint: str
+    form: Form
+    batch_id: int
+    seconds: float
+    objects: int
+    bytes_written: int
+    already_restored: bool
+
+
+def plan(
+    store: Store,
+    name: str,
+    to: str,
+    *,
+    query: str | None = None,
+    form: Form | None = None,
+    partitions: int | None = None,
+    provider: Provider | None = None,
+    sources: Starts | None = None,
+    query_id: str | None = None,
+    owner: str = "restore",
+) -> RestorePlan:
+    """Say what would be restored where; nothing is written.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        to: URI of the checkpoint directory to be; must not exist.
+        query: Only savepoints of this query.
+        form: Which form to restore from; native when the savepoint has it and nothing changes.
+        partitions: Number of state partitions; as they were by default.
+        provider: State store provider; as it was by default.
+        sources: Where each source of the program goes on, one text each: `keep:0`, `new`, or a
+            position as Spark's JSON. See `savepoints.checkpoint.logs.source_positions`.
+        query_id: Spark's id of the query to be, for a query of its own; as it was by default.
+        owner: The operation that this restore is a part of.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        VerificationError: If files of the savepoint are missing.
+        UsageError: If the savepoint has not the form that is needed.
+        RescaleError: If the operators keep their number of state partitions.
+        ProviderError: If the other provider cannot hold the state.
+        NativeOnlyError: If something is to change and an operator has no canonical form.
+        TargetExistsError: If anything else is in the directory.
+    """
+    savepoint = store.catalog.find(name, query=query)
+    stored = store.manifest(savepoint.id)
+    change = restored_layout.plan_change(savepoint, partitions, provider)
+    chosen = _choose_form(savepoint, form, change)
+    copied = _copied(stored, chosen)
+    if sources is not None:
+        source_map(store, stored, sources)
+    require_present(
+        store, savepoint, (*copied, *(stored.canonical if chosen == "canonical" else ()))
+    )
+    target = Location.of(to)
+    mark = " ".join([savepoint.id, chosen, *change.words, *(sources or ()), owner])
+    native.refuse_taken(target, mark)
+    steps = [Step("files", f"copy {len(copied)} files to {target}")]
+    rows = sum(one.rows or 0 for one in savepoint.operators) if chosen == "canonical" else 0
+    if chosen == "canonical" and savepoint.operators:
+        steps.append(Step("state", f"write {rows} state rows through Spark"))
+    steps.append(Step("metadata", "write metadata, which makes it a checkpoint"))
+    return RestorePlan(
+        verb="restore",
+        query=savepoint.query,
+        steps=tuple(steps),
+        warnings=change.notes,
+        savepoint_id=savepoint.id,
+        target=str(target),
+        form=chosen,
+        batch_id=savepoint.cut.batch_id,
+        partitions=change.partitions,
+        provider=change.provider,
+        conf=change.conf(chosen),
+        files=len(copied),
+        files_bytes=sum(file.size for file in copied),
+        rows=rows,
+        owner=mark,
+        sources=sources,
+        query_id=query_id,
+    )
+
+
+@recorded
+def execute(
+    plan: RestorePlan,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = silent,
+) -> Restored:
+    """Write the checkpoint.
+
+    Run again after a crash, it begins its own unfinished directory anew.
+
+    Raises:
+        TargetExistsError: If anything else is in the directory.
+        PrivateApiError: If this Spark cannot write the canonical form.
+        NotAlignedError: If what was written is not what the savepoint has.
+    """
+    with store.using(plan.savepoint_id, "restore"):
+        return _restore(plan, store, settings or Settings(), progress)
+
+
+def _restore(plan: RestorePlan, store: Store, settings: Settings, progress: Progress) -> Restored:
+    begun = time.monotonic()
+    target = Location.of(plan.target)
+    stored = store.manifest(plan.savepoint_id)
+    write_rows = (
+        _writer(plan, store, stored.savepoint, settings, target)
+        if plan.form == "canonical" and stored.savepoint.operators
+        else None
+    )
+    return fill(
+        plan,
+        store,
+        stored,
+        lambda: _write(plan, store, stored, target, write_rows, progress),
+        begun=begun,
+    )
+
+
+def fill(
+    plan: RestorePlan,
+    store: Store,
+    stored: Manifest,
+    write: Callable[[], None],
+    *,
+    begun: float,
+) -> Restored:
+    """Claim the directory of a plan, have it written, and make it a checkpoint.
+
+    Args:
+        plan: Names the directory, and whose it is.
+        store: Where the savepoint is.
+        stored: Its manifest.
+        write: Writes everything but `metadata`.
+        begun: When the restore was begun, by `time.monotonic`.
+
+    Raises:
+        TargetExistsError: If anything else is in the directory, or its query has run.
+    """
+    target = Location.of(plan.target)
+    fresh = native.claim(target, plan.owner)
+    if fresh:
+        faults.reach("restore.claimed")
+        write()
+        native.seal(store.root, stored.native, target, query_id=plan.query_id)
+        faults.reach("restore.metadata")
+    elif committed_batches(target.list())[-1] != plan.batch_id:
+        raise TargetExistsError(
+            f"{target} was restored from {plan.savepoint_id} before, and its query has run since",
+            hint="give --to a directory that does not exist; nothing is ever overwritten",
+            target=plan.target,
+        )
+    files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
+    return Restored(
+        plan.savepoint_id,
+        plan.target,
+        plan.form,
+        plan.batch_id,
+        time.monotonic() - begun,
+        len(files),
+        sum(info.size for info in files),
+        not fresh,
+    )
+
+
+def _choose_form(savepoint: Savepoint, wanted: Form | None, change: Change) -> Form:
+    """Decide which form is restored: the native one only where nothing changes."""
+    form = wanted or ("canonical" if change.words else savepoint.forms[0])
+    if form == "native" and change.words:
+        raise UsageError(
+            f"the native form keeps partitions and provider, so it cannot have {change.text}",
+            hint="leave --format out, or say --format canonical",
+            savepoint=savepoint.id,
+        )
+    reasons = [one.native_only for one in savepoint.operators if one.native_only]
+    if form == "canonical" and reasons and len(reasons) == len(savepoint.operators):
+        raise NativeOnlyError(
+            f"savepoint {savepoint.id} cannot have a canonical form: {reasons[0]}",
+            hint="restore it with --format native",
+            savepoint=savepoint.id,
+        )
+    if form not in savepoint.forms:
+        only = ", ".join(savepoint.forms)
+        raise UsageError(
+            f"savepoint {savepoint.id} has no {form} form, only {only}"
+            + (f"; {change.text} needs it" if change.words else ""),
+            hint=f"write it with: savepoints export {savepoint.id}"
+            if form == "canonical"
+            else f"restore it with --format {savepoint.forms[0]}",
+            savepoint=savepoint.id,
+        )
+    return form
+
+
+def _copied(stored: Manifest, form: Form) -> list[StoredFile]:
+    """Return the files that are copied: all, or those that are not written as rows."""
+    by_hand = _native_only(stored)
+    return [
+        file
+        for file in stored.native
+        if form == "native" or not is_state_data(file.path) or is_of_operator(file.path, by_hand)
+    ]
+
+
+def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
+    """Return where the sources of a program come from.
+
+    Raises:
+        UsageError: If a start is none, or of a source that the savepoint does not have.
+    """
+    path = f"offsets/{stored.savepoint.cut.batch_id}"
+    file = next(one for one in stored.native if one.path == path)
+    entry = offset_log.parse(store.root.get(file.stored_at), path)
+    return SourceMap(tuple(map(checked, sources)), entry.names)
+
+
+def _native_only(stored: Manifest) -> list[int]:
+    return [one.operator_id for one in stored.savepoint.operators if one.native_only]
+
+
+def _write(
+    plan: RestorePlan,
+    store: Store,
+    stored: Manifest,
+    target: Location,
+    write_rows: Callable[[], StateIds] | None,
+    progress: Progress,
+) -> None:
+    """Write everything but `metadata`, and check it."""
+    sources = None if plan.sources is None else source_map(store, stored, plan.sources)
+    skeleton = Skeleton(target.uri, plan.partitions, plan.conf, sources)
+    copied = _copied(stored, plan.form)
+    if sources is not None:
+        places = [(file, sources.place(file.path)) for file in copied]
+        copied = [replace(file, path=place) for file, place in places if place is not None]
+    # Spark would refuse to write any state beside that of an operator that it cannot read.
+    hidden = _native_only(stored) if write_rows else []
+    first = [file for file in copied if not is_of_operator(file.path, hidden)]
+    later = [file for file in copied if is_of_operator(file.path, hidden)]
+    progress(f"copying {len(copied)} files to {target}")
+    native.mount(store.root, first, target, skeleton)
+    faults.reach("restore.files")
+    ids: StateIds = {}
+    if write_rows is not None:
+        progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
+        if ids := write_rows():
+            operators = {one.operator_id for one in stored.savepoint.operators}
+            name_state(target, plan.batch_id, ids, operators)
+        native.mount(store.root, later, target, skeleton)
+        faults.reach("restore.state")
+    restored_layout.check(target, plan.batch_id, stored.savepoint.operators, plan.provider)
+    # With checkpoint format 2 the commit log was given the ids of what was written.
+    renamed = f"commits/{plan.batch_id}" if ids else ""
+    check_copies(
+        target, [one for one in copied if not may_change(one.path) and one.path != renamed]
+    )
+
+
+def _writer(
+    plan: RestorePlan, store: Store, savepoint: Savepoint, settings: Settings, target: Location
+) -> Callable[[], StateIds]:
+    """Start Spark, find out whether it can write state, and return what writes it."""
+    from savepoints.spark.session import session
+    from savepoints.state.storage import write
+
+    spark = session(settings, f"savepoints restore {savepoint.query}")
+    cut = replace(savepoint.cut, partitions=plan.partitions, provider=plan.provider)
+    operators = [one for one in savepoint.operators if one.native_only is None]
+    write.require_writable(spark, cut)
+    table = canonical.table(store.root, savepoint.id)
+    return lambda: write.write_state(spark, target, table.uri, cut, operators).ids
+
+
+def name_state(
+    target: Location, batch_id: int, ids: StateIds, operators: Collection[int]
+) -> str | None:
+    """Tell the commit log of checkpoint format 2 which state was written.
+
+    Args:
+        target: The checkpoint.
+        batch_id: The batch whose state was written.
+        ids: Of the stores that were written.
+        operators: All that the checkpoint has; ids of others are taken out.
+
+    Returns:
+        The file that was changed; None if nothing had to be.
+    """
+    path = f"commits/{batch_id}"
+    known = commit_log.parse(target.get(path), path).state_ids
+    kept = {number: stores for number, stores in known.items() if number in operators}
+    if {**kept, **ids} == known:
+        return None
+    target.put(path, commit_log.with_state_ids(target.get(path), path, {**kept, **ids}))
+    return path
+
+
+def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
+    """Check that files of a savepoint are there and have their sizes, without reading them.
+
+    Raises:
+        VerificationError: Names the files that are not.
+    """
+    prefixes = (manifest.directory(savepoint.id), f"files/{savepoint.query_id}")
+    there = {info.path: info.size for prefix in prefixes for info in store.root.list(prefix)}
+    wrong = [file.stored_at for file in files if there.get(file.stored_at) != file.size]
+    if wrong:
+        raise VerificationError(
+            f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or cut, "
+            f"such as {wrong[0]}",
+            hint=f"see all: savepoints verify {savepoint.id}; restore another: savepoints list",
+            savepoint=savepoint.id,
+            files=wrong,
+        )
+
+
+def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
+    """Compare what lies in the target with the savepoint before it becomes a checkpoint.
+
+    Raises:
+        NotAlignedError: If a file is not what the savepoint has.
+    """
+    there = {info.path: info.size for info in target.list()}
+    wrong = [
+        file.path for file in files if file.path != "metadata" and there.get(file.path) != file.size
+    ]
+    if wrong:
+        raise NotAlignedError(
+            f"{target}: {len(wrong)} files are not as the savepoint has them, such as {wrong[0]}",
+            hint="run the command again; the directory cannot be started as it is",
+            files=wrong,
+        )

@@ -1,0 +1,171 @@
+"""What the state of a restored checkpoint is to be, and whether it became that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from savepoints.checkpoint import invariants
+from savepoints.checkpoint.logs import commit_log, offset_log
+from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY, PROVIDER_KEY
+from savepoints.checkpoint.state import operators
+from savepoints.checkpoint.state.files import store_directories
+from savepoints.checkpoint.state.operators import HDFS_PROVIDER, PROVIDERS
+from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
+from savepoints.errors import NativeOnlyError, ProviderError, RescaleError, UsageError
+from savepoints.io import Location
+from savepoints.model import Form, OperatorState, Provider, Savepoint
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the state of a restored checkpoint differs from that of the savepoint.
+
+    Attributes:
+        partitions: State partitions to be; None without state.
+        provider: Class of the provider to be.
+        written_conf: What the offset log has to say of state that is written as rows.
+        words: What changes, such as `partitions=7`; empty when nothing does.
+        notes: What a person should know.
+    """
+
+    partitions: int | None
+    provider: str
+    written_conf: Mapping[str, str]
+    words: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What changes, for an error."""
+        return " and ".join(self.words)
+
+    def conf(self, form: Form) -> dict[str, str]:
+        """Return what the offset log has to say of the state, besides its partitions."""
+        if self.partitions is None:
+            return {}
+        return {PROVIDER_KEY: self.provider, **(self.written_conf if form == "canonical" else {})}
+
+
+def plan_change(savepoint: Savepoint, partitions: int | None, provider: Provider | None) -> Change:
+    """Decide whether state can be restored with another number of partitions or provider.
+
+    Raises:
+        UsageError: If the number is none.
+        RescaleError: If the operators keep their number of state partitions.
+        ProviderError: If the other provider cannot hold the state.
+        NativeOnlyError: If something changes and an operator has no canonical form.
+    """
+    cut = savepoint.cut
+    words, notes = [], []
+    if partitions is not None and partitions != cut.partitions:
+        _require_rescalable(savepoint, partitions)
+        words.append(f"partitions={partitions}")
+    wanted = PROVIDERS[provider] if provider else cut.provider
+    if wanted != cut.provider:
+        _require_provider(savepoint, wanted)
+        words.append(f"provider={provider}")
+    if cut.checkpoint_format != 1:
+        notes.append(f"start the query with {CHECKPOINT_FORMAT_KEY}={cut.checkpoint_format}")
+    return Change(
+        partitions if partitions is not None else cut.partitions,
+        wanted,
+        _written_conf(savepoint, wanted),
+        tuple(words),
+        tuple(notes),
+    )
+
+
+def _written_conf(savepoint: Savepoint, provider: str) -> dict[str, str]:
+    """Return the settings under which the default provider reads what `hdfs_files` writes."""
+    checked = savepoint.settings.get(ROW_CHECKSUM_KEY, "false") != "false"
+    return {ROW_CHECKSUM_KEY: "false"} if checked and provider == HDFS_PROVIDER else {}
+
+
+def check(target: Location, batch_id: int, written: Sequence[OperatorState], provider: str) -> None:
+    """Check that a checkpoint is what a query needs to go on, before it can be started.
+
+    Raises:
+        NotAlignedError: A subclass for each thing that would go wrong, often silently.
+    """
+    paths = [info.path for info in target.list()]
+    there = frozenset(paths)
+    where = str(target)
+    entries = {
+        path: offset_log.parse(target.get(path), path)
+        for path in (f"offsets/{batch_id - 1}", f"offsets/{batch_id}")
+        if path in there
+    }
+    commit = commit_log.parse(target.get(f"commits/{batch_id}"), f"commits/{batch_id}")
+    offsets = entries[f"offsets/{batch_id}"]
+    if written:
+        stores = {one.operator_id: one.stores for one in written}
+        keyless = [one.operator_id for one in written if one.keyless]
+        invariants.require_partitions(
+            where, offsets.partitions, stores, store_directories(paths), keyless
+        )
+        invariants.require_settings(where, entries, offsets.partitions, provider)
+    invariants.require_source_entries(where, paths, offsets)
+    invariants.require_state_ids(where, batch_id + 1, commit.state_ids, there)
+    for path in paths:
+        if operators.is_metadata(path):
+            schema_paths = operators.parse(target.get(path), path).schema_paths
+            invariants.require_schema_files(where, path, schema_paths, target.uri.hadoop, there)
+
+
+def _require_rescalable(savepoint: Savepoint, partitions: int) -> None:
+    if partitions < 1:
+        raise UsageError(f"{partitions} state partitions make no sense", hint="use 1 or more")
+    if not savepoint.operators:
+        raise RescaleError(
+            f"savepoint {savepoint.id} has no state, so there are no partitions to change",
+            hint="leave --partitions out",
+            savepoint=savepoint.id,
+        )
+    if all(one.keyless for one in savepoint.operators):
+        raise RescaleError(
+            f"all state of savepoint {savepoint.id} is without keys, and stays in one partition",
+            hint="leave --partitions out",
+            savepoint=savepoint.id,
+        )
+    _require_rows(savepoint, "another number of state partitions", keyless_too=False)
+
+
+def _require_provider(savepoint: Savepoint, provider: str) -> None:
+    if not savepoint.operators:
+        raise ProviderError(
+            f"savepoint {savepoint.id} has no state, so there is no provider to change",
+            hint="leave --provider out",
+            savepoint=savepoint.id,
+        )
+    _require_rows(savepoint, "another provider", keyless_too=True)
+    if provider != HDFS_PROVIDER:
+        return
+    for one in savepoint.operators:
+        if one.column_families:
+            raise ProviderError(
+                f"operator {one.operator_id} ({one.name}) has column families, which Spark's "
+                "default provider cannot hold",
+                hint="leave --provider out: it needs RocksDB",
+                savepoint=savepoint.id,
+                operator_id=one.operator_id,
+            )
+    if savepoint.cut.checkpoint_format != 1:
+        raise ProviderError(
+            f"savepoint {savepoint.id} has state store checkpoint format "
+            f"{savepoint.cut.checkpoint_format}, which Spark's default provider does not have",
+            hint="leave --provider out: it needs RocksDB",
+            savepoint=savepoint.id,
+        )
+
+
+def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None:
+    for one in savepoint.operators:
+        if one.native_only and (keyless_too or not one.keyless):
+            raise NativeOnlyError(
+                f"{what} needs the state rows of operator {one.operator_id} ({one.name}), but "
+                f"{one.native_only}",
+                hint="restore it as it was: leave --partitions and --provider out",
+                savepoint=savepoint.id,
+                operator_id=one.operator_id,
+            )

@@ -1,0 +1,410 @@
+"""Comparing two versions of an output row by row, as Spark jobs.
+
+A row is identified by its key; without one by all of its columns, so that tables are compared as
+multisets of rows. Rows that are identified alike are numbered in the order of what else they hold:
+a row that is there twice and once differs by one row. Nothing but counts and samples comes to the
+driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from savepoints.errors import FileSinkError, IncompatibleError
+from savepoints.io import Uri
+from savepoints.model import OutputVersion
+from savepoints.outputs.delta import column_types
+from savepoints.outputs.delta.column_types import Unit
+from savepoints.spark import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+Difference = Literal["changed", "missing", "extra"]
+
+_DIFFERENCES: tuple[Difference, ...] = ("changed", "missing", "extra")
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """How often and by how much a column differs in rows that both tables have.
+
+    Attributes:
+        column: Its name.
+        rows: Rows in which it differs.
+        unit: `number`, or `seconds` for dates and times; None for a type whose changes have no
+            size.
+        measured: Rows in which the change has a size: not those where one value is null, NaN or
+            infinite.
+        sum: Sum of the absolute differences, None when none was measured.
+        mean: Their mean, likewise.
+        max: The largest, likewise.
+    """
+
+    column: str
+    rows: int
+    unit: Unit | None
+    measured: int
+    sum: float | None
+    mean: float | None
+    max: float | None
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """A row that differs.
+
+    Attributes:
+        difference: `missing` in the second table, `extra` there, or `changed`.
+        key: The columns that identify it, as JSON values.
+        number: Its number among the rows that are identified alike, from 1.
+        before: The other columns in the first table, None for an extra row.
+        after: The same in the second table, None for a missing row.
+    """
+
+    difference: Difference
+    key: dict[str, Any]
+    number: int
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class TypeChange:
+    """The types of a column that both tables have, where they differ.
+
+    Attributes:
+        before: In the first table.
+        after: In the second one.
+    """
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """How an output differs between two queries.
+
+    Attributes:
+        name: The output.
+        key: What identifies a row; empty when whole rows were compared.
+        before: The first table at the version that was read.
+        after: The second one.
+        rows_before: Rows of the first table.
+        rows_after: Rows of the second one.
+        equal: Rows that both have.
+        missing: Rows that the second one lacks.
+        extra: Rows that only the second one has.
+        changed: Rows of one key that differ in another column.
+        changes: The columns that differ, the most frequent first.
+        columns_added: Columns that only the second one has; their values are not compared.
+        columns_dropped: Columns that only the first one has; likewise.
+        types: Columns whose types differ. Numbers of two types are compared as numbers, the rest
+            as JSON.
+        sample: The first rows of each difference, in the order of their keys.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    before: OutputVersion
+    after: OutputVersion
+    rows_before: int
+    rows_after: int
+    equal: int
+    missing: int
+    extra: int
+    changed: int
+    changes: tuple[ColumnChange, ...]
+    columns_added: tuple[str, ...]
+    columns_dropped: tuple[str, ...]
+    types: Mapping[str, TypeChange]
+    sample: tuple[RowDifference, ...]
+
+    @property
+    def different_rows(self) -> int:
+        """Rows that are not in both tables as they are."""
+        return self.missing + self.extra + self.changed
+
+    @property
+    def share(self) -> float:
+        """Part of all rows, of either table, that differ: from 0 to 1."""
+        return self.different_rows / ((self.equal + self.different_rows) or 1)
+
+    @property
+    def different_columns(self) -> int:
+        """Columns that only one table has, or that are of different types."""
+        return len(self.columns_added) + len(self.columns_dropped) + len(self.types)
+
+
+def compare(
+    spark: SparkSession,
+    before: OutputVersion,
+    after: OutputVersion,
+    *,
+    key: Sequence[str] = (),
+    sample: int = 10,
+) -> OutputDifference:
+    """Compare an output of two queries, each at its pinned version.
+
+    Args:
+        spark: Any session; it is not changed.
+        before: The output of the first query.
+        after: The same output of the second one.
+        key: Columns that identify a row; whole rows are compared without any.
+        sample: How many rows of each difference to give.
+
+    Raises:
+        FileSinkError: If one is a file sink, whose versions Spark cannot read.
+        IncompatibleError: If a table lacks a column of the key, or they have no column in common.
+    """
+    own = comparing_session(spark)
+    frames = read(own, before), read(own, after)
+    pair = _Pair(before, after, *frames, tuple(key), sample)
+    return pair.compared()
+
+
+def comparing_session(spark: SparkSession) -> SparkSession:
+    """Return a session of one's own, in which times without a zone are in UTC."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    return own
+
+
+def read(spark: SparkSession, output: OutputVersion) -> DataFrame:
+    """Read an output at its pinned version.
+
+    Raises:
+        FileSinkError: If it is a file sink, whose versions Spark cannot read.
+    """
+    if output.kind == "files":
+        raise FileSinkError(
+            f"{output.uri} is written by Spark's file sink, which cannot be read as it was",
+            hint="leave the output out: only Delta tables can be compared",
+            uri=output.uri,
+        )
+    uri = Uri.parse(output.uri).hadoop
+    return spark.read.format("delta").option("versionAsOf", output.version).load(uri)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two tables that are being compared."""
+
+    before: OutputVersion
+    after: OutputVersion
+    first: DataFrame
+    second: DataFrame
+    key: tuple[str, ...]
+    sample: int
+
+    def __post_init__(self) -> None:
+        for output, frame in ((self.before, self.first), (self.after, self.second)):
+            missing = [name for name in self.key if name not in frame.columns]
+            if missing:
+                raise IncompatibleError(
+                    f"{output.uri} has no column {missing[0]!r}, by which rows of "
+                    f"{output.name} are compared",
+                    hint=f"name others: --key {output.name}=COLUMN,COLUMN; it has: "
+                    + ", ".join(frame.columns),
+                    output=output.name,
+                    column=missing[0],
+                )
+        if not self._common:
+            raise IncompatibleError(
+                f"{self.before.uri} and {self.after.uri} have no column in common",
+                hint="these are outputs of one name and nothing else; leave one query out",
+                output=self.before.name,
+            )
+
+    @property
+    def _common(self) -> list[str]:
+        return [name for name in self.first.columns if name in self.second.columns]
+
+    @property
+    def _contents(self) -> list[str]:
+        """Columns that do not identify a row."""
+        return [name for name in self._common if name not in self.key] if self.key else []
+
+    def compared(self) -> OutputDifference:
+        from pyspark.sql import functions as F
+
+        different = self._different()
+        different.persist()
+        try:
+            sums = different.agg(
+                *(F.count_if(F.col("difference") == one).alias(one) for one in _DIFFERENCES),
+                *(one for n in range(len(self._contents)) for one in self._sums(n)),
+            ).collect()[0]
+            counts = {one: int(sums[one]) for one in _DIFFERENCES}
+            rows = [
+                row
+                for one in _DIFFERENCES
+                if counts[one] and self.sample
+                for row in self._sampled(different, one)
+            ]
+        finally:
+            different.unpersist()
+        rows_before, rows_after = self.first.count(), self.second.count()
+        changes = [self._change(n, sums.asDict()) for n in range(len(self._contents))]
+        return OutputDifference(
+            self.before.name,
+            self.key,
+            self.before,
+            self.after,
+            rows_before,
+            rows_after,
+            rows_before - counts["missing"] - counts["changed"],
+            counts["missing"],
+            counts["extra"],
+            counts["changed"],
+            tuple(sorted((one for one in changes if one.rows), key=lambda one: -one.rows)),
+            tuple(name for name in self.second.columns if name not in self._common),
+            tuple(name for name in self.first.columns if name not in self._common),
+            {
+                name: TypeChange(*(_type(one, name).simpleString() for one in self._frames))
+                for name in self._common
+                if not column_types.alike(*(_type(one, name) for one in self._frames))
+            },
+            tuple(rows),
+        )
+
+    @property
+    def _frames(self) -> tuple[DataFrame, DataFrame]:
+        return self.first, self.second
+
+    def _different(self) -> DataFrame:
+        """Return the rows that differ: how, what identifies them, and both contents."""
+        from pyspark.sql import functions as F
+
+        first = self._identified(self.first)
+        second = self._identified(self.second)
+        other = second.toDF(*(f"other_{name}" for name in second.columns))
+        same_row = F.col("id").eqNullSafe(F.col("other_id")) & (
+            F.col("number") == F.col("other_number")
+        )
+        difference = (
+            F.when(F.col("number").isNull(), "extra")
+            .when(F.col("other_number").isNull(), "missing")
+            .when(~F.col("content").eqNullSafe(F.col("other_content")), "changed")
+        )
+        return (
+            first.join(other, same_row, "full_outer")
+            .select(
+                difference.alias("difference"),
+                F.coalesce("id", "other_id").alias("id"),
+                F.coalesce("number", "other_number").alias("number"),
+                F.col("content").alias("before"),
+                F.col("other_content").alias("after"),
+            )
+            .where("difference IS NOT NULL")
+        )
+
+    def _identified(self, frame: DataFrame) -> DataFrame:
+        """Return what identifies a row (`id` and `number`) and the rest (`content`).
+
+        Fields are called by their numbers, since names may hold anything.
+        """
+        from pyspark.sql import functions as F
+        from pyspark.sql.window import Window
+
+        identity = list(self.key) or self._common
+        packed = frame.select(
+            F.struct(*(self._value(one).alias(f"c{n}") for n, one in enumerate(identity))).alias(
+                "id"
+            ),
+            F.struct(
+                F.lit(0).alias("nothing"),
+                *(self._value(one).alias(f"c{n}") for n, one in enumerate(self._contents)),
+            ).alias("content"),
+        )
+        alike = Window.partitionBy("id").orderBy("content")
+        return packed.withColumn("number", F.row_number().over(alike))
+
+    def _value(self, name: str) -> Column:
+        """Return a column in a form in which those of both tables can be compared."""
+        from pyspark.sql import functions as F
+
+        column = F.col(_quoted(name))
+        types = [_type(one, name) for one in self._frames]
+        if column_types.alike(*types):
+            return columns.comparable(column, types[0])
+        number = column_types.common_number(*types)
+        if number is not None:
+            return column.cast(number)
+        return F.to_json(F.struct(column.alias("value")), dict(columns.JSON_OPTIONS))
+
+    def _sums(self, n: int) -> list[Column]:
+        """Aggregate the changes of a column."""
+        from pyspark.sql import functions as F
+
+        before, after = F.col("before")[f"c{n}"], F.col("after")[f"c{n}"]
+        changed = (F.col("difference") == "changed") & ~before.eqNullSafe(after)
+        found = [F.count_if(changed).alias(f"rows{n}")]
+        size = column_types.size(before, after, self._compared_type(n))
+        if size is not None:
+            finite = ~F.isnan(size) & (size != F.lit(float("inf")))
+            size = F.when(changed & finite, size)
+            found += [F.count(size).alias(f"measured{n}"), F.sum(size).alias(f"sum{n}")]
+            found += [F.max(size).alias(f"max{n}")]
+        return found
+
+    def _compared_type(self, n: int) -> DataType:
+        from pyspark.sql.types import StringType
+
+        first, second = (_type(one, self._contents[n]) for one in self._frames)
+        return (
+            first
+            if column_types.alike(first, second)
+            else column_types.common_number(first, second) or StringType()
+        )
+
+    def _change(self, n: int, sums: dict[str, Any]) -> ColumnChange:
+        measured, total = sums.get(f"measured{n}", 0), sums.get(f"sum{n}")
+        unit = column_types.unit(self._compared_type(n))
+        mean = None if total is None else total / measured
+        return ColumnChange(
+            self._contents[n], sums[f"rows{n}"], unit, measured, total, mean, sums.get(f"max{n}")
+        )
+
+    def _sampled(self, different: DataFrame, difference: Difference) -> list[RowDifference]:
+        """Take the first rows of a difference."""
+        from pyspark.sql import functions as F
+
+        named = {"id": list(self.key) or self._common}
+        named |= dict.fromkeys(("before", "after"), self._contents)
+        shown = []
+        for column, names in named.items():
+            fields = [F.col(column)[f"c{n}"].alias(name) for n, name in enumerate(names)]
+            struct = F.struct(*fields) if fields else F.struct(F.lit(0).alias("nothing"))
+            data_type = different.select(struct.alias("one")).schema["one"].dataType
+            present = F.col(column).isNotNull()
+            shown.append(F.when(present, columns.as_json(struct, data_type)).alias(column))
+        first = different.where(F.col("difference") == difference)
+        rows = first.orderBy("id", "number").limit(self.sample).select("number", *shown).collect()
+        return [
+            RowDifference(
+                difference,
+                json.loads(row["id"]),
+                int(row["number"]),
+                *(self._content(row[side]) for side in ("before", "after")),
+            )
+            for row in rows
+        ]
+
+    def _content(self, text: str | None) -> dict[str, Any] | None:
+        if text is None:
+            return None
+        return dict(json.loads(text)) if self._contents else {}
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _type(frame: DataFrame, name: str) -> DataType:
+    return frame.schema[name].dataType

@@ -1,0 +1,79 @@
+"""Figures of one's own about the outputs of a query, given as SQL over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from savepoints.errors import UsageError
+from savepoints.model import OutputVersion
+from savepoints.outputs.compare import by_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What a metric may be; None when SQL gives null, such as the mean of nothing.
+Figure = int | float | Decimal | None
+
+
+def measure(
+    spark: SparkSession, outputs: Sequence[OutputVersion], metrics: Mapping[str, str]
+) -> dict[str, Figure]:
+    """Evaluate metrics over the outputs at their pinned versions.
+
+    Args:
+        spark: Any session; the views are made in one of its own.
+        outputs: Each is a view of its name.
+        metrics: By name, a query that gives one row with one number.
+
+    Raises:
+        UsageError: If a query cannot be run, or gives something else.
+        FileSinkError: If an output is a file sink, whose versions Spark cannot read.
+    """
+    if not metrics:
+        return {}
+    own = by_key.comparing_session(spark)
+    for output in outputs:
+        by_key.read(own, output).createOrReplaceTempView(f"`{output.name}`")
+    names = [output.name for output in outputs]
+    return {name: _figure(own, name, sql, names) for name, sql in metrics.items()}
+
+
+def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) -> Figure:
+    from pyspark.errors import PySparkException
+
+    query = sql.strip().rstrip(";")
+    try:
+        # As a subquery it can only read; a comment at its end must not swallow the parenthesis.
+        rows = spark.sql(f"SELECT * FROM (\n{query}\n)").limit(2).collect()  # noqa: S608
+    except PySparkException as error:
+        raise UsageError(
+            f"the metric {name} cannot be computed: {str(error).strip().partition(chr(10))[0]}",
+            hint=f"it is SQL over {', '.join(outputs) or 'the outputs'}: {sql}",
+            metric=name,
+        ) from None
+    values = [tuple(row) for row in rows]
+    if len(values) != 1 or len(values[0]) != 1 or not _is_figure(values[0][0]):
+        raise UsageError(
+            f"the metric {name} gives {_described(values)} instead of one number",
+            hint="write a query like SELECT sum(total) FROM totals",
+            metric=name,
+        )
+    figure: Figure = values[0][0]
+    return figure
+
+
+def _is_figure(value: object) -> bool:
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        return math.isfinite(value)
+    return value is None
+
+
+def _described(values: Sequence[tuple[object, ...]]) -> str:
+    if len(values) != 1:
+        return "no row" if not values else "several rows"
+    if len(values[0]) != 1:
+        return f"{len(values[0])} columns"
+    return f"{values[0][0]!r}"

@@ -1,0 +1,1 @@
+"""An output corrected in one commit: the rows of some entities, or all."""

@@ -1,0 +1,181 @@
+"""Controls in an output: rows of entities that no late event touches, as live and as replayed.
+
+They have to be the same, row by row and as often. Floating-point numbers may differ by a share that
+somebody asked for, since sums of them depend on the order of additions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import IncompatibleError
+from savepoints.model import OutputVersion
+from savepoints.outputs.correct.desired_rows import quoted
+from savepoints.outputs.correct.entity_rows import EntityRows
+from savepoints.outputs.correct.row_difference import ROW, packed
+from savepoints.outputs.delta.write import Mode
+from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.spark import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_LIVE, _REPLAYED = "live", "replayed"
+
+
+@dataclass(frozen=True)
+class OutputControls:
+    """How an output has the controls.
+
+    Attributes:
+        output: Its name.
+        rows: Rows that the live table has of them.
+        entities: Controls whose rows differ.
+        missing: Rows of the live table that the replay does not give.
+        extra: Rows that only the replay gives.
+        sample: Some of both, as JSON values: `difference` and the row's columns in `row`.
+    """
+
+    output: str
+    rows: int
+    entities: int
+    missing: int
+    extra: int
+    sample: tuple[dict[str, Any], ...]
+
+
+def compare(
+    spark: SparkSession,
+    live: OutputVersion,
+    entities: DataFrame,
+    replayed: DataFrame,
+    *,
+    mode: Mode,
+    key: tuple[str, ...],
+    entity: str,
+    everybody: DataFrame,
+    own_rows: str | None = None,
+    tolerance: float = 0.0,
+    sample: int = 5,
+) -> OutputControls:
+    """Compare the rows of the controls in a table with what the replay makes of them.
+
+    Args:
+        spark: Any session; it is not changed.
+        live: The table at the version that belongs to the batch up to which was replayed.
+        entities: The controls: `entity` string, and `version` bigint of the table at the base of
+            each, null for one that begins with nothing.
+        replayed: The program's columns and `replay_slice`: all that the replay wrote.
+        mode: How the query writes it.
+        key: Columns that identify a row, for `upsert`.
+        entity: Column with the entity that a row is about.
+        everybody: All entities that were replayed: `entity` string.
+        own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
+        tolerance: Most by which two floating-point numbers may differ, as a share.
+        sample: How many rows to give.
+
+    Raises:
+        IncompatibleError: If the replayed rows are no rows of the table, or are of entities that
+            were not replayed.
+    """
+    rows = EntityRows.of(spark, Rewind(live, live.version, {}, "", own_rows), entity, mode, key)
+    rows.require_applicable(replayed)
+    _refuse_strays(rows, replayed, everybody)
+    found = rows.differing(entities, replayed)
+    schema = rows.table.schema
+    differs = _apart(found.frame, schema, tolerance)
+    differs.persist()
+    try:
+        counted = {one["side"]: one["count"] for one in differs.groupBy("side").count().collect()}
+        touched = differs.select(f"{ROW}.{quoted(rows.entity)}").distinct().count()
+        shown = _sample(differs, sample)
+    finally:
+        differs.unpersist()
+    return OutputControls(
+        live.name,
+        rows.current(entities).count(),
+        touched,
+        counted.get(_LIVE, 0),
+        counted.get(_REPLAYED, 0),
+        shown,
+    )
+
+
+def _apart(frame: DataFrame, schema: StructType, tolerance: float) -> DataFrame:
+    """Return `side` string and `row`, each as often as only that side has it."""
+    from pyspark.sql import functions as F
+
+    more = F.col("have") - F.col("want")
+    alone = frame.where(more != 0).select(
+        F.when(more > 0, _LIVE).otherwise(_REPLAYED).alias("side"),
+        F.explode(F.array_repeat(ROW, F.abs(more).cast("int"))).alias(ROW),
+    )
+    floats = [one.name for one in schema if one.dataType.typeName() in {"float", "double"}]
+    if not tolerance or not floats:
+        return alone
+    return _not_close(alone, schema, floats, tolerance)
+
+
+def _not_close(
+    alone: DataFrame, schema: StructType, floats: Sequence[str], tolerance: float
+) -> DataFrame:
+    """Leave out rows of both sides that differ by no more than a share in their numbers."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+    from pyspark.sql.window import Window
+
+    rest = StructType([one for one in schema if one.name not in floats])
+    flat = alone.select("side", ROW, f"{ROW}.*").select("side", ROW, packed(rest).alias("same"))
+    numbers = F.struct(*(F.col(ROW)[name].alias(f"n{n}") for n, name in enumerate(floats)))
+    order = Window.partitionBy("side", "same").orderBy(numbers)
+    numbered = flat.withColumns({"nth": F.row_number().over(order), "numbers": numbers})
+    sides = [numbered.where(F.col("side") == side) for side in (_LIVE, _REPLAYED)]
+    left, right = (
+        side.select(*(F.col(name).alias(f"{name}_{n}") for name in side.columns))
+        for n, side in enumerate(sides)
+    )
+    same = F.col("same_0").eqNullSafe(F.col("same_1")) & (F.col("nth_0") == F.col("nth_1"))
+    close = F.expr("true")
+    for n in range(len(floats)):
+        one, other = (F.col(f"numbers_{side}")[f"n{n}"].cast("double") for side in (0, 1))
+        largest = F.greatest(F.abs(one), F.abs(other))
+        close = close & (one.eqNullSafe(other) | (F.abs(one - other) <= largest * tolerance))
+    both = F.col("nth_0").isNotNull() & F.col("nth_1").isNotNull()
+    apart = left.join(right, same, "full_outer").where(~F.coalesce(both & close, F.expr("false")))
+    return (
+        apart.select(F.col("side_0").alias("side"), F.col(f"{ROW}_0").alias(ROW))
+        .unionByName(apart.select(F.col("side_1").alias("side"), F.col(f"{ROW}_1").alias(ROW)))
+        .where("side IS NOT NULL")
+    )
+
+
+def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) -> None:
+    """Refuse rows of entities that were not replayed: they are called otherwise in the output."""
+    from pyspark.sql import functions as F
+
+    text = F.col(quoted(rows.entity)).cast("string")
+    known = everybody.select(F.col("entity").alias("__known"))
+    stray = replayed.join(known, text == F.col("__known"), "left_anti").select(text).first()
+    if stray is not None:
+        raise IncompatibleError(
+            f"the replay wrote a row of {rows.live.output.uri} with {rows.entity} = {stray[0]!r}, "
+            "which is none of the replayed entities",
+            hint="name the column with the entity in the application: Output(…, entity_key=…)",
+            uri=rows.live.output.uri,
+            column=rows.entity,
+        )
+
+
+def _sample(differs: DataFrame, sample: int) -> tuple[dict[str, Any], ...]:
+    from pyspark.sql import functions as F
+
+    text = columns.as_json(F.col(ROW), differs.schema[ROW].dataType)
+    said = {_LIVE: "missing", _REPLAYED: "extra"}
+    found = differs.select("side", text.alias("text")).orderBy("text", "side").limit(sample)
+    return tuple(
+        {"difference": said[one["side"]], "row": json.loads(one["text"])} for one in found.collect()
+    )

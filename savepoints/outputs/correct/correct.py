@@ -1,0 +1,360 @@
+"""Correcting a table: the rows of some entities become what a replay says they should be.
+
+One commit for each table. It replaces only rows that differ, carries the id under which the next
+generation writes the table, at the batch at which that one begins, and says that it is a correction
+(ADR 18). The id makes a repetition write nothing, and tells the version of that batch from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import (
+    FileSinkError,
+    IncompatibleError,
+    NotAlignedError,
+    NotFoundError,
+    OutputVersionGoneError,
+)
+from savepoints.io import Location
+from savepoints.model import OutputVersion
+from savepoints.outputs.correct import commit, replace_all
+from savepoints.outputs.correct.commit import Mark
+from savepoints.outputs.correct.entity_rows import EntityRows
+from savepoints.outputs.delta import batch_version, writable
+from savepoints.outputs.delta.missing_files import unreadable_files
+from savepoints.outputs.delta.write import Mode
+from savepoints.outputs.rewind import rewind, rewind_commit
+from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What is to be corrected in one table.
+
+    Attributes:
+        live: The table as it is, and which of its rows are the query's.
+        mode: How the query writes it.
+        key: Columns that identify a row, for `upsert`.
+        entity: Column with the entity that a row is about; None when all rows are replaced.
+        app_id: Under which the next generation writes the table.
+        batch_id: The batch at which that one begins.
+        merge_id: The merge.
+    """
+
+    live: Rewind
+    mode: Mode
+    key: tuple[str, ...]
+    entity: str | None
+    app_id: str
+    batch_id: int
+    merge_id: str
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Correction:
+        """Read what `model.to_json` wrote."""
+        return cls(**{**data, "live": Rewind.from_json(data["live"]), "key": tuple(data["key"])})
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """What a correction did.
+
+    Attributes:
+        version: The version that its commit made.
+        rows_removed: Rows that the table no longer has.
+        rows_added: Rows that it has besides.
+        entities: Entities whose rows changed.
+    """
+
+    version: int
+    rows_removed: int
+    rows_added: int
+    entities: int
+
+
+def plan(
+    name: str,
+    uri: str,
+    bases: Sequence[OutputVersion | None],
+    *,
+    mode: Mode,
+    key: tuple[str, ...],
+    entity: str | None,
+    owner: str,
+    own_ids: Sequence[str],
+    app_id: str,
+    batch_id: int,
+    merge_id: str,
+    own_rows: str | None,
+) -> Correction:
+    """Find out whether a table can be corrected without loss, now that its query stands still.
+
+    Args:
+        name: What the output is called.
+        uri: The table.
+        bases: It at each base savepoint that is used; None for entities that begin with nothing.
+        mode: How the query writes it.
+        key: Columns that identify a row, for `upsert`.
+        entity: Column with the entity that a row is about; None to replace all rows.
+        owner: Beginning of the application ids that are the query's own.
+        own_ids: Others that are, whole.
+        app_id: Under which the next generation writes the table.
+        batch_id: The last batch of the live query.
+        merge_id: The merge.
+        own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
+
+    Raises:
+        FileSinkError: If it is a file sink.
+        NotFoundError: If there is no table.
+        OutputVersionGoneError: If a base can no longer be read; another base may do.
+        NotAlignedError: If others have written to the table since the oldest base.
+        IncompatibleError: If the table has no such column, its columns changed since a base, or it
+            has features that could not be taken back again.
+    """
+    table = _open(uri)
+    writable.require_writable(table, uri, removes=True)
+    if entity is not None:
+        require_entity(table, uri, entity)
+    for base in bases:
+        if base is not None:
+            require_base(base, uri)
+    live = _live(name, uri, table, bases, owner, own_ids, app_id, own_rows)
+    return Correction(live, mode, key, entity, app_id, batch_id, merge_id)
+
+
+def what(correction: Correction) -> str:
+    """Say what is done, as a step of a plan."""
+    if correction.entity is None:
+        return (
+            f"replace all rows of the query in {correction.live.output.uri}, in one commit that is "
+            "marked as a correction"
+        )
+    return (
+        f"correct the rows of the touched entities in {correction.live.output.uri}, in one commit "
+        "that is marked as a correction"
+    )
+
+
+def execute(
+    spark: SparkSession, correction: Correction, entities: DataFrame | None, replayed: DataFrame
+) -> Corrected:
+    """Replace the rows that differ, or all, in one commit; done before, nothing happens.
+
+    Args:
+        spark: Any session; it is not changed.
+        correction: What was planned.
+        entities: `entity` string, each once, and `version` bigint: of the table at its base, null
+            for one that begins with nothing. None when all rows are replaced.
+        replayed: The program's columns and `replay_slice`: all that the replay wrote. Rows of
+            entities that are not among these are left out.
+
+    Raises:
+        NotAlignedError: If the table changed since the plan.
+        IncompatibleError: If the replayed rows are no rows of the table, have no entity, are two
+            with one key in one slice, or have the key of a row of another entity.
+    """
+    output = correction.live.output
+    table = batch_version.open_table(output.uri)
+    if table.transaction_version(correction.app_id) == correction.batch_id:
+        return _done(output.uri, correction)
+    refuse_changed(correction)
+    app_id, batch_id = correction.app_id, correction.batch_id
+    mark = Mark(correction.merge_id, output.name, app_id, batch_id, 0, 0, 0)
+    if correction.entity is None or entities is None:
+        replace_all.write(
+            spark, correction.live, replayed, mark, mode=correction.mode, key=correction.key
+        )
+        return _done(output.uri, correction)
+    rows = EntityRows.of(spark, correction.live, correction.entity, correction.mode, correction.key)
+    rows.require_applicable(replayed)
+    rows.refuse_taken_keys(entities, replayed)
+    found = rows.differing(entities, replayed)
+    found.frame.persist()
+    try:
+        counts = found.counts()
+        mark = replace(
+            mark,
+            rows_removed=counts.rows_removed,
+            rows_added=counts.rows_added,
+            entities=counts.entities,
+        )
+        commit.write(table, rows, found, counts, mark)
+    finally:
+        found.frame.unpersist()
+    return _done(output.uri, correction)
+
+
+def undo(correction: Correction, operation_id: str) -> None:
+    """Bring the table back to what it was; not done, nothing happens.
+
+    Raises:
+        NotAlignedError: If others have written to it since, or the next generation has.
+    """
+    live = correction.live
+    table = batch_version.open_table(live.output.uri)
+    reached = table.transaction_version(correction.app_id)
+    if reached is None or reached < correction.batch_id:
+        return
+    if reached > correction.batch_id:
+        raise NotAlignedError(
+            f"{live.output.uri} has batch {reached} of the generation that the merge began: what "
+            "it wrote would be lost",
+            hint="go back to the savepoint from before the merge: savepoints rollback",
+            uri=live.output.uri,
+            batch_id=reached,
+        )
+    rewind.refuse_changed(live)
+    rewind_commit.take_back(
+        table,
+        live.output.uri,
+        live.newest,
+        {correction.app_id: BEFORE_FIRST_BATCH, operation_id: 0},
+        live.own_rows,
+    )
+
+
+def refuse_changed(correction: Correction) -> None:
+    """Refuse to go on when rows of the table changed since the plan, whoever changed them.
+
+    Raises:
+        NotAlignedError: Names the commit.
+    """
+    live = correction.live
+    rewind.refuse_changed(live)
+    changing = [
+        one for one in batch_version.commits_since(live.output.uri, live.newest) if one.changes_data
+    ]
+    own = [
+        one
+        for one in changing
+        if live.own_rows is None or one.written_by(live.owner, tuple(live.transactions))
+    ]
+    if own:
+        raise NotAlignedError(
+            f"{live.output.uri} was written to since version {live.newest}: version "
+            f"{own[-1].version} ({own[-1].operation})",
+            hint="the query must stand still while its outputs are corrected: run the merge again",
+            uri=live.output.uri,
+            versions=[one.version for one in own],
+        )
+
+
+def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
+    """Check that a table says which entity a row is about.
+
+    Raises:
+        IncompatibleError: If it has no such column.
+    """
+    names = [field.name for field in table.schema().fields]
+    if entity.casefold() not in {name.casefold() for name in names}:
+        raise IncompatibleError(
+            f"{uri} has no column {entity!r}, so which entity a row is about is not known",
+            hint="name the column in the application, Output(…, entity_key=…), or replace all rows "
+            f"with savepoints merge --policy replay-all; it has: {', '.join(names)}",
+            uri=uri,
+            column=entity,
+        )
+
+
+def _open(uri: str) -> DeltaTable:
+    try:
+        return batch_version.open_table(uri)
+    except FileSinkError:
+        raise FileSinkError(
+            f"{uri} is written by Spark's file sink, of which single rows cannot be replaced",
+            hint="write a Delta table, or rebuild the output: savepoints reset --to-earliest",
+            uri=uri,
+        ) from None
+
+
+def require_base(base: OutputVersion, uri: str) -> None:
+    """Check that rows can be taken from a base: a version of this table, with its columns.
+
+    Args:
+        base: The table at a savepoint.
+        uri: The table.
+
+    Raises:
+        OutputVersionGoneError: If it cannot be read; another base may do.
+        IncompatibleError: If the columns changed since.
+    """
+    table = batch_version.open_table(uri)
+    if base.table_id != batch_version.table_id(table):
+        raise _gone(base, f"the table there now is another one, {batch_version.table_id(table)}")
+    try:
+        then = batch_version.open_table(base.uri, base.version)
+        lost = unreadable_files(base)
+    except NotAlignedError as error:
+        raise _gone(base, error.message) from None
+    if lost:
+        raise _gone(base, f"{len(lost)} of its files are gone, such as {lost[0]}")
+    known = {field.name: str(field.type) for field in then.schema().fields}
+    now = {field.name: str(field.type) for field in table.schema().fields}
+    if changed := [name for name, kind in known.items() if now.get(name) != kind]:
+        raise IncompatibleError(
+            f"the column {changed[0]} of {uri} is another one than at version {base.version}, from "
+            "which rows are to be taken",
+            hint="rebuild the output: savepoints reset --to-earliest",
+            uri=uri,
+            version=base.version,
+            columns=changed,
+        )
+
+
+def _gone(base: OutputVersion, why: str) -> OutputVersionGoneError:
+    return OutputVersionGoneError(
+        f"version {base.version} of {base.uri} cannot be read: {why}",
+        hint="rebuild the output: savepoints reset --to-earliest",
+        uri=base.uri,
+        version=base.version,
+    )
+
+
+def _live(
+    name: str,
+    uri: str,
+    table: DeltaTable,
+    bases: Sequence[OutputVersion | None],
+    owner: str,
+    own_ids: Sequence[str],
+    app_id: str,
+    own_rows: str | None,
+) -> Rewind:
+    """Return the table as it is; refuse when rows since the oldest base are not the query's own."""
+    versions = [one.version for one in bases if one is not None]
+    if len(versions) < len(bases):
+        # Of an entity that begins with nothing all rows go, so none may ever have been another's.
+        emptied = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows)
+        live = replace(emptied, empty=False)
+    else:
+        output = OutputVersion(
+            name,
+            str(Location.of(uri)),
+            batch_version.table_id(table),
+            int(table.version()),
+            app_id,
+            None,
+        )
+        ids = dict.fromkeys([*own_ids, app_id], BEFORE_FIRST_BATCH)
+        live = Rewind(output, output.version, ids, owner, own_rows)
+    rewind.refuse_changed(replace(live, newest=min(versions, default=live.newest)))
+    return live
+
+
+def _done(uri: str, correction: Correction) -> Corrected:
+    """Read what the commit of a correction says of it."""
+    version, mark = commit.find(uri, correction.app_id, correction.batch_id)
+    if mark is None:
+        raise NotFoundError(
+            f"{uri} has batch {correction.batch_id} of {correction.app_id} and no correction of it",
+            hint="see its history: DESCRIBE HISTORY",
+            uri=uri,
+        )
+    return Corrected(version, mark.rows_removed, mark.rows_added, mark.entities)

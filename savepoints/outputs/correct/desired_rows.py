@@ -1,0 +1,128 @@
+"""What an output should hold of entities whose events were replayed.
+
+The rows of each entity at the version of its base savepoint, then the replayed rows as the query
+would have written them: added (`append`), by key with the last write winning (`upsert`), or the
+last result alone (`complete`). Rows that were written after the base, and not by the replay,
+disappear: they belong to a session, say, that is another one with the late events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError, SeveralRowsError
+from savepoints.outputs.delta.write import Mode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Beside the output's columns: the number of the slice in which the replay wrote a row.
+SLICE = "replay_slice"
+_BASE = -1
+_NUMBER = "__number"
+_NEWEST = "__newest"
+
+
+def content(base: DataFrame, replayed: DataFrame, mode: Mode, key: Sequence[str]) -> DataFrame:
+    """Return what an output should hold of some entities.
+
+    Args:
+        base: Their rows at their bases, in the table's columns.
+        replayed: What the replay wrote of them, in the same columns and `SLICE`; with `complete`
+            only of the last slice in which it wrote anything at all.
+        mode: How the query writes.
+        key: Columns that identify a row, for `upsert`.
+
+    Returns:
+        The table's columns.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    names = [quoted(name) for name in base.columns]
+    if mode == "complete":
+        return replayed.select(*names)
+    if mode == "append":
+        return base.unionByName(replayed.select(*names))
+    every = base.withColumn(SLICE, F.lit(_BASE)).unionByName(replayed)
+    latest = Window.partitionBy(*map(quoted, key)).orderBy(F.col(SLICE).desc())
+    numbered = every.withColumn(_NUMBER, F.row_number().over(latest))
+    return numbered.where(F.col(_NUMBER) == 1).select(*names)
+
+
+def last_result(rows: DataFrame) -> DataFrame:
+    """Return the rows of the last slice in which anything was written, as `complete` leaves it."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    newest = F.max(SLICE).over(Window.partitionBy())
+    return rows.withColumn(_NEWEST, newest).where(F.col(SLICE) == F.col(_NEWEST)).drop(_NEWEST)
+
+
+def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
+    """Refuse rows of which two have one key in one slice.
+
+    Args:
+        rows: From `as_stored`.
+        key: Columns that identify a row.
+        uri: The table.
+
+    Raises:
+        SeveralRowsError: If there are such.
+    """
+    alike = rows.groupBy(*map(quoted, key), SLICE).count().where("count > 1")
+    if doubled := alike.count():
+        raise SeveralRowsError(
+            f"the replay wrote more than one row of {uri} for each of {doubled} keys in one slice: "
+            "which of them comes last is not known",
+            hint="make the key of the output tell the rows apart",
+            uri=uri,
+            key=list(key),
+        )
+
+
+def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
+    """Return replayed rows in the columns and types of the table that they belong to.
+
+    Args:
+        rows: The program's columns and `SLICE`.
+        table: The table.
+        uri: Where it is.
+
+    Raises:
+        IncompatibleError: If one has columns that the other lacks: the values of some rows would be
+            lost, or those of others made up.
+    """
+    from pyspark.sql import functions as F
+
+    there = {name.casefold(): name for name in rows.columns}
+    wanted = {name.casefold() for name in table.columns}
+    if lacking := sorted(there.keys() - wanted - {SLICE}):
+        raise IncompatibleError(
+            f"{uri} has no column {', '.join(lacking)}, which the program writes",
+            hint=f"add it, with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
+            f"({lacking[0]} TYPE)",
+            uri=uri,
+            columns=lacking,
+        )
+    if more := sorted(wanted - there.keys()):
+        raise IncompatibleError(
+            f"{uri} has the column {', '.join(more)}, which the program does not write: what it "
+            "should be in corrected rows is not known",
+            hint="drop it, or write it in the program",
+            uri=uri,
+            columns=more,
+        )
+    return rows.select(
+        *(
+            F.col(quoted(there[one.name.casefold()])).cast(one.dataType).alias(one.name)
+            for one in table.schema
+        ),
+        F.col(SLICE).cast("long").alias(SLICE),
+    )
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as an expression has it."""
+    return f"`{name.replace('`', '``')}`"

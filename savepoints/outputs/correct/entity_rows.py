@@ -1,0 +1,178 @@
+"""The rows of some entities in a table: as they are, as they were, and as they should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError
+from savepoints.io import Uri
+from savepoints.outputs.correct import desired_rows
+from savepoints.outputs.correct.desired_rows import quoted
+from savepoints.outputs.correct.row_difference import Differing, differing
+from savepoints.outputs.delta.write import Mode
+from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.spark.session import session_like
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_VERSION = "version"
+
+
+@dataclass(frozen=True)
+class EntityRows:
+    """A table of which the rows of some entities are looked at.
+
+    Attributes:
+        spark: A session of one's own.
+        live: The table at the version that counts, and which of its rows are the query's.
+        entity: Column with the entity, as the table calls it.
+        mode: How the query writes it.
+        key: Columns that identify a row, for `upsert`.
+        table: The table at that version, rows of the query alone.
+    """
+
+    spark: SparkSession
+    live: Rewind
+    entity: str
+    mode: Mode
+    key: tuple[str, ...]
+    table: DataFrame
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, live: Rewind, entity: str, mode: Mode, key: tuple[str, ...]
+    ) -> EntityRows:
+        """Open a table.
+
+        Args:
+            spark: Any session; it is not changed, but its time zone and plans count.
+            live: The table.
+            entity: Column with the entity.
+            mode: How the query writes it.
+            key: Columns that identify a row, for `upsert`.
+        """
+        own = session_like(spark)
+        table = read(own, live, live.newest)
+        named = next(name for name in table.columns if name.casefold() == entity.casefold())
+        return cls(own, live, named, mode, key, table)
+
+    @property
+    def entity_text(self) -> Column:
+        """The entity of a row, as text."""
+        from pyspark.sql import functions as F
+
+        return F.col(quoted(self.entity)).cast("string")
+
+    def differing(self, entities: DataFrame, replayed: DataFrame) -> Differing:
+        """Compare what the table holds of entities with what it should hold after a replay.
+
+        Args:
+            entities: `entity` string, each once, and `version` bigint: of the table at its base,
+                null for one that begins with nothing.
+            replayed: As `correct.execute` has it.
+        """
+        should = self.desired(entities, replayed)
+        return differing(self.current(entities), should, self.entity)
+
+    def current(self, entities: DataFrame) -> DataFrame:
+        """Return what the table holds of entities, given in `entity`."""
+        return self._of(self.table, entities)
+
+    def desired(self, entities: DataFrame, replayed: DataFrame) -> DataFrame:
+        """Return what the table should hold of entities; arguments as in `differing`."""
+        rows = self._written(replayed)
+        bases = self._bases(entities)
+        return desired_rows.content(bases, self._of(rows, entities), self.mode, self.key)
+
+    def require_applicable(self, replayed: DataFrame) -> None:
+        """Refuse replayed rows that cannot be put into the table.
+
+        Args:
+            replayed: As `correct.execute` has it.
+
+        Raises:
+            SeveralRowsError: If two have one key in one slice.
+            IncompatibleError: If they are no rows of the table, or some have no entity.
+        """
+        from pyspark.sql import functions as F
+
+        rows = desired_rows.as_stored(replayed, self.table, self.live.output.uri)
+        uri = self.live.output.uri
+        if nobody := rows.where(F.col(quoted(self.entity)).isNull()).count():
+            raise IncompatibleError(
+                f"{nobody} of the rows that the replay wrote to {uri} have no {self.entity}, so "
+                "they cannot be told from those of other entities",
+                hint="rebuild the output: savepoints reset --to-earliest",
+                uri=uri,
+                column=self.entity,
+            )
+        if self.mode == "upsert":
+            desired_rows.refuse_several(rows, self.key, uri)
+
+    def refuse_taken_keys(self, entities: DataFrame, replayed: DataFrame) -> None:
+        """Refuse replayed rows with a key under which the table has a row of another entity.
+
+        Args:
+            entities: `entity` string.
+            replayed: As `correct.execute` has it.
+
+        Raises:
+            IncompatibleError: If there is one: which of the two wrote it last is not known.
+        """
+        from pyspark.sql import functions as F
+
+        if self.mode != "upsert" or self.entity.casefold() in {one.casefold() for one in self.key}:
+            return
+        keys = self._of(self._written(replayed), entities).select(
+            *(F.col(quoted(name)).alias(f"__key{n}") for n, name in enumerate(self.key))
+        )
+        same = [
+            F.col(quoted(name)).eqNullSafe(F.col(f"__key{n}")) for n, name in enumerate(self.key)
+        ]
+        mine = entities.select(F.col("entity").alias("__entity"))
+        others = self.table.join(mine, self.entity_text == F.col("__entity"), "left_anti")
+        taken = others.join(keys, same, "left_semi").select(*map(quoted, self.key)).first()
+        if taken is not None:
+            raise IncompatibleError(
+                f"{self.live.output.uri} has a row of another {self.entity} under the key "
+                f"{taken.asDict()}, which the replay wrote as well",
+                hint=f"make {self.entity} part of the output's key, or rebuild the output: "
+                "savepoints reset --to-earliest",
+                uri=self.live.output.uri,
+                key=list(self.key),
+            )
+
+    def _written(self, replayed: DataFrame) -> DataFrame:
+        """Return replayed rows as the table has them."""
+        rows = desired_rows.as_stored(replayed, self.table, self.live.output.uri)
+        return desired_rows.last_result(rows) if self.mode == "complete" else rows
+
+    def _bases(self, entities: DataFrame) -> DataFrame:
+        """Return the rows of entities at their bases."""
+        from pyspark.sql import functions as F
+
+        rows = self.table.limit(0)
+        if self.mode == "complete":
+            return rows
+        found = entities.where(f"{_VERSION} IS NOT NULL").select(_VERSION).distinct().collect()
+        for (version,) in found:
+            then = read(self.spark, self.live, version)
+            mine = self._of(then, entities.where(F.col(_VERSION) == version))
+            rows = rows.unionByName(mine, allowMissingColumns=True)
+        return rows
+
+    def _of(self, rows: DataFrame, entities: DataFrame) -> DataFrame:
+        """Return the rows of entities; those without an entity are nobody's."""
+        from pyspark.sql import functions as F
+
+        wanted = F.broadcast(entities.select(F.col("entity").alias("__entity")))
+        return rows.join(wanted, self.entity_text == F.col("__entity"), "left_semi")
+
+
+def read(spark: SparkSession, live: Rewind, version: int) -> DataFrame:
+    """Return the rows of a query in a version of its table."""
+    uri = Uri.parse(live.output.uri).hadoop
+    table = spark.read.format("delta").option("versionAsOf", version).load(uri)
+    return table if live.own_rows is None else table.where(live.own_rows)

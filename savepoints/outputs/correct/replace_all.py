@@ -1,0 +1,58 @@
+"""All rows of a query in a table replaced by those of a replay, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from savepoints.io import Uri
+from savepoints.outputs.correct import commit, desired_rows, entity_rows
+from savepoints.outputs.correct.commit import Mark
+from savepoints.outputs.delta.write import Mode
+from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.spark.session import session_like
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def write(
+    spark: SparkSession,
+    live: Rewind,
+    replayed: DataFrame,
+    mark: Mark,
+    *,
+    mode: Mode,
+    key: Sequence[str],
+) -> None:
+    """Replace them.
+
+    Args:
+        spark: Any session; it is not changed.
+        live: The table as it is, and which of its rows are the query's.
+        replayed: The program's columns and `replay_slice`: all that the replay wrote.
+        mark: What the commit says of itself; how many rows is counted here.
+        mode: How the query writes the table.
+        key: Columns that identify a row, for `upsert`.
+
+    Raises:
+        IncompatibleError: If the replayed rows are no rows of the table, or two have one key in one
+            slice.
+    """
+    own = session_like(spark)
+    table = entity_rows.read(own, live, live.newest)
+    rows = desired_rows.as_stored(replayed, table, live.output.uri)
+    if mode == "upsert":
+        desired_rows.refuse_several(rows, key, live.output.uri)
+    if mode == "complete":
+        rows = desired_rows.last_result(rows)
+    nothing = table.limit(0)
+    # Of the session that has the transaction, whatever the replayed rows are of.
+    wanted = nothing.unionByName(desired_rows.content(nothing, rows, mode, key))
+    counted = replace(mark, rows_removed=table.count(), rows_added=wanted.count())
+    commit.mark_session(own, counted)
+    writer = wanted.write.format("delta").mode("overwrite")
+    if live.own_rows is not None:
+        writer = writer.option("replaceWhere", live.own_rows)
+    writer.save(Uri.parse(live.output.uri).hadoop)

@@ -1,0 +1,1 @@
+"""Delta tables as Spark leaves them: log, snapshots, versions of batches, retention."""

@@ -1,0 +1,339 @@
+"""Which version of an output belongs to a batch.
+
+Every batch that writes to a Delta table leaves a `txn` action with its batch id in the commit
+(Delta protocol, "Transaction Identifiers"). So the log, walked from the newest commit back, says
+which version has exactly the batches up to N; where its older commits were cleaned up, a log
+checkpoint may still say it. This is done when the savepoint is taken and the answer is kept: after
+a rewind, older lineages are ambiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.errors import (
+    LEAVE_OUTPUTS,
+    FileSinkError,
+    IncompatibleError,
+    NotAlignedError,
+    NotFoundError,
+)
+from savepoints.io import Location, plain, storage_options
+from savepoints.model import OutputVersion
+from savepoints.outputs.delta import log
+from savepoints.outputs.delta.log import Commit
+from savepoints.outputs.delta.write import is_later_generation
+from savepoints.outputs.file_sink import file_sink
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# After such a time Delta forgets a transaction id, and a checkpoint without it says nothing.
+RETENTION_OF_IDS = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True)
+class _Found:
+    version: int
+    app_version: int | None
+
+
+def has_batch(uri: str, app: str, batch_id: int) -> bool:
+    """Say whether a table has a batch already, by the transaction id that wrote it.
+
+    Args:
+        uri: The table; none there has no batch.
+        app: The transaction's application id.
+        batch_id: The batch.
+
+    Raises:
+        FileSinkError: If it is a directory of Spark's file sink.
+    """
+    try:
+        newest = open_table(uri).transaction_version(app)
+    except NotFoundError:
+        return False
+    return newest is not None and newest >= batch_id
+
+
+def open_table(uri: str, version: int | None = None) -> DeltaTable:
+    """Open a Delta table at a version, the newest by default.
+
+    Raises:
+        NotFoundError: If there is no Delta table.
+        FileSinkError: If it is a directory of Spark's file sink.
+        NotAlignedError: If the version cannot be read (any more).
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    location = Location.of(uri)
+    try:
+        return DeltaTable(
+            str(location), version=version, storage_options=storage_options(location.uri)
+        )
+    except TableNotFoundError:
+        if file_sink.is_one(location):
+            raise FileSinkError(
+                f"{location} is written by Spark's file sink and no Delta table",
+                hint="give the URI of a Delta table, or of a place where nothing is yet",
+                uri=str(location),
+            ) from None
+        raise NotFoundError(
+            f"there is no Delta table at {location}",
+            hint="check the URI of the output",
+            uri=str(location),
+        ) from None
+    except (DeltaError, OSError) as error:
+        what = str(location) if version is None else f"version {version} of {location}"
+        raise NotAlignedError(
+            f"{what} cannot be read: {plain(str(error))[:500]}",
+            hint="it may have been removed by Delta's retention; see delta.logRetentionDuration",
+            uri=str(location),
+            version=version,
+        ) from None
+
+
+def require_columns(uri: str, columns: Sequence[str]) -> None:
+    """Check that a table has all columns that are to be written.
+
+    MERGE updates and inserts those that the table has, and silently drops the values of others.
+
+    Raises:
+        IncompatibleError: Names the columns that it lacks.
+    """
+    there = {field.name.casefold() for field in open_table(uri).schema().fields}
+    if lacking := [name for name in columns if name.casefold() not in there]:
+        raise IncompatibleError(
+            f"{uri} has no column {', '.join(lacking)}, which the program writes: its values would "
+            "be dropped",
+            hint=f"add it, with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
+            f"({lacking[0]} TYPE); or leave it out of the program's result",
+            uri=uri,
+            columns=lacking,
+        )
+
+
+def table_id(table: DeltaTable) -> str:
+    """Return Delta's own id of a table."""
+    return str(table.metadata().id)
+
+
+def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int) -> OutputVersion:
+    """Find the version of an output that holds exactly the batches up to N.
+
+    Args:
+        name: What the output is called.
+        uri: Its table, or the directory of Spark's file sink.
+        app_ids: The `txn` application ids under which the query may write. Its batches are looked
+            for under all of them; the first that the table knows is the one under which it goes
+            on, or the first of all when it knows none yet.
+        batch_id: N.
+
+    Raises:
+        NotFoundError: If there is no table.
+        NotAlignedError: If the log no longer goes back to batch N, or has rows and none of the
+            application ids.
+    """
+    location = Location.of(uri)
+    try:
+        table = open_table(uri)
+    except FileSinkError:
+        return file_sink.version_of_batch(name, location, batch_id)
+    known = [app for app in app_ids if table.transaction_version(app) is not None]
+    if known:
+        app_id, found = known[0], _of_writer(uri, table, app_ids, batch_id)
+    else:
+        app_id, found = app_ids[0], _of_nobody(uri, table, app_ids, batch_id)
+    return OutputVersion(
+        name, str(location), table_id(table), found.version, app_id, found.app_version
+    )
+
+
+def present(name: str, uri: str, app_id: str) -> OutputVersion:
+    """Return an output as it is now, whatever batch that is.
+
+    Args:
+        name: What the output is called.
+        uri: Its table, or the directory of Spark's file sink.
+        app_id: The `txn` application id under which the query writes.
+
+    Raises:
+        NotFoundError: If there is no table.
+    """
+    location = Location.of(uri)
+    try:
+        table = open_table(uri)
+    except FileSinkError:
+        return file_sink.present(name, location)
+    at = table.transaction_version(app_id)
+    return OutputVersion(name, str(location), table_id(table), int(table.version()), app_id, at)
+
+
+def foreign_commits(uri: str, since: int, owner: str, app_ids: tuple[str, ...]) -> list[Commit]:
+    """Return commits after a version that changed rows and are not the query's own.
+
+    Args:
+        uri: The table.
+        since: The version; commits after it are looked at.
+        owner: Beginning of the application ids that are the query's own.
+        app_ids: Others that are, whole.
+
+    Returns:
+        The foreign commits, the newest first.
+
+    Raises:
+        NotAlignedError: If the log no longer goes back that far.
+    """
+    return [
+        one
+        for one in commits_since(uri, since)
+        if one.changes_data and not one.written_by(owner, app_ids)
+    ]
+
+
+def commits_since(uri: str, since: int) -> list[Commit]:
+    """Return all commits after a version, the newest first.
+
+    Raises:
+        NotAlignedError: If the log no longer goes back that far.
+    """
+    newest = open_table(uri).version()
+    later = []
+    for commit in log.commits(uri, newest):
+        if commit.version <= since:
+            break
+        later.append(commit)
+    if len(later) < newest - since:
+        raise NotAlignedError(
+            f"the log of {uri} no longer shows who wrote versions {since + 1} to {newest}",
+            hint=LEAVE_OUTPUTS,
+            uri=uri,
+        )
+    return later
+
+
+def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int) -> _Found:
+    """Find the version with the batches of application ids of which the table knows some."""
+    newest = int(table.version())
+    oldest, following, start = newest + 1, newest + 1, newest
+    for commit in log.commits(uri, newest):
+        if commit.version > start:
+            continue
+        oldest, at = commit.version, _reached(commit.transactions, app_ids)
+        if at is None:
+            continue
+        if _ended(commit.transactions, app_ids):
+            # What the generation wrote lies before the rewind, also what that took back.
+            following = commit.version
+            continue
+        if at <= batch_id:
+            return _Found(commit.version, at)
+        following = commit.version
+        if commit.back_to is not None:
+            # Its own rewind: what counts are the batches up to the version that it went back to.
+            start, oldest, following = commit.back_to, commit.back_to + 1, commit.back_to + 1
+    if oldest > 0:
+        return _of_checkpoints(uri, table, app_ids, batch_id, oldest, following)
+    if following == 0:
+        raise NotAlignedError(
+            f"{uri} was made by a batch after {batch_id} of {' or '.join(app_ids)}: no version "
+            "belongs to it",
+            hint="take the savepoint at a newer batch",
+            uri=uri,
+            batch_id=batch_id,
+            app_ids=list(app_ids),
+        )
+    # Nothing was written up to that batch: the table as it was before the first.
+    return _Found(following - 1, None)
+
+
+def _reached(transactions: dict[str, int], app_ids: Sequence[str]) -> int | None:
+    """Return the newest batch under any of the ids, None when there is none of them."""
+    return max((transactions[one] for one in app_ids if one in transactions), default=None)
+
+
+def _ended(transactions: dict[str, int], app_ids: Sequence[str]) -> bool:
+    """Say whether a later generation goes on from there: then they are not the end of this one.
+
+    That one has written, or a rewind made way for it; one that was undone has the value 0.
+    """
+    later = [
+        at
+        for app, at in transactions.items()
+        if app not in app_ids and any(is_later_generation(app, than) for than in app_ids)
+    ]
+    begun = any(transactions[one] for one in log.rewinds(transactions))
+    return max(later, default=-1) >= 0 or (bool(later) and begun)
+
+
+def _of_checkpoints(
+    uri: str,
+    table: DeltaTable,
+    app_ids: Sequence[str],
+    batch_id: int,
+    oldest: int,
+    following: int,
+) -> _Found:
+    """Find the version among the log's checkpoints, where the JSON of the commit is gone.
+
+    Args:
+        uri: The table.
+        table: It, opened.
+        app_ids: Who wrote.
+        batch_id: N.
+        oldest: The oldest version whose JSON is there.
+        following: The oldest version seen there that has a later batch.
+    """
+    forgetful = RETENTION_OF_IDS in table.metadata().configuration
+    rewound = log.rewinds(log.transactions(uri, int(table.version())))
+    for saved in log.checkpoints(uri):
+        if saved.version >= following:
+            continue
+        ids = saved.transactions(log.log_of(uri))
+        at = _reached(ids, app_ids)
+        if (at is not None and at > batch_id) or _ended(ids, app_ids):
+            continue
+        # Whether the JSON shows that no batch was written between it and the following one.
+        gapless = saved.version >= oldest - 1
+        if gapless and (at is not None or not forgetful):
+            return _Found(saved.version, at)
+        # Batch N itself stands there, and it is not that of a lineage that was rewound since.
+        if at == batch_id and log.rewinds(ids) == rewound:
+            return _Found(saved.version, at)
+        break
+    raise NotAlignedError(
+        f"the log of {uri} no longer shows which version belongs to batch {batch_id} of "
+        f"{' or '.join(app_ids)}: commits before version {oldest} were cleaned up and no "
+        "checkpoint of the log is at it",
+        hint="take the savepoint at a newer batch, or raise delta.logRetentionDuration",
+        uri=uri,
+        batch_id=batch_id,
+        app_ids=list(app_ids),
+    )
+
+
+def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int) -> _Found:
+    """Find the version while none of the query's ids is known: only before its first row."""
+    newest, oldest = int(table.version()), int(table.version()) + 1
+    strange: Commit | None = None
+    for commit in log.commits(uri, newest):
+        oldest = commit.version
+        strange = commit if commit.changes_data else strange
+    if strange is None and oldest == 0:
+        return _Found(0, None)
+    known = sorted(log.transactions(uri, newest).items())
+    listed = ", ".join(f"{app} (at {at})" for app, at in known) or "no transaction ids at all"
+    example = f", for example version {strange.version} ({strange.operation})" if strange else ""
+    raise NotAlignedError(
+        f"rows were written to {uri} without a transaction id of {' or '.join(app_ids)}{example}: "
+        f"which batch they belong to is unknown; the table has: {listed}",
+        hint="if the query writes under an id of its own, name it in [queries.NAME.app_ids]; else "
+        "write batches with the options txnAppId and txnVersion, or leave the table out",
+        uri=uri,
+        batch_id=batch_id,
+        app_ids=list(app_ids),
+        transactions=dict(known),
+    )

@@ -1,0 +1,334 @@
+"""Directories of Spark's file sink: which batches they have, and taking them back.
+
+The sink keeps a log of its batches in `_spark_metadata` (see `sink_log`), and readers see the data
+files that it lists and no others. It writes a batch only when its id is above the newest entry's; a
+batch that is run again is silently dropped. Entries before a compact one are deleted by and by.
+
+So an output is taken back by taking away entries, the newest first: each state in between is that
+of a batch. They are kept in `_spark_metadata/_set_aside/<operation>/`, which Spark does not look
+at, with a document that says what was there before and what is to be there. So this can go on after
+a crash and be undone, and a later rollback can go to batches that were taken back before. Data
+files stay where they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from savepoints import faults
+from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError, NotFoundError
+from savepoints.io import Location, in_parallel
+from savepoints.model import OutputVersion
+from savepoints.outputs.file_sink import log as file_sink_log
+from savepoints.outputs.file_sink.log import (
+    COMPACT,
+    LOG,
+    Entries,
+    batch_of,
+    order,
+)
+
+_ASIDE = "_set_aside"
+_DOCUMENT = "log.json"
+ASIDE_OF_LOG = f"{LOG}/{_ASIDE}"
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """What an operation does to a log.
+
+    Attributes:
+        before: The entries before it.
+        wanted: Those after it.
+        done: Whether it has done it.
+    """
+
+    before: Entries
+    wanted: Entries
+    done: bool = False
+
+    def to_bytes(self) -> bytes:
+        """Write it as JSON."""
+        return json.dumps(vars(self), indent=1, sort_keys=True).encode()
+
+
+def is_one(sink: Location) -> bool:
+    """Say whether Spark's file sink writes to a directory."""
+    return bool(sink.list(LOG))
+
+
+def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
+    """Return a sink as it was after a batch.
+
+    Raises:
+        NotAlignedError: If the batch is not in the log, or the log can no longer be taken there.
+    """
+    entries = file_sink_log.entries(sink)
+    newest = max((batch_of(one) for one in entries), default=-1)
+    if newest < batch_id:
+        raise NotAlignedError(
+            f"the log of {sink} ends at batch {newest}: batch {batch_id} was not written to it",
+            hint="check the URI of the output",
+            uri=str(sink),
+            batch_id=batch_id,
+        )
+    if (needed := file_sink_log.needed(entries, batch_id)) is None:
+        raise NotAlignedError(
+            f"the log of {sink} no longer has the entries of batch {batch_id}: a compact entry "
+            "took the place of those that were deleted",
+            hint="take the savepoint at a newer batch, or keep entries for longer: "
+            "spark.sql.streaming.fileSink.log.cleanupDelay",
+            uri=str(sink),
+            batch_id=batch_id,
+        )
+    return OutputVersion(
+        name,
+        str(sink),
+        file_sink_log.fingerprint(file_sink_log.hashed(sink, needed), needed),
+        batch_id,
+        "",
+        batch_id,
+        "files",
+    )
+
+
+def present(name: str, sink: Location) -> OutputVersion:
+    """Return a sink as it is now."""
+    newest = newest_batch(sink)
+    if newest >= 0:
+        return version_of_batch(name, sink, newest)
+    return empty(name, sink)
+
+
+def empty(name: str, sink: Location) -> OutputVersion:
+    """Return a sink as it was before its first batch."""
+    return OutputVersion(name, str(sink), file_sink_log.fingerprint({}, ()), -1, "", None, "files")
+
+
+def newest_batch(sink: Location) -> int:
+    """Return the newest batch in the log, -1 when there is none."""
+    return max((batch_of(one) for one in file_sink_log.entries(sink)), default=-1)
+
+
+def unreadable_files(output: OutputVersion) -> list[str]:
+    """Return the data files of a pinned version that are gone.
+
+    Raises:
+        FileSinkError: If the log can no longer be taken to it.
+    """
+    sink = Location.of(output.uri)
+    there, wanted = _state_at(output)
+    log, root = sink / LOG, f"{sink.uri.path}/"
+    places = [_source(sink, name, wanted[name], there) for name in sorted(wanted, key=order)]
+    listed = {
+        path for data in in_parallel(log.get, places) for path in file_sink_log.data_files(data)
+    }
+    found = {info.path for info in sink.list()}
+    return sorted(path for path in listed if path.partition(root)[2] not in found)
+
+
+def require_reachable(output: OutputVersion) -> None:
+    """Check that the log can be taken to a version.
+
+    Raises:
+        NotFoundError: If there is no log.
+        FileSinkError: If it cannot.
+    """
+    _state_at(output)
+
+
+def lost_interval(output: OutputVersion) -> int | None:
+    """Return how often the log is compacted, if that can no longer be seen at a version.
+
+    Spark takes the interval from the two newest compact entries; with fewer, from its settings.
+    """
+    there, wanted = _state_at(output)
+    compact = sorted(batch_of(one) for one in there if one.endswith(COMPACT))
+    *_, before, last = [-1, -1, *compact]
+    left = [one for one in wanted if one.endswith(COMPACT)]
+    return last - before if before >= 0 and len(left) <= 1 else None
+
+
+def is_at(output: OutputVersion) -> bool:
+    """Say whether the log is at a version already."""
+    there, wanted = _state_at(output)
+    return there == wanted
+
+
+def take_back(output: OutputVersion, newest: int, operation_id: str) -> int:
+    """Make the log what it was at a version; goes on where it was killed, and does nothing twice.
+
+    Args:
+        output: The version.
+        newest: The newest batch when this was planned.
+        operation_id: Names the directory of what is set aside.
+
+    Returns:
+        The newest batch that the log has now, -1 when it has none.
+
+    Raises:
+        FileSinkError: If the log cannot be taken there.
+        NotAlignedError: If the sink was written to since the plan.
+    """
+    sink = Location.of(output.uri)
+    begun = _read(sink, operation_id)
+    if begun is None:
+        if newest_batch(sink) != newest:
+            raise changed(sink, newest)
+        before, wanted = _state_at(output)
+        begun = _Operation(before, wanted)
+        _write(sink, operation_id, begun)
+        faults.reach("file_sink.begun")
+    if not begun.done:
+        _make(sink, begun.wanted, begun, operation_id)
+        _write(sink, operation_id, _Operation(begun.before, begun.wanted, done=True))
+    return output.version
+
+
+def put_back(output: OutputVersion, newest: int, operation_id: str) -> int | None:
+    """Make the log what it was before an operation.
+
+    Returns:
+        The newest batch that the log has now; None when there was nothing to undo.
+
+    Raises:
+        NotAlignedError: If the sink was written to since.
+    """
+    sink = Location.of(output.uri)
+    begun = _read(sink, operation_id)
+    if begun is None:
+        return None
+    undoing = _Operation(begun.before, begun.wanted)
+    # From here on it is not done, should this be killed too and the operation be run again.
+    _write(sink, operation_id, undoing)
+    _make(sink, begun.before, undoing, operation_id)
+    faults.reach("file_sink.put_back")
+    aside = f"{_ASIDE}/{operation_id}"
+    log = sink / LOG
+    log.delete(one.path for one in log.list(aside) if not one.path.endswith(_DOCUMENT))
+    log.delete([f"{aside}/{_DOCUMENT}"])
+    return newest
+
+
+def _make(sink: Location, target: Entries, begun: _Operation, operation_id: str) -> None:
+    """Set aside what the target does not have, the newest first; put back the rest in order."""
+    log, there = sink / LOG, file_sink_log.hashed(sink)
+    for name, sha in there.items():
+        if sha not in {begun.before.get(name), begun.wanted.get(name)}:
+            raise changed(sink, max(map(batch_of, begun.before), default=-1))
+    for name in sorted(there, key=order, reverse=True):
+        if target.get(name) == there[name]:
+            continue
+        aside = f"{_ASIDE}/{operation_id}/{name}"
+        if begun.before.get(name) == there[name]:
+            log.copy_from(log, name, aside)
+        _forget_checksum(log, name)
+        log.delete([name])
+        faults.reach(f"file_sink.without_{name}")
+        del there[name]
+    for name in sorted(target, key=order):
+        if name not in there:
+            source = _source(sink, name, target[name])
+            _forget_checksum(log, name)
+            log.copy_from(log, source, name)
+            faults.reach(f"file_sink.with_{name}")
+
+
+def _forget_checksum(log: Location, name: str) -> None:
+    """Remove the checksum that Hadoop keeps beside a file on a local disk.
+
+    A file without one is read; one with that of another file of the same name is refused.
+    """
+    log.delete([f".{name}.crc"])
+
+
+def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
+    """Return what the log has, and what it had at a version, if it can be taken there.
+
+    That is found among the entries that are there, or among those that an operation had before
+    it set some of them aside.
+    """
+    sink = Location.of(output.uri)
+    if not is_one(sink):
+        raise NotFoundError(
+            f"there is no log of Spark's file sink at {sink}",
+            hint="check the URI of the output",
+            uri=str(sink),
+        )
+    there = file_sink_log.hashed(sink)
+    if output.version < 0:
+        return there, {}
+    for state in (there, *_befores(sink)):
+        needed = file_sink_log.needed(state, output.version)
+        if needed is None or file_sink_log.fingerprint(state, needed) != output.table_id:
+            continue
+        # Older entries that are still there lie before the compact one, and nobody reads them.
+        first = order(needed[0])
+        wanted = {
+            name: sha
+            for name, sha in state.items()
+            if name in needed or (order(name) < first and there.get(name) == sha)
+        }
+        for name in needed:
+            _source(sink, name, state[name], there)
+        return there, wanted
+    raise FileSinkError(
+        f"{sink} cannot be taken to batch {output.version}: its log, and what was set aside of it, "
+        "has no such state any more (written again since, or its entries were compacted and "
+        "deleted)",
+        hint=f"go back to a newer savepoint, or {LEAVE_OUTPUTS}; then with a new directory to "
+        "write to",
+        uri=str(sink),
+        batch_id=output.version,
+    )
+
+
+def _source(sink: Location, name: str, sha: str, there: Entries | None = None) -> str:
+    """Return where an entry with certain bytes is, relative to the log.
+
+    Raises:
+        FileSinkError: If it is nowhere.
+    """
+    log = sink / LOG
+    if (there if there is not None else file_sink_log.hashed(sink, [name])).get(name) == sha:
+        return name
+    for info in log.list(_ASIDE):
+        if info.path.rpartition("/")[2] == name and log.sha256(info.path) == sha:
+            return info.path
+    raise FileSinkError(
+        f"the entry {name} of the log of {sink} is gone: it was compacted and deleted",
+        hint=f"{LEAVE_OUTPUTS}; then with a new directory to write to",
+        uri=str(sink),
+    )
+
+
+def _befores(sink: Location) -> Iterator[Entries]:
+    """Return what the log had before each operation, the newest first."""
+    log = sink / LOG
+    found = [one for one in log.list(_ASIDE) if one.path.endswith(f"/{_DOCUMENT}")]
+    for info in sorted(found, key=lambda one: one.path, reverse=True):
+        yield json.loads(log.get(info.path))["before"]
+
+
+def _read(sink: Location, operation_id: str) -> _Operation | None:
+    try:
+        data = (sink / LOG).get(f"{_ASIDE}/{operation_id}/{_DOCUMENT}")
+    except FileNotFoundError:
+        return None
+    return _Operation(**json.loads(data))
+
+
+def _write(sink: Location, operation_id: str, operation: _Operation) -> None:
+    (sink / LOG).put(f"{_ASIDE}/{operation_id}/{_DOCUMENT}", operation.to_bytes())
+
+
+def changed(sink: Location, newest: int) -> NotAlignedError:
+    """Return the error for a sink that was written to since a plan was made."""
+    return NotAlignedError(
+        f"{sink} was written to since the plan was made: its newest batch was {newest}, and is "
+        f"{newest_batch(sink)}",
+        hint="stop what writes there, then make the plan anew",
+        uri=str(sink),
+    )

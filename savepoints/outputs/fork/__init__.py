@@ -1,0 +1,1 @@
+"""Outputs of forks: copies of their own, and content taken over."""

@@ -1,0 +1,352 @@
+"""A Delta table of its own with the rows that an output had at a version: for a fork.
+
+Both ways make one commit, which has the rows and the transaction id of the fork together. `copy`
+gives the table its own files, copied by the object store; `clone` lets it read those of the
+original (a shallow clone, as Delta calls it). Either is made of the log's own actions, so schema,
+partitioning, column mapping, constraints, generated columns and deletion vectors stay as they are,
+and no transaction id of the original comes along.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+from savepoints import faults
+from savepoints.errors import (
+    FileSinkError,
+    IncompatibleError,
+    NotAlignedError,
+    TargetExistsError,
+)
+from savepoints.io import Location, Uri, in_parallel
+from savepoints.model import OutputVersion, utc_now
+from savepoints.outputs.delta import batch_version, snapshot
+from savepoints.outputs.delta.snapshot import (
+    Action,
+    FileAt,
+    Snapshot,
+    file_at,
+    vector_at,
+)
+
+Way = Literal["copy", "clone"]
+
+# Lies in every table that a fork made and says which operation did; Delta takes no notice of it.
+FORK_MARKER = "_savepoints_forked_by"
+_FIRST = f"{0:020}.json"
+# In the `commitInfo` of the one commit: by which a repetition knows its own.
+_OPERATION = "savepointsOperation"
+_KNOWN_FEATURES = {
+    "allowColumnDefaults",
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "clustering",
+    "columnMapping",
+    "deletionVectors",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+    "invariants",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",
+    "variantType-preview",
+}
+# They say from which version of the original on commits have times of their own.
+_OF_THE_OLD_LOG = {
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+}
+# Writers that name no features stand for fixed ones; all up to this one are known.
+_NAMED = 7
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """A table to be made for a fork.
+
+    Attributes:
+        output: The output of the savepoint, at its pinned version.
+        uri: The new table.
+        way: `copy`: with files of its own; `clone`: it reads those of the original.
+        app_id: The transaction id under which the fork writes.
+        batch_id: The batch that the new table is at.
+        files: Data files of the version, deletion vectors not counted.
+        bytes: Their bytes.
+    """
+
+    output: OutputVersion
+    uri: str
+    way: Way
+    app_id: str
+    batch_id: int
+    files: int
+    bytes: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Isolation:
+        """Read what `model.to_json` wrote."""
+        return cls(**{**data, "output": OutputVersion.from_json(data["output"])})
+
+
+def plan(output: OutputVersion, uri: str, way: Way, app_id: str, batch_id: int) -> Isolation:
+    """Find out what is to be copied and refuse what could not be done exactly; writes nothing.
+
+    Raises:
+        FileSinkError: If it is a file sink.
+        NotFoundError: If the table is gone.
+        NotAlignedError: If it is another table by now, or files of the version are gone.
+        IncompatibleError: If it has features of which a copy is not known to be exact.
+    """
+    if output.kind == "files":
+        raise FileSinkError(
+            f"the output {output.name}, {output.uri}, is written by Spark's file sink, which has "
+            "no versions that could be copied",
+            hint="fork with an application that does not have this output: --app MODULE:ATTR",
+            uri=output.uri,
+        )
+    table = batch_version.open_table(output.uri)
+    if batch_version.table_id(table) != output.table_id:
+        raise NotAlignedError(
+            f"{output.uri} is not the table that the savepoint knows: its id is "
+            f"{batch_version.table_id(table)}, not {output.table_id}",
+            hint="it was deleted and made anew: fork a savepoint that was taken since",
+            uri=output.uri,
+        )
+    there = snapshot.read(output.uri, output.version)
+    _require_known(there, output.uri)
+    _require_files(there, output)
+    sizes = [int(one["size"]) for one in there.files]
+    return Isolation(output, uri, way, app_id, batch_id, len(sizes), sum(sizes))
+
+
+def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambda: None) -> None:
+    """Make the table, in one commit; done before by the same operation, nothing happens.
+
+    Args:
+        one: What was planned.
+        operation_id: By which it knows its own files after a crash.
+        check: Called before the commit; raises when somebody else may make the fork by now.
+
+    Raises:
+        TargetExistsError: If anything else is there.
+        NotAlignedError: If a file of the version is gone.
+    """
+    target = Location.of(one.uri)
+    _claim(target, operation_id)
+    if target.exists(f"_delta_log/{_FIRST}"):
+        return
+    there = snapshot.read(one.output.uri, one.output.version)
+    source = Location.of(one.output.uri)
+    if one.way == "clone":
+        adds = [_referring(add, source) for add in there.files]
+    else:
+        moved = _Moved(source, target)
+        adds = [moved.own(add) for add in there.files]
+        _copy(moved.files, target, one.output)
+    faults.reach("fork.files_copied")
+    check()
+    target.create(f"_delta_log/{_FIRST}", _commit(one, there, adds, operation_id))
+
+
+def undo(one: Isolation, operation_id: str) -> None:
+    """Remove the table if the operation made it.
+
+    The marker goes last: without it nobody would know any more whose the rest is.
+
+    Raises:
+        NotAlignedError: If somebody has written to it since.
+    """
+    target = Location.of(one.uri)
+    if _owner(target) != operation_id:
+        return
+    log = (target / "_delta_log").list()
+    later = [info.path for info in log if info.path.endswith(".json") and info.path != _FIRST]
+    if later:
+        raise NotAlignedError(
+            f"{one.uri} was made by {operation_id} and has been written to since: {later[0]}",
+            hint="look at who writes there; remove the table by hand if it is not needed",
+            uri=one.uri,
+        )
+    target.delete({info.path for info in target.list()} - {FORK_MARKER})
+    faults.reach("fork.undo_files")
+    target.delete([FORK_MARKER])
+
+
+def refuse_taken(uri: str) -> None:
+    """Refuse a place that has anything already, or that lies within a table.
+
+    Raises:
+        TargetExistsError: Says what is there.
+    """
+    target = Location.of(uri)
+    found = target.list()
+    if found:
+        raise _taken(uri, f"already has {len(found)} files, such as {found[0].path}")
+    parts = target.uri.path.split("/")
+    for number in range(1, len(parts)):
+        above = Location(Uri(target.uri.scheme, target.uri.bucket, "/".join(parts[:number])))
+        if (above / "_delta_log").list():
+            raise _taken(uri, f"lies within the Delta table {above}")
+
+
+def _taken(uri: str, what: str) -> TargetExistsError:
+    return TargetExistsError(
+        f"{uri} {what}",
+        hint="give the fork's output another place, where nothing is: --table NAME=URI",
+        uri=uri,
+    )
+
+
+def _claim(target: Location, operation_id: str) -> None:
+    found = target.list()
+    if not found:
+        try:
+            target.create(FORK_MARKER, f"{operation_id}\n{secrets.token_hex(8)}".encode())
+        except FileExistsError:
+            raise _taken(str(target), "is being written by another fork") from None
+    elif _owner(target) != operation_id:
+        raise _taken(str(target), f"already has {len(found)} files, such as {found[0].path}")
+
+
+def _owner(target: Location) -> str | None:
+    try:
+        return target.get(FORK_MARKER).decode().partition("\n")[0]
+    except FileNotFoundError:
+        return None
+
+
+def _require_known(there: Snapshot, uri: str) -> None:
+    unknown = sorted(there.features - _KNOWN_FEATURES)
+    if there.protocol["minWriterVersion"] > _NAMED:
+        unknown.append(f"writer version {there.protocol['minWriterVersion']}")
+    if unknown:
+        raise IncompatibleError(
+            f"{uri} has table features of which no exact copy can be made: {', '.join(unknown)}",
+            hint="drop them (ALTER TABLE … DROP FEATURE …) and fork a savepoint taken after that, "
+            "or fork with an application that does not have this output: --app MODULE:ATTR",
+            uri=uri,
+            features=unknown,
+        )
+
+
+def _require_files(there: Snapshot, output: OutputVersion) -> None:
+    if lost := snapshot.missing_files(there, Location.of(output.uri)):
+        raise NotAlignedError(
+            f"version {output.version} of {output.uri} lacks {len(lost)} files, such as {lost[0]}",
+            hint="VACUUM or somebody removed them: fork a newer savepoint; savepoints list",
+            uri=output.uri,
+            files=lost,
+        )
+
+
+def _referring(add: Action, source: Location) -> Action:
+    """Return an `add` that reads the files where they are."""
+    changed = {**add, "path": file_at(add["path"], source).absolute, "dataChange": True}
+    if (vector := vector_at(add, source)) is not None:
+        changed["deletionVector"] = _at(add, vector.absolute)
+    return changed
+
+
+def _at(add: Action, path: str) -> Action:
+    return {**add["deletionVector"], "storageType": "p", "pathOrInlineDv": path}
+
+
+class _Moved:
+    """Collects what is to be copied where."""
+
+    def __init__(self, source: Location, target: Location) -> None:
+        self._source = source
+        self._target = target
+        self.files: dict[str, FileAt] = {}
+
+    def own(self, add: Action) -> Action:
+        """Return an `add` that reads copies of the files."""
+        data = file_at(add["path"], self._source)
+        path = self._name(data)
+        changed = {**add, "dataChange": True}
+        if data.directory != self._source:
+            changed["path"] = quote(path)
+        vector = vector_at(add, self._source)
+        if vector is not None:
+            copied = self._name(vector)
+            if vector.directory != self._source:
+                changed["deletionVector"] = _at(add, FileAt(self._target, copied).absolute)
+        return changed
+
+    def _name(self, file: FileAt) -> str:
+        """Return what a file is called in the new table; several rows may share one vector."""
+        name, number = file.path, 0
+        while self.files.get(name, file) != file:
+            number += 1
+            name = f"{number}-{file.path}"
+        self.files[name] = file
+        return name
+
+
+def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) -> None:
+    """Copy what an earlier attempt has not copied yet, and compare the sizes."""
+    there = {info.path: info.size for info in target.list()}
+
+    def copy(name: str) -> None:
+        file = files[name]
+        size = file.directory.head(file.path).size
+        if there.get(name) != size:
+            target.copy_from(file.directory, file.path, name)
+            if target.head(name).size != size:
+                raise NotAlignedError(
+                    f"{target}/{name} is not as large as its original", hint="run it again"
+                )
+
+    try:
+        in_parallel(copy, list(files))
+    except FileNotFoundError as gone:
+        raise NotAlignedError(
+            f"version {output.version} of {output.uri} lacks {gone}",
+            hint="VACUUM or somebody removed it: fork a newer savepoint; savepoints list",
+            uri=output.uri,
+        ) from None
+
+
+def _commit(one: Isolation, there: Snapshot, adds: list[Action], operation_id: str) -> bytes:
+    """Write version 0 of the new table."""
+    now = int(utc_now().timestamp() * 1000)
+    info = {
+        "inCommitTimestamp": now,
+        "timestamp": now,
+        "operation": "CLONE" if one.way == "clone" else "CREATE TABLE AS SELECT",
+        "operationParameters": {"source": one.output.uri, "sourceVersion": str(one.output.version)},
+        "engineInfo": "savepoints",
+        _OPERATION: operation_id,
+    }
+    configuration = {
+        key: value
+        for key, value in there.metadata.get("configuration", {}).items()
+        if key not in _OF_THE_OLD_LOG
+    }
+    metadata = {
+        **there.metadata,
+        "id": str(uuid.uuid4()),
+        "configuration": configuration,
+        "createdTime": now,
+    }
+    actions = [
+        {"commitInfo": info},
+        {"protocol": there.protocol},
+        {"metaData": metadata},
+        *({"domainMetadata": domain} for domain in there.domains),
+        {"txn": {"appId": one.app_id, "version": one.batch_id, "lastUpdated": now}},
+        *({"add": add} for add in adds),
+    ]
+    return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()

@@ -1,0 +1,173 @@
+"""Giving a live table the content of another one, with transaction ids, in one commit.
+
+The reader of a table sees either the old content or the new one. The commit carries the id under
+which the next generation writes the table, at the batch that the content belongs to: it tells that
+batch's version from then on, and makes Delta skip the commit when it is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import FileSinkError, IncompatibleError
+from savepoints.io import Uri
+from savepoints.model import OutputVersion
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.rewind import rewind, rewind_commit
+from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What one live table is given.
+
+    Attributes:
+        live: The table as it is, and which of its rows are the query's.
+        source: The version of the other table whose rows it gets.
+        app_id: Under which the next generation writes the live table.
+        batch_id: The batch that the source version belongs to.
+    """
+
+    live: Rewind
+    source: OutputVersion
+    app_id: str
+    batch_id: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Takeover:
+        """Read what `model.to_json` wrote."""
+        return cls(
+            Rewind.from_json(data["live"]),
+            OutputVersion.from_json(data["source"]),
+            data["app_id"],
+            data["batch_id"],
+        )
+
+
+def plan(
+    name: str,
+    uri: str,
+    source: OutputVersion,
+    *,
+    owner: str,
+    own_ids: Sequence[str],
+    app_id: str,
+    batch_id: int,
+    own_rows: str | None,
+) -> Takeover:
+    """Find out whether a live table can be given another content without loss.
+
+    Args:
+        name: What the output is called.
+        uri: The live table.
+        source: The version of the other table.
+        owner: Beginning of the application ids that are the live query's own.
+        own_ids: Others that are, whole.
+        app_id: Under which the next generation writes the live table.
+        batch_id: The batch that the source version belongs to.
+        own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
+
+    Raises:
+        FileSinkError: If one of the two is a file sink.
+        NotFoundError: If there is no table.
+        NotAlignedError: If others have written to the live table.
+        IncompatibleError: If the live table has features that could not be taken back again, or
+            a shared table has other columns than the source.
+    """
+    if source.kind == "files":
+        raise _no_table(source.uri)
+    live = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows)
+    if live.output.kind == "files":
+        raise _no_table(uri)
+    if own_rows is not None and _columns(uri) != _columns(source.uri, source.version):
+        raise IncompatibleError(
+            f"{source.uri} has other columns than {uri}, which others write to as well",
+            hint="give the fork's program the columns of the shared table, or promote with "
+            "--outputs point",
+            uri=uri,
+        )
+    return Takeover(live, source, app_id, batch_id)
+
+
+def what(takeover: Takeover) -> str:
+    """Say what is done, as a step of a plan."""
+    whose = f" where {takeover.live.own_rows}" if takeover.live.own_rows else ""
+    return (
+        f"give {takeover.live.output.uri} the rows of version {takeover.source.version} of "
+        f"{takeover.source.uri} in place of its own{whose}, in one commit"
+    )
+
+
+def execute(spark: SparkSession, takeover: Takeover) -> int:
+    """Write the content; done before, nothing happens.
+
+    Returns:
+        The newest version of the live table.
+
+    Raises:
+        NotAlignedError: If others have written to the live table since the plan.
+    """
+    uri = Uri.parse(takeover.live.output.uri)
+    table = batch_version.open_table(str(uri))
+    if table.transaction_version(takeover.app_id) == takeover.batch_id:
+        return int(table.version())
+    rewind.refuse_changed(takeover.live)
+    source = Uri.parse(takeover.source.uri)
+    rows = (
+        spark.read.format("delta")
+        .option("versionAsOf", takeover.source.version)
+        .load(source.hadoop)
+    )
+    writer = (
+        rows.write.format("delta")
+        .mode("overwrite")
+        .option("txnAppId", takeover.app_id)
+        .option("txnVersion", takeover.batch_id)
+    )
+    if takeover.live.own_rows is not None:
+        writer = writer.option("replaceWhere", takeover.live.own_rows)
+    elif _columns(str(uri)) != _columns(str(source), takeover.source.version):
+        # With another schema Delta also takes the partitioning from the writer.
+        kept = [one for one in table.metadata().partition_columns if one in rows.columns]
+        writer = writer.option("overwriteSchema", "true").partitionBy(*kept)
+    writer.save(uri.hadoop)
+    return int(batch_version.open_table(str(uri)).version())
+
+
+def undo(takeover: Takeover, operation_id: str) -> None:
+    """Bring the live table back to what it was; not done, nothing happens.
+
+    Raises:
+        NotAlignedError: If others have written to it since.
+    """
+    live = takeover.live
+    table = batch_version.open_table(live.output.uri)
+    if table.transaction_version(takeover.app_id) != takeover.batch_id:
+        return
+    rewind.refuse_changed(live)
+    rewind_commit.take_back(
+        table,
+        live.output.uri,
+        live.newest,
+        {takeover.app_id: BEFORE_FIRST_BATCH, operation_id: 0},
+        live.own_rows,
+    )
+
+
+def _columns(uri: str, version: int | None = None) -> list[tuple[str, str]]:
+    table: DeltaTable = batch_version.open_table(uri, version)
+    return [(field.name, str(field.type)) for field in table.schema().fields]
+
+
+def _no_table(uri: str) -> FileSinkError:
+    return FileSinkError(
+        f"{uri} is written by Spark's file sink, which cannot get another content in one commit",
+        hint="promote with --outputs point, so that readers go to the fork's directory",
+        uri=uri,
+    )

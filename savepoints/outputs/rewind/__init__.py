@@ -1,0 +1,1 @@
+"""Outputs taken back to a version, rows and transaction ids together."""

@@ -1,0 +1,156 @@
+"""What a rewind does, and what people should know before it: the words of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from savepoints.io import Location
+from savepoints.model import OutputVersion
+from savepoints.outputs.delta import batch_version, log
+from savepoints.outputs.file_sink import file_sink
+from savepoints.outputs.rewind.planned_rewind import Rewind
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+def what(rewind: Rewind) -> str:
+    """Say what is done to an output, as a step of a plan."""
+    output = rewind.output
+    if output.kind == "files":
+        if rewind.empty:
+            return f"set aside the whole log of {output.uri}, the newest entry first"
+        return f"make the log of {output.uri} end at batch {output.version}, now at {rewind.newest}"
+    whose = f" where {rewind.own_rows}" if rewind.own_rows else ""
+    if rewind.empty:
+        return f"remove the rows of {output.uri}{whose}, with the transaction ids, in one commit"
+    if output.version == rewind.newest:
+        return f"leave the rows of {output.uri} at version {rewind.newest} and set transaction ids"
+    return (
+        f"take {output.uri} from version {rewind.newest} back to the rows{whose} and transaction "
+        f"ids of version {output.version}, in one commit"
+    )
+
+
+def notes(rewind: Rewind) -> tuple[str, ...]:
+    """Say what a rewind means for readers of the output, and what of it does not go back.
+
+    Raises:
+        NotFoundError: If the table is gone.
+        NotAlignedError: If the version cannot be read.
+    """
+    if rewind.output.kind == "files":
+        return tuple(_of_files(rewind))
+    return tuple(_of_table(rewind))
+
+
+def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
+    """Say what becomes of the batches that are run again when an output is not taken back.
+
+    Args:
+        output: The version that belongs to the savepoint.
+        new_app_id: Application id under which the next generation writes.
+
+    Raises:
+        NotFoundError: If the output is gone.
+    """
+    uri, reached = output.uri, -1 if output.app_version is None else output.app_version
+    if output.kind == "files":
+        seen: int | None = file_sink.newest_batch(Location.of(uri))
+        newer = False
+    else:
+        table = batch_version.open_table(uri)
+        seen, newer = table.transaction_version(new_app_id), table.version() > output.version
+    if seen is not None and seen > reached:
+        again = f"batches {reached + 1} to {seen}"
+        return (f"{uri} stays as it is: it drops {again} silently when they are run again",)
+    if newer:
+        return (f"{uri} keeps what was written since version {output.version}: rows may double",)
+    return ()
+
+
+def _of_files(rewind: Rewind) -> list[str]:
+    output, uri = rewind.output, rewind.output.uri
+    if file_sink.is_at(output):
+        return []
+    stay = (
+        f"{uri}: data files of the batches after {output.version} stay there; Spark does not read "
+        f"them, what lists the directory does. Entries of the log go to {file_sink.ASIDE_OF_LOG}"
+    )
+    seen = (
+        f"{uri}: streaming readers keep what they have read, and read the batches that are written "
+        "again as new files"
+    )
+    if (interval := file_sink.lost_interval(output)) is None:
+        return [stay, seen]
+    compacted = (
+        f"{uri}: its log is compacted every {interval} batches, which it does not show any more: "
+        "spark.sql.streaming.fileSink.log.compactInterval must say the same"
+    )
+    return [stay, seen, compacted]
+
+
+def _of_table(rewind: Rewind) -> list[str]:
+    output, table = rewind.output, batch_version.open_table(rewind.output.uri)
+    uri, settings = output.uri, table.metadata().configuration
+    found = []
+    if rewind.empty or output.version < rewind.newest:
+        found.append(
+            f"{uri}: the rewind is a change of rows: a streaming reader of the table that meets a "
+            "commit which removes files fails, unless it has skipChangeCommits, which passes over "
+            "the commit; the rows of batches that are run again are read a second time"
+        )
+        if settings.get("delta.enableChangeDataFeed") == "true":
+            found.append(
+                f"{uri}: readers of its change data feed see the rewind as deletes and inserts"
+            )
+    if rewind.own_rows is None and not rewind.empty:
+        found += _schema(rewind, table)
+    if rewind.empty:
+        found += _unknown_writers(rewind)
+    if limit := settings.get(batch_version.RETENTION_OF_IDS):
+        found.append(
+            f"{uri}: transaction ids are forgotten after {limit} "
+            f"({batch_version.RETENTION_OF_IDS}): a batch that is run again later "
+            "than that is written a second time"
+        )
+    return found
+
+
+def _schema(rewind: Rewind, table: DeltaTable) -> list[str]:
+    """Say what of the table's description goes back, and what does not."""
+    uri, version = rewind.output.uri, rewind.output.version
+    before = batch_version.open_table(uri, version)
+    old = [field.name for field in before.schema().fields]
+    new = [field.name for field in table.schema().fields]
+    found = []
+    if before.schema() != table.schema():
+        gone = ", ".join(name for name in new if name not in old)
+        found.append(
+            f"{uri}: its columns go back to those of version {version}"
+            + (f"; these go: {gone}" if gone else "")
+        )
+    then, now = before.metadata().configuration, table.metadata().configuration
+    changed = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
+    if changed:
+        found.append(f"{uri}: table properties go back as well: {', '.join(changed)}")
+    if _protocol(before) != _protocol(table):
+        found.append(f"{uri}: the table's protocol stays as it is, for it never goes down")
+    return found
+
+
+def _protocol(table: DeltaTable) -> tuple[object, ...]:
+    one = table.protocol()
+    features = (*(one.reader_features or ()), *(one.writer_features or ()))
+    return one.min_reader_version, one.min_writer_version, frozenset(features)
+
+
+def _unknown_writers(rewind: Rewind) -> list[str]:
+    uri, where = rewind.output.uri, rewind.own_rows
+    if where is not None:
+        return [f"{uri}: all rows where {where} go, whoever wrote them, and no others"]
+    *_, oldest = log.commits(uri, rewind.newest)
+    if oldest.version == 0:
+        return []
+    begin = f"{uri}: its log begins with version {oldest.version}"
+    return [f"{begin}: whether others wrote rows before that is not known"]

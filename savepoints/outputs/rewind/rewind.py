@@ -1,0 +1,281 @@
+"""Taking an output back to a version: its rows and what makes it skip batches, together.
+
+Delta's RESTORE alone leaves the `txn` entries, and then every replayed batch is taken for one that
+was already written and silently dropped (delta-io/delta#1813). deltalake can put lowered `txn`
+actions into the same commit, which the protocol allows. What Spark's file sink needs is in
+`file_sink`; callers need not know which of the two an output is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError
+from savepoints.io import Location
+from savepoints.model import OutputVersion, is_id
+from savepoints.outputs.delta import batch_version, log, writable
+from savepoints.outputs.delta.missing_files import unreadable_files
+from savepoints.outputs.file_sink import file_sink
+from savepoints.outputs.rewind import rewind_commit
+from savepoints.outputs.rewind import shared_table as rows_of_ours
+from savepoints.outputs.rewind.plan_text import kept, notes, what
+from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
+
+__all__ = [
+    "BEFORE_FIRST_BATCH",
+    "Rewind",
+    "execute",
+    "kept",
+    "notes",
+    "plan",
+    "plan_empty",
+    "refuse_changed",
+    "undo",
+    "what",
+]
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_OPERATION_VERSION = 1
+_UNDONE = 0
+
+
+def plan(
+    output: OutputVersion,
+    owner: str,
+    new_app_id: str,
+    own_rows: str | None = None,
+    own_ids: Sequence[str] = (),
+) -> Rewind:
+    """Find out what taking an output back would mean, and refuse what would lose others' rows.
+
+    Args:
+        output: The version that belongs to the savepoint.
+        owner: Beginning of the application ids that are the query's own.
+        new_app_id: Application id under which the next generation writes; a query that writes
+            under its own id goes on with the old one.
+        own_rows: SQL predicate which is true for the query's rows alone, for a table that others
+            write to as well.
+        own_ids: Other application ids that are the query's own, whole; they go back, too.
+
+    Raises:
+        NotFoundError: If the table is gone.
+        NotAlignedError: If the version cannot be read, the table is another one by now, or others
+            have written to it since.
+        IncompatibleError: If the table has features that cannot be written.
+        FileSinkError: If the log of a file sink cannot be taken there.
+    """
+    if output.kind == "files":
+        _refuse_predicate(output.uri, own_rows)
+        file_sink.require_reachable(output)
+        _refuse_unreadable(output)
+        return Rewind(output, file_sink.newest_batch(Location.of(output.uri)), {}, owner)
+    table = batch_version.open_table(output.uri)
+    if batch_version.table_id(table) != output.table_id:
+        raise NotAlignedError(
+            f"{output.uri} is not the table that the savepoint knows: its id is "
+            f"{batch_version.table_id(table)}, not {output.table_id}",
+            hint=f"it was deleted and made anew: {LEAVE_OUTPUTS}; then rebuild it",
+            uri=output.uri,
+        )
+    writable.require_writable(table, output.uri, removes=output.version < table.version())
+    if own_rows is not None:
+        rows_of_ours.require_usable(table, output.uri, own_rows)
+    _refuse_unreadable(output)
+    reached = BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
+    transactions = {
+        **_of_version(table, output, own_ids),
+        output.app_id: reached,
+        new_app_id: reached,
+    }
+    planned = Rewind(output, table.version(), transactions, owner, own_rows)
+    _refuse_others(planned, output.version)
+    return planned
+
+
+def plan_empty(
+    name: str,
+    uri: str,
+    owner: str,
+    app_ids: tuple[str, ...],
+    new_app_id: str,
+    own_rows: str | None = None,
+) -> Rewind:
+    """Find out what taking an output back to no rows at all would mean.
+
+    Args:
+        name: What the output is called.
+        uri: Its table, or the directory of Spark's file sink.
+        owner: Beginning of the application ids that are the query's own.
+        app_ids: Others that are, whole.
+        new_app_id: Application id under which the next generation writes.
+        own_rows: As in `plan`; then all rows go that match, and no others.
+
+    Raises:
+        NotFoundError: If there is no table.
+        NotAlignedError: If others have written to the table, as far as its log says.
+        IncompatibleError: If the table has features that cannot be written.
+    """
+    try:
+        table = batch_version.open_table(uri)
+    except FileSinkError:
+        _refuse_predicate(uri, own_rows)
+        sink = Location.of(uri)
+        return Rewind(
+            file_sink.empty(name, sink), file_sink.newest_batch(sink), {}, owner, empty=True
+        )
+    writable.require_writable(table, uri, removes=True)
+    if own_rows is not None:
+        rows_of_ours.require_usable(table, uri, own_rows)
+    newest, location = int(table.version()), str(Location.of(uri))
+    known = log.transactions(uri, newest)
+    ours = [app for app in known if app.startswith(owner) or app in app_ids]
+    others = [app for app in known if app not in ours and not is_id(app)]
+    wanted = dict.fromkeys([*app_ids, *ours, new_app_id], BEFORE_FIRST_BATCH)
+    output = OutputVersion(name, location, batch_version.table_id(table), newest, new_app_id, None)
+    planned = Rewind(output, newest, wanted, owner, own_rows, empty=True)
+    if own_rows is None:
+        _refuse_all(
+            location,
+            [
+                one
+                for one in log.commits(uri, newest)
+                if one.changes_data and not one.written_by(owner, tuple(wanted))
+            ],
+            others,
+        )
+    return planned
+
+
+def _of_version(table: DeltaTable, output: OutputVersion, own_ids: Sequence[str]) -> dict[str, int]:
+    """Return what the version says of application ids that the table knows by now."""
+    known = [one for one in own_ids if table.transaction_version(one) is not None]
+    if not set(known) - {output.app_id}:
+        return {}
+    then = batch_version.open_table(output.uri, output.version)
+    reached = {one: then.transaction_version(one) for one in known}
+    return {one: BEFORE_FIRST_BATCH if at is None else at for one, at in reached.items()}
+
+
+def refuse_changed(rewind: Rewind) -> None:
+    """Refuse to go on when an output was written to by others since the plan.
+
+    Raises:
+        NotAlignedError: Names their commits.
+    """
+    if rewind.output.kind == "delta":
+        _refuse_others(rewind, rewind.newest)
+    elif file_sink.newest_batch(Location.of(rewind.output.uri)) != rewind.newest:
+        raise file_sink.changed(Location.of(rewind.output.uri), rewind.newest)
+
+
+def execute(rewind: Rewind, operation_id: str) -> int:
+    """Take the output back, in one commit; doing it again for the same operation does nothing.
+
+    A file sink takes several steps, each of which leaves it at a batch that it had; it goes on
+    where it was killed.
+
+    Args:
+        rewind: What was planned.
+        operation_id: Put into the commit as a transaction id, which is how a repetition after a
+            crash finds out that it was done.
+
+    Returns:
+        The version that the commit made, or the newest one when it had been made before; of a
+        file sink, the newest batch that it has now.
+
+    Raises:
+        NotAlignedError: If others have written to the table since the plan.
+    """
+    if rewind.output.kind == "files":
+        return file_sink.take_back(rewind.output, rewind.newest, operation_id)
+    table = batch_version.open_table(rewind.output.uri)
+    if table.transaction_version(operation_id) == _OPERATION_VERSION:
+        return int(table.version())
+    refuse_changed(rewind)
+    transactions = {**rewind.transactions, operation_id: _OPERATION_VERSION}
+    if rewind.empty:
+        return rewind_commit.remove_all(table, rewind.output.uri, transactions, rewind.own_rows)
+    version = rewind.output.version
+    return rewind_commit.take_back(table, rewind.output.uri, version, transactions, rewind.own_rows)
+
+
+def undo(rewind: Rewind, operation_id: str) -> int | None:
+    """Bring an output back to what it was before a rewind, in one commit.
+
+    Args:
+        rewind: What was planned, and maybe done.
+        operation_id: The operation that did it.
+
+    Returns:
+        The version that the commit made; None when there was nothing to undo.
+
+    Raises:
+        NotAlignedError: If others have written to the table since.
+    """
+    if rewind.output.kind == "files":
+        return file_sink.put_back(rewind.output, rewind.newest, operation_id)
+    table = batch_version.open_table(rewind.output.uri)
+    if table.transaction_version(operation_id) != _OPERATION_VERSION:
+        return None
+    refuse_changed(rewind)
+    before = batch_version.open_table(rewind.output.uri, rewind.newest)
+    reached = {app: before.transaction_version(app) for app in rewind.transactions}
+    known = {app: BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
+    transactions = {**known, operation_id: _UNDONE}
+    return rewind_commit.take_back(
+        table, rewind.output.uri, rewind.newest, transactions, rewind.own_rows
+    )
+
+
+def _refuse_others(rewind: Rewind, since: int) -> None:
+    """Refuse when others wrote after a version what would be lost."""
+    output, ours = rewind.output, tuple(rewind.transactions)
+    if rewind.own_rows is not None:
+        rows_of_ours.check(output.uri, rewind.own_rows, since, rewind.owner, ours)
+    elif foreign := batch_version.foreign_commits(output.uri, since, rewind.owner, ours):
+        first = foreign[-1]
+        raise NotAlignedError(
+            f"others have written to {output.uri} since version {since}: "
+            f"{len(foreign)} commits, the first is version {first.version} ({first.operation})",
+            hint="their rows would be lost: say which rows are the query's in "
+            f"[queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
+            uri=output.uri,
+            versions=[one.version for one in foreign],
+        )
+
+
+def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
+    """Refuse to empty a table that others have written to."""
+    if not foreign and not others:
+        return
+    who = f"version {foreign[0].version} ({foreign[0].operation})" if foreign else others[0]
+    raise NotAlignedError(
+        f"others have written to {uri} as well, for example {who}: they would lose their rows",
+        hint="say which rows are the query's in [queries.NAME.own_rows], or keep the outputs: "
+        "--outputs keep",
+        uri=uri,
+        versions=[one.version for one in foreign],
+        app_ids=others,
+    )
+
+
+def _refuse_unreadable(output: OutputVersion) -> None:
+    if gone := unreadable_files(output):
+        raise NotAlignedError(
+            f"version {output.version} of {output.uri} lacks {len(gone)} files, such as {gone[0]}",
+            hint=f"VACUUM or somebody removed them; {LEAVE_OUTPUTS}",
+            uri=output.uri,
+            files=gone,
+        )
+
+
+def _refuse_predicate(uri: str, predicate: str | None) -> None:
+    if predicate is not None:
+        raise FileSinkError(
+            f"{uri} is written by Spark's file sink, of which only whole batches can be taken back",
+            hint="remove it from [queries.NAME.own_rows]",
+            uri=uri,
+        )

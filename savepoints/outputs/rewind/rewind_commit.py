@@ -1,0 +1,116 @@
+"""The one commit of a rewind: rows and transaction ids of a Delta table together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
+from savepoints.io import plain
+from savepoints.model import utc_now
+from savepoints.outputs.delta import log, missing_files
+from savepoints.outputs.rewind import shared_table
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+
+def take_back(
+    table: DeltaTable,
+    uri: str,
+    version: int,
+    transactions: Mapping[str, int],
+    predicate: str | None = None,
+) -> int:
+    """Commit rows of an older version together with transaction ids.
+
+    Args:
+        table: The table, newest version.
+        uri: Where it is.
+        version: Whose rows it is to have.
+        transactions: Batch id by application id.
+        predicate: Only rows that match are replaced by those of the version that match.
+
+    Returns:
+        The version that the commit made.
+
+    Raises:
+        NotAlignedError: If the commit failed.
+        IncompatibleError: If the columns changed since the version, with a predicate.
+    """
+    from deltalake.exceptions import DeltaError
+
+    properties = _properties(transactions, version)
+    try:
+        if predicate is not None:
+            changed = shared_table.replace(table, uri, predicate, version, properties)
+        elif changed := table.version() != version:
+            # Columns and properties of the version come back with it; the protocol never goes down.
+            table.restore(
+                version,
+                # It looks for all files in the table's directory; that they are there was seen.
+                ignore_missing_files=missing_files.is_clone(uri, version),
+                commit_properties=properties,
+            )
+        if not changed:
+            _only_ids(table, properties)
+    except (DeltaError, OSError) as error:
+        raise _failed(uri, error) from None
+    table.update_incremental()
+    return int(table.version())
+
+
+def remove_all(
+    table: DeltaTable, uri: str, transactions: Mapping[str, int], predicate: str | None = None
+) -> int:
+    """Remove all rows, or those that match, and commit transaction ids with that.
+
+    Args:
+        table: The table, newest version.
+        uri: Where it is.
+        transactions: Batch id by application id.
+        predicate: Only rows that match are removed.
+
+    Returns:
+        The version that the commit made.
+
+    Raises:
+        NotAlignedError: If the commit failed.
+    """
+    from deltalake.exceptions import DeltaError
+
+    properties, before = _properties(transactions, None), table.version()
+    try:
+        table.delete(predicate, commit_properties=properties)
+        table.update_incremental()
+        if table.version() == before:
+            _only_ids(table, properties)
+    except (DeltaError, OSError) as error:
+        raise _failed(uri, error) from None
+    table.update_incremental()
+    return int(table.version())
+
+
+def _only_ids(table: DeltaTable, properties: CommitProperties) -> None:
+    """Commit transaction ids where no row changes: RESTORE would refuse, DELETE do nothing."""
+    table.create_write_transaction(
+        actions=[], mode="append", schema=table.schema(), commit_properties=properties
+    )
+
+
+def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitProperties:
+    from deltalake import CommitProperties, Transaction
+
+    now_ms = int(utc_now().timestamp() * 1000)
+    return CommitProperties(
+        custom_metadata={} if back_to is None else {log.BACK_TO: str(back_to)},
+        app_transactions=[Transaction(app, at, now_ms) for app, at in transactions.items()],
+    )
+
+
+def _failed(uri: str, error: Exception) -> NotAlignedError:
+    return NotAlignedError(
+        f"{uri} could not be taken back: {plain(str(error))[:500]}",
+        hint=f"nothing was changed there; run the command again, or {LEAVE_OUTPUTS}",
+        uri=uri,
+    )

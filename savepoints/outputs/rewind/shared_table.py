@@ -1,0 +1,141 @@
+"""The rows of a shared table that are the query's own, by a predicate that the user declared.
+
+The declaration is checked before it is used: of every stretch of commits of one side, the rows of
+the other must be the same before and after, compared row by row as often as they occur. That reads
+the table twice for each change between writers since the savepoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from savepoints.errors import LEAVE_OUTPUTS, IncompatibleError, NotAlignedError
+from savepoints.io import plain
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.log import Commit
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+# DataFusion would make `customerId` in the predicate `customerid`.
+_AS_WRITTEN = {"datafusion.sql_parser.enable_ident_normalization": "false"}
+
+
+def require_usable(table: DeltaTable, uri: str, predicate: str) -> None:
+    """Check that a predicate can be asked of a table.
+
+    Raises:
+        IncompatibleError: If it is no SQL over its columns.
+    """
+    _any(uri, predicate, f"SELECT 1 FROM one WHERE ({predicate}) LIMIT 1", one=table)  # noqa: S608
+
+
+def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, ...]) -> None:
+    """Check that the query wrote only rows that match since a version, and others none of them.
+
+    Args:
+        uri: The table.
+        predicate: True for the query's rows alone.
+        since: The version.
+        owner: Beginning of the application ids that are the query's own.
+        app_ids: Others that are, whole.
+
+    Raises:
+        NotAlignedError: Names the versions in which it is not so, or the log no longer says who
+            wrote.
+        IncompatibleError: If the columns changed since, or the predicate is no SQL for the table.
+    """
+    changing = [
+        one for one in reversed(batch_version.commits_since(uri, since)) if one.changes_data
+    ]
+    for first, last, own in _stretches(changing, owner, app_ids):
+        where = f"(({predicate}) IS NOT TRUE)" if own else f"({predicate})"
+        if same_rows(uri, first - 1, last, where):
+            continue
+        versions = f"version {last}" if first == last else f"versions {first} to {last}"
+        who = "the query wrote rows that do not match" if own else "others changed rows that match"
+        raise NotAlignedError(
+            f"the own rows of {uri} are not told apart by {predicate!r}: in {versions} {who} it",
+            hint=f"correct [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
+            uri=uri,
+            versions=[first, last],
+        )
+
+
+def same_rows(uri: str, one: int, other: int, where: str) -> bool:
+    """Say whether two versions have the same rows among those that match.
+
+    Raises:
+        IncompatibleError: If their columns differ, or cannot be compared.
+    """
+    left, right = batch_version.open_table(uri, one), batch_version.open_table(uri, other)
+    if left.schema() != right.schema():
+        raise IncompatibleError(
+            f"the columns of {uri} changed between versions {one} and {other}: only the whole "
+            "table can go back over that",
+            hint=f"leave its own_rows out of the settings, or {LEAVE_OUTPUTS}",
+            uri=uri,
+        )
+    columns = ", ".join(f'"{field.name}"' for field in left.schema().fields)
+    # The predicate is the user's own, and all that can be run here are queries of this table.
+    sql = (
+        f'SELECT {columns} FROM (SELECT {columns}, 1 AS "+-" FROM one WHERE {where} UNION ALL '  # noqa: S608
+        f'SELECT {columns}, -1 AS "+-" FROM other WHERE {where}) GROUP BY {columns} '
+        'HAVING sum("+-") <> 0 LIMIT 1'
+    )
+    return not _any(uri, where, sql, one=left, other=right)
+
+
+def replace(
+    table: DeltaTable, uri: str, predicate: str, version: int, properties: CommitProperties
+) -> bool:
+    """Put the matching rows of an older version in place of those there, in one commit.
+
+    Returns:
+        Whether there was something to commit.
+
+    Raises:
+        IncompatibleError: If the columns changed since the version.
+    """
+    from deltalake import write_deltalake
+
+    if same_rows(uri, version, table.version(), f"({predicate})"):
+        return False
+    rows = batch_version.open_table(uri, version).scan(predicate=predicate)
+    write_deltalake(
+        table, rows, mode="overwrite", predicate=predicate, commit_properties=properties
+    )
+    return True
+
+
+def _stretches(
+    changing: Sequence[Commit], owner: str, app_ids: tuple[str, ...]
+) -> list[tuple[int, int, bool]]:
+    """Return first and last version of each stretch of commits, and whether it is the query's."""
+    found: list[tuple[int, int, bool]] = []
+    for commit in changing:
+        own = commit.written_by(owner, app_ids)
+        if found and found[-1][2] == own:
+            found[-1] = (found[-1][0], commit.version, own)
+        else:
+            found.append((commit.version, commit.version, own))
+    return found
+
+
+def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
+    """Say whether a query of versions of a table has a result."""
+    from deltalake import QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    query = QueryBuilder(_AS_WRITTEN)
+    try:
+        for name, table in tables.items():
+            query.register(name, table)
+        return any(batch.num_rows > 0 for batch in query.execute(sql))
+    except (DeltaError, OSError, ValueError) as error:
+        raise IncompatibleError(
+            f"rows of {uri} cannot be chosen by {where}: {plain(str(error))[:300]}",
+            hint="write own_rows as SQL over the table's columns, such as: source = 'shop'",
+            uri=uri,
+        ) from None

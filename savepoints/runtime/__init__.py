@@ -1,0 +1,1 @@
+"""What runs a query: the application, its inputs, the runner, runs with an end, replays."""

@@ -1,0 +1,246 @@
+"""Applications: what a query computes, without saying what it is bound to.
+
+```python
+app = App(
+    name="order_totals",
+    inputs={
+        "orders": Input(
+            topic="orders", decode=decode, entity_key="customer_id", event_time="ordered_at"
+        )
+    },
+    build=build,  # (inputs: Mapping[str, DataFrame]) -> DataFrame, pure
+    outputs={"totals": Output(mode="upsert", key=("customer_id",))},
+)
+```
+
+`build` is a function of streaming DataFrames only; topics, servers, tables and checkpoints come
+from the settings when the application runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from savepoints.errors import UsageError
+from savepoints.model import checked_name
+from savepoints.outputs.delta.write import Mode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from savepoints.config.settings import QuerySettings
+
+# From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new columns, in
+# the same order and called as the program's state calls them.
+ValueMigration: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
+# From what a query has and what late events gave alone, row by row under the same key, to what they
+# are together.
+Combination: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
+
+
+@dataclass(frozen=True)
+class Input:
+    """One source of events.
+
+    Attributes:
+        topic: Kafka topic, unless the settings name another.
+        decode: From Kafka's raw columns (`key, value, headers, topic, partition, offset,
+            timestamp`) to the columns that `build` wants.
+        entity_key: Column that the state is kept by.
+        event_time: Column with the time at which an event happened.
+        event_id: Columns by which two records are the same event; needed to archive the input, and
+            to merge late events into it. `decode` then keeps Kafka's columns `topic`, `partition`
+            and `offset`, which say whose record an event is.
+        encode: From the columns of `decode` to Kafka's `key` and `value`, for late events that come
+            decoded; without it they have to come as records.
+    """
+
+    topic: str
+    decode: Callable[[DataFrame], DataFrame]
+    entity_key: str
+    event_time: str
+    event_id: tuple[str, ...] = ()
+    encode: Callable[[DataFrame], DataFrame] | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """One Delta table that the query writes.
+
+    Attributes:
+        mode: `append` adds rows, `upsert` updates them by key, `complete` replaces the table.
+        key: Columns that identify a row, for `upsert`.
+        entity_key: Column with the entity that a row is about, for merges; where it is not given
+            the column is called as the inputs' entity key.
+    """
+
+    mode: Mode
+    key: tuple[str, ...] = ()
+    entity_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an upsert without a key, and a key without an upsert."""
+        if (self.mode == "upsert") != bool(self.key):
+            raise UsageError(
+                f"an output of mode {self.mode!r} with the key {self.key!r} makes no sense",
+                hint="upsert needs key=(…,), the other modes have none",
+            )
+
+
+@dataclass(frozen=True)
+class KeyMigration:
+    """How state gets other keys when a savepoint is restored for a changed program.
+
+    Attributes:
+        keys: From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new
+            key columns, in the same order and called as the program's state calls them.
+        merge: From all rows that got one new key, with the program's key and value columns in
+            `key.NAME` and `value.NAME`, to one row of its value columns. Without it two rows with
+            one new key are refused.
+    """
+
+    keys: ValueMigration
+    merge: ValueMigration | None = None
+
+
+@dataclass(frozen=True)
+class RowCombination:
+    """How rows of an output become one, of the query's and of what late events gave alone.
+
+    Attributes:
+        key: Columns by which two rows are about the same.
+        combine: From the rows of the query and the late ones, in the columns of the table, to what
+            they are together; keys as they were, row for row.
+    """
+
+    key: tuple[str, ...]
+    combine: Combination
+
+
+@dataclass(frozen=True)
+class MergeFunctions:
+    """How late events are worked in without replaying anything: `merge --policy merge-function`.
+
+    The application reads the late events alone, beginning with nothing, and what it then has and
+    writes is combined with what the query has and has written.
+
+    Attributes:
+        states: By Spark's name or the number of an operator: from the rows of state of the query
+            and the late ones, both in columns `key.NAME` and `value.NAME`, to the value columns,
+            called `NAME`, row for row.
+        rows: By output.
+    """
+
+    states: Mapping[str, Combination]
+    rows: Mapping[str, RowCombination]
+
+
+@dataclass(frozen=True)
+class App:
+    """A query that this library can run, restore, fork and compare.
+
+    Attributes:
+        name: Name of the query.
+        inputs: Its sources by name; their order is that of Spark's offset log.
+        build: Makes the result of the inputs; must be pure.
+        outputs: Where the result is written; each output gets all of it.
+        migrate: For `restore --migrate`: how values of state become what they are now, or keys; by
+            Spark's name or the number of the operator, the name of a state variable, or the side
+            of a join.
+        merge: For `merge --policy merge-function`; None where late events are only replayed.
+    """
+
+    name: str
+    inputs: Mapping[str, Input]
+    build: Callable[[Mapping[str, DataFrame]], DataFrame]
+    outputs: Mapping[str, Output]
+    migrate: Mapping[str, ValueMigration | KeyMigration] = field(default_factory=dict)
+    merge: MergeFunctions | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the names can be parts of paths and transaction ids."""
+        for name in (self.name, *self.inputs, *self.outputs):
+            checked_name(name, "application, input or output")
+
+
+def load(reference: str) -> App:
+    """Import an application by `package.module:attribute`.
+
+    Modules in the working directory are found, as with `python -m`.
+
+    Raises:
+        UsageError: If there is no such module or attribute, or it is no `App`.
+    """
+    module_name, separator, attribute = reference.partition(":")
+    if not separator or not module_name or not attribute:
+        raise UsageError(
+            f"{reference!r} is not package.module:attribute",
+            hint="for example spark_jobs.order_totals:app",
+        )
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the application {reference} cannot be imported: {error}",
+            hint="run the command where its package is, or install it",
+        ) from None
+    except Exception as error:  # It is whatever the program raises.
+        raise UsageError(
+            f"the application {reference} cannot be imported: {type(error).__name__}: {error}",
+            hint=f"see where it fails: python -c 'import {module_name}'",
+        ) from error
+    found = getattr(module, attribute, None)
+    if not isinstance(found, App):
+        raise UsageError(
+            f"{reference} is {type(found).__name__}, not a savepoints.App",
+            hint=f"{module_name} has: "
+            + (", ".join(n for n, v in vars(module).items() if isinstance(v, App)) or "none"),
+        )
+    return found
+
+
+def load_for(query: str, bound: QuerySettings) -> App:
+    """Import what runs a query, under the name of the query.
+
+    One application may run as several queries: a fork, for example. That has to be said by
+    `app_name`, so that a query does not by mistake go on with the program of another one.
+
+    Args:
+        query: Name of the query.
+        bound: What it is bound to.
+
+    Raises:
+        UsageError: If it cannot be imported, is of another name, or has an output without a table.
+    """
+    application = load(bound.app)
+    if application.name not in {query, bound.app_name}:
+        raise UsageError(
+            f"{bound.app} is the application {application.name!r}, not {bound.app_name or query!r}",
+            hint=f"savepoints run {application.name}; or, if {query} is to run it, set app_name = "
+            f'"{application.name}" in [queries.{query}]',
+        )
+    named = replace(application, name=query)
+    require_tables(named, bound.outputs)
+    return named
+
+
+def require_tables(application: App, tables: Mapping[str, str]) -> None:
+    """Check that each output has a table.
+
+    Raises:
+        UsageError: If one has none.
+    """
+    missing = [name for name in application.outputs if name not in tables]
+    if missing:
+        raise UsageError(
+            f"output {missing[0]!r} of {application.name} has no table",
+            hint=f'set it: [queries.{application.name}.outputs] {missing[0]} = "s3://…"',
+        )

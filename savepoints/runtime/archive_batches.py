@@ -1,0 +1,267 @@
+"""What a planned batch reads when it is not Kafka's alone: an archive, and events of merges.
+
+Kafka may have removed what comes next; then the batch reads the archive up to its end, and Kafka
+from exactly there. And a query that begins anew before offsets at which late events were merged
+reads them once more, as if they had come in time: each in the first batch after which an event as
+new as it has arrived. Up to there no batch before it can have made it late.
+
+Which events a batch reads depends on its offsets, the archive and the ledger alone, so a batch that
+was killed reads the same when it is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.position import Standing
+from savepoints.errors import NotAlignedError
+from savepoints.model import KafkaOffsets, kafka_offsets, lowest_offsets
+from savepoints.runtime.inputs import Inputs
+from savepoints.sources.archive import archive
+from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.combined import (
+    archive_then_kafka,
+    availability,
+    available_ranges,
+    trigger_source,
+)
+from savepoints.sources.events.events import RAW
+from savepoints.sources.kafka.offsets import ends, merge, with_new_partitions
+from savepoints.store.tables.merge_ledger import Merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from savepoints.sources.kafka.offsets import Ranges
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one batch reads.
+
+    Attributes:
+        batch: Its number.
+        inputs: By input, its records as a stream: Kafka's columns.
+        rows: How many there are.
+        kept: What is held in memory until the batch is done.
+    """
+
+    batch: int
+    inputs: dict[str, DataFrame]
+    rows: int
+    kept: tuple[DataFrame, ...]
+
+    def release(self) -> None:
+        """Let go of what is held in memory."""
+        for one in self.kept:
+            one.unpersist()
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a query reads that Kafka alone does not give.
+
+    Attributes:
+        inputs: Its inputs, and where their events are.
+        merges: The merges that its state has, or is to have once it has read up to their offsets,
+            the oldest first.
+    """
+
+    inputs: Inputs
+    merges: tuple[Merge, ...] = ()
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that the query reads."""
+        return sorted({self.inputs.topic(name) for name in self.inputs.app.inputs})
+
+    @property
+    def archives(self) -> tuple[str, ...]:
+        """The archives of its inputs."""
+        return tuple(self.inputs.bound.archives.values())
+
+    def pending(self, position: KafkaOffsets) -> tuple[Merge, ...]:
+        """Return the merges whose events lie ahead of a query that stands somewhere."""
+        return tuple(one for one in self.merges if not self._has_passed(one, position))
+
+    def until(self, position: KafkaOffsets, ranges: Ranges) -> KafkaOffsets | None:
+        """Return where a query is to go by planned batches first; None when Kafka has it all.
+
+        That is the end of the archive; and for topics that are read from Kafka alone, their end.
+
+        Args:
+            position: Where it stands.
+            ranges: What there is of its topics, of Kafka and of archives.
+
+        Raises:
+            NotFoundError: See `require_replayable`.
+            NotAlignedError: Likewise.
+        """
+        begin = with_new_partitions(position, ranges)
+        pending = self.require_replayable(begin)
+        archived = {self.inputs.topic(one.input) for one in pending}
+        for topic, parts in begin.items():
+            if any(offset < ranges[topic][part].kafka_earliest for part, offset in parts.items()):
+                archived.add(topic)
+        if not archived:
+            return None
+        found = ends({topic: ranges[topic] for topic in begin.keys() - archived})
+        found |= {topic: dict(begin[topic]) for topic in archived}
+        for one in available_ranges.of_topics(self.archives, archived):
+            for topic in archived & one.end.keys():
+                for part, offset in one.end[topic].items():
+                    found[topic][part] = max(offset, found[topic].get(part, 0))
+        return found
+
+    def within(self, begin: KafkaOffsets, end: KafkaOffsets) -> KafkaOffsets:
+        """Return how far a batch may go: while merges are ahead, not beyond the archive.
+
+        By the archive alone it is decided which of their events a batch reads, today and whenever
+        it is run again.
+
+        Args:
+            begin: Where the batch begins.
+            end: Where it is to end.
+        """
+        found = {topic: dict(parts) for topic, parts in end.items()}
+        for one in self.pending(begin):
+            known = self._require_archived(one).end
+            topic = self.inputs.topic(one.input)
+            for part, offset in found.get(topic, {}).items():
+                start = begin.get(topic, {}).get(part, 0)
+                there = known.get(topic, {}).get(part, start)
+                found[topic][part] = max(start, min(offset, there))
+        return found
+
+    def require_replayable(self, position: KafkaOffsets) -> tuple[Merge, ...]:
+        """Check that the events of merges ahead can be read where they belong.
+
+        Args:
+            position: Where a query is to begin.
+
+        Returns:
+            These merges.
+
+        Raises:
+            NotFoundError: If an archive does not have the events of one.
+            NotAlignedError: If an archive does not go as far as one of them, or the position.
+        """
+        pending = self.pending(position)
+        for one in pending:
+            known = self._require_archived(one)
+            topic = self.inputs.topic(one.input)
+            known.require({topic: position.get(topic, {})})
+        return pending
+
+    def reading(self, spark: SparkSession, now: Standing) -> Reading | None:
+        """Return what the batch reads that is planned; None when Kafka alone has it all.
+
+        Args:
+            spark: A session.
+            now: Where the checkpoint stands; a batch is begun.
+
+        Raises:
+            SourceDataGoneError: If neither the archive nor Kafka has it.
+            UsageError: If two sources read a topic from different offsets.
+        """
+        assert now.begun is not None
+        starts = now.positions or tuple(one for _, one in sorted(now.initial.items()))
+        is_empty = now.offsets == lowest_offsets(now.begun_positions)
+        if is_empty or self._is_all_in_kafka(now.offsets):
+            return None
+        ranges = availability.ranges(self.topics, self.inputs.kafka, self.archives)
+        begin, end = with_new_partitions(_one(starts), ranges), _one(now.begun_positions)
+        rows = {name: self._rows(spark, name, begin, end) for name in self.inputs.app.inputs}
+        inputs = {}
+        for name, one in rows.items():
+            topic = self.inputs.topic(name)
+            inputs[name] = trigger_source.streamed(spark, one, {topic: begin.get(topic, {})})
+        kept = tuple(rows.values())
+        return Reading(now.begun, inputs, sum(one.count() for one in kept), kept)
+
+    def _is_all_in_kafka(self, position: KafkaOffsets) -> bool:
+        """Say whether a query has no need of archives, which are not looked at for that."""
+        return not self.pending(position) and all(
+            position.get(topic, {}).get(part, 0) >= one.earliest
+            for topic, parts in availability.ranges(self.topics, self.inputs.kafka).items()
+            for part, one in parts.items()
+        )
+
+    def _rows(
+        self, spark: SparkSession, name: str, begin: KafkaOffsets, end: KafkaOffsets
+    ) -> DataFrame:
+        """Return the records of an input, those of a partition together and in order."""
+        topic = self.inputs.topic(name)
+        merges = [one for one in self.pending(begin) if one.input == name]
+        since, until = {topic: begin.get(topic, {})}, {topic: end.get(topic, {})}
+        if merges:
+            ids, reached = [one.id for one in merges], {one.id: one.offsets for one in merges}
+            rows = self.inputs.rows(
+                spark, name, since=since, until=until, entities=None, merges=ids
+            )
+            rows = archive.applied(rows, ids, reached)
+            rows = self._due(spark, name, rows, merges, since, until)
+        else:
+            rows = archive_then_kafka.records(
+                spark, self.inputs.bound.archives.get(name), self.inputs.kafka, since, until
+            )
+        parts = len(until[topic]) + bool(merges)
+        ordered = rows.select(*RAW).repartition(parts, "topic", "partition")
+        return ordered.sortWithinPartitions("topic", "partition", "offset").persist()
+
+    def _due(
+        self,
+        spark: SparkSession,
+        name: str,
+        rows: DataFrame,
+        merges: Sequence[Merge],
+        begin: KafkaOffsets,
+        end: KafkaOffsets,
+    ) -> DataFrame:
+        """Leave out the late events that belong to an earlier batch, or to a later one."""
+        from pyspark.sql import functions as F
+
+        before, after = (self.inputs.clock(spark, name, one) for one in (begin, end))
+        is_due = F.col("merge_id").isNull()
+        for one in merges:
+            mine = F.col("merge_id") == one.id
+            if before is not None:
+                mine &= F.col("event_time") > F.lit(before)
+            if not self._has_passed(one, end):
+                reached = F.lit(None).cast("timestamp") if after is None else F.lit(after)
+                mine &= F.col("event_time") <= reached
+            is_due |= mine
+        return rows.where(is_due)
+
+    def _require_archived(self, one: Merge) -> Arrivals:
+        self.inputs.require_merged(one, self.inputs.app.name)
+        known = self.inputs.arrivals(one.input)
+        topic = self.inputs.topic(one.input)
+        try:
+            known.require({topic: one.offsets.get(topic, {})})
+        except NotAlignedError as error:
+            raise NotAlignedError(
+                f"where the events of the merge {one.id} belong is known by the archive alone: "
+                f"{error.message}",
+                hint=error.hint,
+                merge=one.id,
+            ) from None
+        return known
+
+    def _has_passed(self, one: Merge, position: KafkaOffsets) -> bool:
+        topics = (
+            {self.inputs.topic(one.input)}
+            if one.input in self.inputs.app.inputs
+            else set(one.offsets)
+        ) & one.offsets.keys()
+        return all(
+            position.get(topic, {}).get(part, 0) >= offset
+            for topic in topics
+            for part, offset in one.offsets[topic].items()
+        )
+
+
+def _one(positions: Sequence[str | None]) -> KafkaOffsets:
+    return merge(kafka_offsets(one) or {} for one in positions)

@@ -1,0 +1,76 @@
+"""A run without an end of a query for which Kafka alone is not enough: first the archive.
+
+What Kafka no longer has, and what merges brought, is read by planned batches; then Spark goes on by
+itself from exactly there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.position import Standing
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, kafka_offsets
+from savepoints.plan import Progress, silent
+from savepoints.runtime import bounded
+from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.bounded import Limits
+from savepoints.runtime.runner import Ran, Runner
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka.offsets import Ranges
+
+
+def run_on(
+    runner: Runner,
+    *,
+    scratch: Location,
+    limits: Limits,
+    check: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
+) -> Ran:
+    """Run a query until it is asked to stop or its time is over, from the archive on where needed.
+
+    Args:
+        runner: The query and its checkpoint.
+        scratch: An empty directory, used when the query has run nothing yet.
+        limits: Of these, the deadline ends it.
+        check: Called all the time; raises when the run must not go on.
+        progress: Told of what is read from the archive.
+
+    Raises:
+        SourceDataGoneError: If neither Kafka nor the archive has what comes next.
+        NotAlignedError: If the archive does not go as far as merges that are read again.
+        SavepointsError: If the query fails.
+    """
+    started = time.monotonic()
+    while runner.past is not None and not runner.stopping:
+        now = checkpoint_position.read(runner.checkpoint)
+        if (found := _first(runner.past, now)) is None:
+            break
+        ends, ranges = found
+        progress("Kafka alone does not have what comes next: reading the archive")
+        ran = bounded.run_to(
+            runner, ends, ranges, scratch=scratch, limits=limits, check=check, progress=progress
+        )
+        if not ran.caught_up:
+            return replace(ran, remaining_records=None)
+    ran = bounded.run_on(runner, limits, check=check)
+    return replace(ran, seconds=time.monotonic() - started)
+
+
+def _first(past: Past, now: Standing) -> tuple[KafkaOffsets, Ranges] | None:
+    """Return up to where planned batches go first, and what there is; None if Kafka has it all."""
+    ranges = availability.ranges(past.topics, past.inputs.kafka, past.archives)
+    ends = past.until(now.offsets, ranges)
+    if ends is None:
+        return None
+    # A batch that was begun is finished as it is, also where it goes beyond the archive.
+    for position in now.begun_positions:
+        for topic, parts in (kafka_offsets(position) or {}).items():
+            for part, offset in parts.items():
+                known = ends.setdefault(topic, {})
+                known[part] = max(offset, known.get(part, offset))
+    return ends, ranges

@@ -1,0 +1,139 @@
+"""What a generation reads that Kafka alone does not give: archives by the settings, and merges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, Savepoint
+from savepoints.runtime.app import App
+from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.inputs import Inputs
+from savepoints.runtime.runner import Runner
+from savepoints.store.root import Store
+from savepoints.store.tables import merge_ledger
+from savepoints.store.tables.merge_ledger import Merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def past_of(
+    store: Store,
+    app: App,
+    bound: QuerySettings,
+    settings: Settings,
+    *,
+    query: str,
+    generation: int,
+    position: KafkaOffsets,
+) -> Past | None:
+    """Return what the batches of a generation read beside Kafka; None when there is no such thing.
+
+    Args:
+        store: Where the ledger is.
+        app: The application.
+        bound: What it is bound to.
+        settings: Where Kafka is.
+        query: Name of the query that the generation is of.
+        generation: Its number, or that of the one which it is going to begin from.
+        position: Where it stands.
+
+    Raises:
+        NotAlignedError: If it cannot be said which merges it has, because a savepoint is gone from
+            which one of its generations began.
+    """
+    found = merges(store, query, generation, position)
+    inputs = Inputs(app, bound, settings.kafka)
+    return Past(inputs, found) if found or bound.archives else None
+
+
+def runner_of(
+    spark: SparkSession,
+    store: Store,
+    app: App,
+    bound: QuerySettings,
+    settings: Settings,
+    *,
+    generation: int,
+    checkpoint: Location,
+    position: KafkaOffsets,
+    begun_from: Savepoint | None = None,
+) -> Runner:
+    """Bind an application to run a generation, with what that reads beside Kafka.
+
+    Args:
+        spark: Where it runs.
+        store: Where the ledger is.
+        app: The application, under the name of its query.
+        bound: What it is bound to.
+        settings: Where Kafka is.
+        generation: Number of the generation.
+        checkpoint: Its checkpoint.
+        position: Where it stands.
+        begun_from: The savepoint that it is going to begin from, when it has not begun yet: what
+            that one's generation has merged, it has.
+
+    Raises:
+        NotAlignedError: See `past_of`.
+    """
+    known = (app.name, generation)
+    if begun_from is not None:
+        known = (begun_from.query, begun_from.generation)
+    past = past_of(
+        store, app, bound, settings, query=known[0], generation=known[1], position=position
+    )
+    return Runner(
+        spark, app, bound, settings, generation=generation, checkpoint=checkpoint, past=past
+    )
+
+
+def merges(store: Store, query: str, generation: int, position: KafkaOffsets) -> tuple[Merge, ...]:
+    """Return the merges that a generation has and that lie, at least in part, after a position.
+
+    Raises:
+        NotAlignedError: See `past_of`.
+    """
+    return _of(store, query, generation, lambda one: not is_before(one.offsets, position))
+
+
+def of_other_topics(
+    store: Store, query: str, generation: int, position: KafkaOffsets
+) -> tuple[Merge, ...]:
+    """Return the merges that a generation has and that were made while it read other topics.
+
+    Raises:
+        NotAlignedError: See `past_of`.
+    """
+    return _of(store, query, generation, lambda one: bool(one.offsets.keys() - position.keys()))
+
+
+def _of(
+    store: Store, query: str, generation: int, is_wanted: Callable[[Merge], bool]
+) -> tuple[Merge, ...]:
+    known = merge_ledger.Ledger(store.root).all()
+    wanted = {one.id for one in known if is_wanted(one)}
+    # Asked only where it matters: a savepoint that is gone keeps no other query from running.
+    if not wanted:
+        return ()
+    descent = merge_ledger.ancestry(
+        query, generation, store.generations.all(), store.catalog.all(), known
+    )
+    return tuple(one for one in merge_ledger.in_effect(known, descent) if one.id in wanted)
+
+
+def archives_of(settings: Settings, query: str) -> tuple[str, ...]:
+    """Return the archives of the inputs of a query, as far as the settings name them."""
+    bound = settings.queries.get(query)
+    return tuple(bound.archives.values()) if bound else ()
+
+
+def is_before(offsets: KafkaOffsets, position: KafkaOffsets) -> bool:
+    """Say whether some offsets lie at or before a position, of the topics that both have."""
+    return all(
+        position[topic].get(part, 0) >= offset
+        for topic in offsets.keys() & position.keys()
+        for part, offset in offsets[topic].items()
+    )

@@ -1,0 +1,429 @@
+"""Bounded runs: a query reads exactly up to given offsets, by planned batches, and stops there.
+
+Each batch is written into the offset log before it runs
+(`savepoints.checkpoint.logs.planned_batch`), one at a time:
+of several planned ones Spark runs the last and loses the rows of the others. Trigger `once`
+keeps to a planned batch, where `availableNow` goes on to the newest record and, in a query with
+timers in processing time, never ends. The batches are as large as `max_offsets_per_trigger` says;
+Spark's own option of that name does not bind a planned batch.
+
+When the end is reached and the last batch has moved the watermark, a batch without input evicts and
+emits what that allows, as Spark does by itself under `availableNow`.
+
+Nothing here takes the query's lease: whoever calls it holds it, or works on a checkpoint that
+nobody else knows.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.logs import planned_batch
+from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.state import files
+from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, kafka_offsets, kafka_position, utc_now
+from savepoints.plan import Progress, silent
+from savepoints.runtime.runner import Ended, Ran, Runner
+from savepoints.sources.kafka.offsets import (
+    count,
+    require_reachable,
+    step,
+    with_new_partitions,
+)
+
+if TYPE_CHECKING:
+    from savepoints.sources.kafka.offsets import Range, Ranges
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a run before its end.
+
+    Attributes:
+        max_records: So many more records, exactly; a batch that a killed run has begun is finished
+            first and counts.
+        deadline: No batch is begun after it, by `time.monotonic`.
+    """
+
+    max_records: int | None = None
+    deadline: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other batch may be begun."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+def run_to(
+    runner: Runner,
+    ends: KafkaOffsets,
+    ranges: Ranges,
+    *,
+    scratch: Location,
+    through: Sequence[Sequence[str | None]] = (),
+    limits: Limits = Limits(),
+    check: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
+) -> Ran:
+    """Run a query until its sources are exactly at the given offsets.
+
+    Killed anywhere and run again it comes to the same end: a batch that was begun and lies within
+    the ends is run again as it is, as Spark would.
+
+    Args:
+        runner: The query and its checkpoint, which may have run nothing yet.
+        ends: Where to end, for every topic and partition of the query.
+        ranges: What Kafka has of these topics.
+        scratch: An empty directory, used when the query has run nothing yet.
+        through: Where each source is after each of the first batches, as Spark's JSON: those of
+            another query that came to the ends from here. The query has run a batch already, and
+            has begun none but the first of these.
+        limits: What ends it before.
+        check: Called before each batch; raises when the run must not go on.
+        progress: Told of each batch.
+
+    Raises:
+        SourceDataGoneError: If Kafka no longer has what comes next.
+        UsageError: If the ends lie before what was read or beyond what Kafka has, or leave out a
+            partition.
+        NotAlignedError: If a batch was begun that goes beyond the ends and is in an output already,
+            or several are planned.
+        SavepointsError: If the query fails.
+    """
+    started = time.monotonic()
+    run = _BoundedRun(runner, ends, ranges, scratch, check, progress)
+    for positions in through:
+        if not runner.stopping:
+            run.follow(positions)
+    ended = run.go(limits)
+    offsets = reached(run.standing, ends, ranges)
+    remaining = count(offsets, ends)
+    return runner.ran(
+        ended,
+        seconds=time.monotonic() - started,
+        caught_up=remaining == 0,
+        remaining_records=remaining,
+        offsets=offsets,
+    )
+
+
+def run_on(
+    runner: Runner,
+    limits: Limits = Limits(),
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> Ran:
+    """Run a query without an end, until it is asked to stop or its time is over.
+
+    Args:
+        runner: The query and its checkpoint.
+        limits: Of these, the deadline.
+        check: Called all the time; raises when the run must not go on.
+
+    Raises:
+        SavepointsError: If the query fails.
+    """
+    started, over = time.monotonic(), False
+
+    def look() -> None:
+        nonlocal over
+        check()
+        if limits.is_over and not runner.stopping:
+            over = True
+            runner.stop()
+
+    runner.run(check=look)
+    return runner.ran(
+        "max_duration" if over else "drained",
+        seconds=time.monotonic() - started,
+        offsets=checkpoint_position.read(runner.checkpoint).offsets,
+    )
+
+
+def replay(
+    runner: Runner,
+    recorded: Location,
+    batches: Sequence[int],
+    *,
+    check: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
+) -> None:
+    """Run batches with the very offsets, watermarks and times that another checkpoint has of them.
+
+    Args:
+        runner: The query, whose newest committed batch is the one before the first of these.
+        recorded: Where `offsets/N` of each batch lies.
+        batches: Their numbers, one after the other.
+        check: Called before each batch; raises when the run must not go on.
+        progress: Told of each batch.
+
+    Raises:
+        SavepointsError: If the query fails.
+    """
+    for batch in batches:
+        check()
+        progress(f"running batch {batch} of {batches[-1]}")
+        runner.checkpoint.copy_from(recorded, f"offsets/{batch}", f"offsets/{batch}")
+        runner.run_planned()
+
+
+def reached(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+    """Return where a query stands, for all partitions that are in the ends.
+
+    Partitions that it has not seen are at their earliest offset, where it will begin with them.
+
+    Args:
+        now: Where its checkpoint stands.
+        ends: Where it is to go; more than it has seen only by new partitions.
+        ranges: What Kafka has.
+
+    Raises:
+        IncompatibleError: If a source is not Kafka.
+    """
+    for position in now.positions:
+        _offsets(position)
+    return with_new_partitions(now.offsets, _of(ends, ranges))
+
+
+def is_reached(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> bool:
+    """Say whether a query has nothing to do to be at the given offsets, before Spark is started.
+
+    Raises:
+        SourceDataGoneError: If Kafka no longer has what comes next.
+        UsageError: If the ends cannot be reached from there.
+    """
+    begin = _beginning(now, ends, ranges)
+    begun = now.begun is not None and is_within(now.begun_positions, ends)
+    return count(begin, ends) == 0 and not begun and not now.watermark_moved
+
+
+@dataclass
+class _BoundedRun:
+    """One bounded run under way."""
+
+    runner: Runner
+    ends: KafkaOffsets
+    ranges: Ranges
+    scratch: Location
+    check: Callable[[], None]
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.standing = checkpoint_position.read(self.runner.checkpoint)
+
+    def go(self, limits: Limits) -> Ended:
+        begin = _beginning(self.standing, self.ends, self.ranges)
+        left = limits.max_records
+        if self.standing.begun is not None and self._is_to_be_finished(self.standing.begun):
+            if halted := self._halted(limits):
+                return halted
+            self._run()
+            if left is not None:
+                left = max(0, left - count(begin, self._reached()))
+            begin = self._reached()
+        aim = self.ends if left is None else step(begin, self.ends, left) if left else begin
+        _require_not_passed(self.standing, begin, aim)
+        while (positions := self._next(aim)) is not None:
+            if halted := self._halted(limits):
+                return halted
+            self._plan(positions)
+            self._run()
+        return "caught_up" if aim == self.ends else "max_records"
+
+    def follow(self, positions: Sequence[str | None]) -> None:
+        """Run one batch that ends there, whether it reads anything or not."""
+        self.check()
+        if self.standing.begun is None:
+            self._plan([_offsets(one) for one in positions])
+        self._run()
+
+    def _reached(self) -> KafkaOffsets:
+        return reached(self.standing, self.ends, self.ranges)
+
+    def _halted(self, limits: Limits) -> Ended | None:
+        self.check()
+        return "drained" if self.runner.stopping else "max_duration" if limits.is_over else None
+
+    def _is_to_be_finished(self, batch: int) -> bool:
+        """Say whether a batch that was begun is to be run again as it is.
+
+        It may be in some outputs already: then it must be, or its rows would be doubled. One that
+        goes too far and is in none is planned anew.
+        """
+        if is_within(self.standing.begun_positions, self.ends):
+            return True
+        written = self.runner.has_written(batch)
+        if not written:
+            return False
+        beyond = "; ".join(one for one in self.standing.begun_positions if one is not None)
+        raise NotAlignedError(
+            f"batch {batch} of {self.runner.query} was begun and is in {', '.join(written)} "
+            f"already; it goes up to {beyond}, beyond the end that was asked for",
+            hint="let it be finished: savepoints run with --until latest, or with these offsets in "
+            "a file; or go back: savepoints rollback latest",
+            query=self.runner.query,
+            batch_id=batch,
+            offsets=beyond,
+        )
+
+    def _run(self) -> None:
+        """Run the batch that is planned."""
+        before, batch = self._reached(), self.standing.next_batch
+        self.runner.run_planned()
+        self.standing = checkpoint_position.read(self.runner.checkpoint)
+        if self.standing.committed != batch:
+            raise NotAlignedError(
+                f"Spark ended without an error and did not commit batch {batch} of "
+                f"{self.runner.query}; its newest one is {self.standing.committed}",
+                hint="run it again",
+                query=self.runner.query,
+                batch_id=batch,
+            )
+        after = self._reached()
+        self.progress(
+            f"batch {batch}: {count(before, after)} records, {count(after, self.ends)} to go"
+        )
+
+    def _next(self, aim: KafkaOffsets) -> tuple[KafkaOffsets, ...] | None:
+        """Return where each source is to be after the next batch; None when none is needed."""
+        begin = self._reached()
+        if count(begin, aim) > 0:
+            return tuple(self._step(start, aim) for start in self._starts())
+        evicts = (
+            aim == self.ends
+            and self.standing.watermark_moved
+            and self.runner.needs_empty_batches
+            and self.runner.checkpoint.list("state/0/_metadata")
+        )
+        return tuple(self._starts()) if evicts else None
+
+    def _step(self, start: KafkaOffsets, aim: KafkaOffsets) -> KafkaOffsets:
+        end = {topic: aim[topic] for topic in start}
+        begin = with_new_partitions(start, _of(end, self.ranges))
+        past = self.runner.past
+        return step(begin, past.within(begin, end) if past else end, self.runner.most)
+
+    def _starts(self) -> list[KafkaOffsets]:
+        """Return where each source is, in the order in which Spark counts them."""
+        if self.standing.committed is not None:
+            return [_offsets(one) for one in self.standing.positions]
+        begin = self._reached()
+        return [{topic: begin[topic] for topic in topics} for topics in self._first[1]]
+
+    @cached_property
+    def _first(self) -> tuple[bytes, list[list[str]]]:
+        """The offset log of a first batch as Spark writes it, and the topics of each source."""
+        if self.standing.begun is not None:
+            data = self.runner.checkpoint.get("offsets/0")
+            return data, [sorted(_offsets(one)) for one in self.standing.begun_positions]
+        self.runner.begin_in(self.scratch)
+        sources = sorted(checkpoint_position.read(self.scratch).initial.items())
+        return self.scratch.get("offsets/0"), [sorted(_offsets(one)) for _, one in sources]
+
+    def _plan(self, positions: Sequence[KafkaOffsets]) -> None:
+        """Write the next batch into the offset log."""
+        checkpoint, number = self.runner.checkpoint, self.standing.next_batch
+        written = [kafka_position(one) for one in positions]
+        before = self.standing.committed
+        if before is None:
+            data = planned_batch.first_batch(self._first[0], written, utc_now())
+            self._fix_beginning()
+        else:
+            data = planned_batch.next_batch(
+                checkpoint.get(f"offsets/{before}"),
+                checkpoint.get(f"commits/{before}"),
+                before,
+                written,
+                utc_now(),
+            )
+        if self.standing.begun is not None:
+            left = (info.path for info in checkpoint.list("state"))
+            checkpoint.delete(files.of_version(left, number + 1))
+            checkpoint.delete([f"offsets/.{number}.crc"])  # Hadoop's, on a local file system.
+        checkpoint.put(f"offsets/{number}", data)
+
+    def _fix_beginning(self) -> None:
+        """Write what Spark writes before a first batch, but for its offsets.
+
+        Killed in between, the query has still run nothing. Kafka's retention can no longer move
+        where it begins.
+        """
+        checkpoint = self.runner.checkpoint
+        for number, start in enumerate(self._starts()):
+            position = kafka_position(start)
+            if self.standing.initial.get(number) != position:
+                checkpoint.put(f"sources/{number}/0", planned_batch.initial_position(position))
+        if not checkpoint.exists("metadata"):
+            checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+
+
+def _beginning(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+    """Return where a query stands, having refused ends that cannot be reached from there."""
+    begin = reached(now, ends, ranges)
+    require_reachable(begin, ends, _of(ends, ranges, begin))
+    _require_not_passed(now, begin, ends)
+    return begin
+
+
+def _require_not_passed(now: Standing, begin: KafkaOffsets, ends: KafkaOffsets) -> None:
+    """Refuse to go where one of two sources that read the same partition is already beyond."""
+    if count(begin, ends) == 0:
+        return
+    for position in now.positions:
+        for topic, parts in _offsets(position).items():
+            for part, offset in parts.items():
+                behind, end = begin[topic][part], ends[topic][part]
+                if offset > end:
+                    raise UsageError(
+                        f"{topic} partition {part}: two sources of the query are at offset "
+                        f"{behind} and at offset {offset}, so that not both can end at {end}",
+                        hint=f"choose an end that is not before {offset}",
+                        topic=topic,
+                        partition=part,
+                        wanted=end,
+                        offsets=[behind, offset],
+                    )
+
+
+def is_within(positions: Sequence[str | None], ends: KafkaOffsets) -> bool:
+    """Say whether a batch that ends there goes beyond no end.
+
+    Raises:
+        IncompatibleError: If a source is not Kafka.
+    """
+    return all(
+        offset <= ends.get(topic, {}).get(part, -1)
+        for position in positions
+        for topic, parts in _offsets(position).items()
+        for part, offset in parts.items()
+    )
+
+
+def _offsets(position: str | None) -> KafkaOffsets:
+    found = kafka_offsets(position)
+    if found is None:
+        raise IncompatibleError(
+            f"a source of the query is at {position}, which is no position in Kafka",
+            hint="only queries that read from Kafka alone can be run up to given offsets",
+            position=position,
+        )
+    return found
+
+
+def _of(ends: KafkaOffsets, ranges: Ranges, begin: KafkaOffsets | None = None) -> Ranges:
+    """Return what Kafka has of the partitions in some positions, and of no others."""
+    named = [(t, p) for one in (ends, begin or {}) for t, parts in one.items() for p in parts]
+    found: dict[str, dict[int, Range]] = {}
+    for topic, part in named:
+        if part in ranges.get(topic, {}):
+            found.setdefault(topic, {})[part] = ranges[topic][part]
+    return found

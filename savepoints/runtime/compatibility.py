@@ -1,0 +1,86 @@
+"""Whether what runs a restored checkpoint on fits to it: the program, and the topics it reads.
+
+Both go wrong without any error of Spark's: a state whose fields changed places, and offsets of a
+topic that was deleted and made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.state import layout
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import EnvironmentUnfitError
+from savepoints.io import Location
+from savepoints.model import Generation, Savepoint
+from savepoints.plan import Progress
+from savepoints.runtime.runner import Runner
+from savepoints.sources.combined import availability
+from savepoints.store.root import Store
+
+# It keeps the state, and chooses the offsets by itself.
+_CHOOSES_OFFSETS = "reset"
+
+
+def origin(store: Store, generation: Generation) -> Savepoint | None:
+    """Return the savepoint that a generation began from, None for a fresh start."""
+    if generation.begun_from is None:
+        return None
+    return store.manifest(generation.begun_from).savepoint
+
+
+def is_restored(generation: Generation, begun_from: Savepoint) -> bool:
+    """Say whether a generation has run no batch since it began from a savepoint."""
+    newest = committed_batches(Location.of(generation.checkpoint).list())[-1:]
+    return newest == [begun_from.cut.batch_id]
+
+
+def require_layout(store: Store, runner: Runner, checkpoint: Location, app: str) -> None:
+    """Compare the program's state layout with that of a checkpoint, on empty inputs, by name.
+
+    Args:
+        store: Where there is room for trying out.
+        runner: The program.
+        checkpoint: What it is to go on with.
+        app: How to call the program in an error.
+
+    Raises:
+        LayoutChangedError: If a field has another name and the same type.
+    """
+    with store.scratch() as scratch:
+        runner.run_on_nothing(scratch)
+        now = layout.read(scratch / "checkpoint")
+    layout.require_names(layout.read(checkpoint), now, app)
+
+
+def require_same_topics(
+    generation: Generation,
+    begun_from: Savepoint,
+    settings: KafkaSettings,
+    progress: Progress,
+    archives: Collection[str] = (),
+) -> None:
+    """Check that the topics are still those whose offsets a generation began with.
+
+    Args:
+        generation: The generation.
+        begun_from: The savepoint that it began from.
+        settings: Where Kafka is.
+        progress: Told when it cannot be found out, which keeps no query from running.
+        archives: Archives of the topics.
+
+    Raises:
+        SourceDataGoneError: If a topic was deleted and made anew since, or neither Kafka nor an
+            archive has what comes next.
+    """
+    if generation.begun_by == _CHOOSES_OFFSETS or not begun_from.topics:
+        return
+    now = position.read(Location.of(generation.checkpoint))
+    try:
+        availability.require_available(
+            now.positions, settings, topics=begun_from.topics, archives=archives
+        )
+    except EnvironmentUnfitError as error:
+        progress(f"whether topics were made anew is not known: {error}")

@@ -1,0 +1,118 @@
+"""Where a bounded run ends: what `--until` means, as offsets.
+
+- `latest`: what Kafka has when the run begins.
+- a time: every record whose timestamp in Kafka lies before it (`offsetsForTimes`: up to the first
+  one at or after it), as far as it has arrived when the run begins.
+- a JSON file in Spark's form: `{"topic": {"0": 12}}`, next-to-read offsets.
+- a savepoint: where its cut was, matched by topic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import UsageError
+from savepoints.model import KafkaOffsets, kafka_offsets, parse_rfc3339, rfc3339, utc_now
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka import offsets
+from savepoints.sources.kafka.offsets import merge, parse_offsets
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from savepoints.sources.kafka.offsets import Ranges
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def resolve(
+    store: Store,
+    until: str,
+    *,
+    query: str,
+    ranges: Ranges,
+    settings: KafkaSettings,
+    archives: Collection[str] = (),
+) -> KafkaOffsets:
+    """Return where a run ends.
+
+    Args:
+        store: Where savepoints are.
+        until: `latest`, a time, the path of a file, or the name of a savepoint.
+        query: Whose savepoint, when it is one.
+        ranges: What Kafka has of every topic of the query.
+        settings: Where Kafka is.
+        archives: Archives of the topics.
+
+    Returns:
+        For every topic the next-to-read offset of its partitions. Whether they can be reached is
+        not looked at.
+
+    Raises:
+        UsageError: If the time lies in the future or has no zone, the file is not of that form or
+            leaves out a partition that Kafka has, or the savepoint is of other topics.
+        SavepointNotFoundError: If it is none of these.
+    """
+    if until == "latest":
+        return offsets.ends(ranges)
+    if _DATE.match(until):
+        return _at(until, list(ranges), settings, archives)
+    if until.endswith(".json") or Path(until).is_file():
+        return _of_file(Path(until), ranges)
+    savepoint = store.catalog.find(until, query=query)
+    return _of_positions(savepoint.cut.offsets, savepoint.id, ranges)
+
+
+def _at(
+    text: str, topics: Sequence[str], settings: KafkaSettings, archives: Collection[str]
+) -> KafkaOffsets:
+    moment = parse_rfc3339(text)
+    if moment > utc_now():
+        raise UsageError(
+            f"{rfc3339(moment)} lies in the future, and records before it may still arrive",
+            hint="give a time that has passed, or --until latest",
+        )
+    return availability.at_time(topics, moment, settings, archives)
+
+
+def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"the offsets in {path} cannot be read: {error}", hint="check the path of the file"
+        ) from None
+    found = parse_offsets(text)
+    missing = [
+        f"{topic} partition {part} (Kafka has {one.earliest} to {one.end})"
+        for topic, parts in ranges.items()
+        for part, one in parts.items()
+        if part not in found.get(topic, {})
+    ]
+    if missing:
+        raise UsageError(
+            f"{path} leaves out {', '.join(missing)}",
+            hint="name an offset for every partition; where nothing is to be read, the one at "
+            "which the query stands",
+        )
+    if strange := sorted(found.keys() - ranges.keys()):
+        raise UsageError(
+            f"{path} names {', '.join(strange)}, which the query does not read",
+            hint=f"it reads {', '.join(ranges)}; see [queries.NAME.topics] in the settings",
+        )
+    return found
+
+
+def _of_positions(positions: Sequence[str | None], name: str, ranges: Ranges) -> KafkaOffsets:
+    found = merge(kafka_offsets(one) or {} for one in positions)
+    if found.keys() != ranges.keys():
+        raise UsageError(
+            f"{name} is of {', '.join(sorted(found)) or 'no topic'}, and the query reads "
+            f"{', '.join(sorted(ranges))}",
+            hint="choose a savepoint of this query: savepoints list",
+            savepoint=name,
+        )
+    return found

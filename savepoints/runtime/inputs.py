@@ -1,0 +1,180 @@
+"""The inputs of an application as it is bound, and where their events are: Kafka and archives."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings, QuerySettings
+from savepoints.errors import NotFoundError, UsageError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets
+from savepoints.runtime.app import App
+from savepoints.sources.archive import progress
+from savepoints.sources.archive import table as archive_table
+from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.combined import archive_then_kafka
+from savepoints.sources.events import offset_ranges
+from savepoints.sources.events.events import Decoding
+from savepoints.store.tables.merge_ledger import Merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of an application, and where their events are.
+
+    Attributes:
+        app: The application.
+        bound: What it is bound to.
+        kafka: Where Kafka is.
+    """
+
+    app: App
+    bound: QuerySettings
+    kafka: KafkaSettings
+
+    def topic(self, name: str) -> str:
+        """Return the topic of an input."""
+        return self.bound.topics.get(name, self.app.inputs[name].topic)
+
+    def archive(self, name: str) -> str:
+        """Return the archive of an input.
+
+        Raises:
+            UsageError: If the settings name none.
+        """
+        found = self.bound.archives.get(name)
+        if found is None:
+            raise UsageError(
+                f"the input {name} of {self.app.name} has no archive, where what is merged is kept "
+                "for later replays",
+                hint=f'name a table for it: [queries.{self.app.name}.archives] {name} = "s3://…"; '
+                "as long as Kafka has all events, it may be empty",
+                query=self.app.name,
+                input=name,
+            )
+        return found
+
+    def decoding(self, name: str) -> Decoding:
+        """Return how an input reads records."""
+        one = self.app.inputs[name]
+        return Decoding(one.decode, one.entity_key, one.event_time, one.event_id)
+
+    def rows(
+        self,
+        spark: SparkSession,
+        name: str,
+        *,
+        since: KafkaOffsets | None,
+        until: KafkaOffsets,
+        entities: DataFrame | None,
+        merges: Sequence[str],
+    ) -> DataFrame:
+        """Read events of an input; see `hybrid.rows`."""
+        return archive_then_kafka.rows(
+            spark,
+            self.decoding(name),
+            topic=self.topic(name),
+            archive=self.bound.archives.get(name),
+            kafka=self.kafka,
+            since=since,
+            until=until,
+            entities=entities,
+            merges=merges,
+        )
+
+    def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
+        """Return the time of the newest event of an input before some offsets; it is exact."""
+        known = self.arrivals(name)
+        mine = {self.topic(name): until.get(self.topic(name), {})}
+        whole = known.whole(mine)
+        found = [known.clock(whole)]
+        if whole != mine:
+            rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
+            found.append(offset_ranges.newest([rest]))
+        return max((one for one in found if one is not None), default=None)
+
+    def clocks(
+        self,
+        spark: SparkSession,
+        name: str,
+        begin: KafkaOffsets | None,
+        positions: Sequence[KafkaOffsets],
+        wanted: datetime,
+    ) -> list[datetime]:
+        """Return the time of the newest event of an input before each of some positions.
+
+        Args:
+            spark: A session.
+            name: The input.
+            begin: A position before these; None for where the query began.
+            positions: In order.
+            wanted: What is beyond it does not matter.
+
+        Returns:
+            Exact times up to the first that reaches `wanted`, and then that one.
+        """
+        topic, known = self.topic(name), self.arrivals(name)
+        mine = [{topic: one.get(topic, {})} for one in positions]
+
+        def reaches(position: KafkaOffsets) -> bool:
+            least = known.clock(known.whole(position))
+            return least is not None and least >= wanted
+
+        last = bisect_left(mine, True, key=reaches)  # noqa: FBT003  (what is looked for)
+        few = mine[: last + 1]
+        start = None if begin is None else self.clock(spark, name, begin)
+        rows = self.rows(spark, name, since=begin or {}, until=few[-1], entities=None, merges=())
+        found = offset_ranges.clocks(rows, few, start or offset_ranges.NEVER)
+        return found + found[-1:] * (len(mine) - len(few))
+
+    def require_merged(self, one: Merge, query: str) -> None:
+        """Check that the archive of an input has the events of a merge.
+
+        Args:
+            one: The merge.
+            query: The query that has it in its state.
+
+        Raises:
+            NotFoundError: If it does not: what reads them again would silently take the merge back.
+        """
+        uri = self.bound.archives.get(one.input, "") if one.input in self.app.inputs else ""
+        table = archive_table.find(Location.of(uri)) if uri else None
+        if table is None or not archive_table.has(table, one.id, 0):
+            raise NotFoundError(
+                f"the events of the merge {one.id}, which {query} has in its state, are not in the "
+                f"archive of {one.input}, {uri or 'which has none'}",
+                hint=f"name the archive that has them: [queries.{query}.archives] {one.input}; or "
+                f"go back to before the merge first: savepoints list --query {query}",
+                merge=one.id,
+            )
+
+    def arrivals(self, name: str) -> Arrivals:
+        """Return what has arrived in the archive of an input; nothing where it has none."""
+        uri = self.bound.archives.get(name)
+        return Arrivals("", ()) if uri is None else progress.load(uri)
+
+    def input(self, name: str | None) -> str:
+        """Return the input that is meant; an application that has one alone means that.
+
+        Raises:
+            UsageError: If it is open, or there is none of that name.
+        """
+        known = list(self.app.inputs)
+        if name is None and len(known) == 1:
+            return known[0]
+        if name in known:
+            return str(name)
+        raise UsageError(
+            f"{self.app.name} has no input {name}"
+            if name
+            else f"{self.app.name} has {len(known)} inputs, and which one the batch is of is open",
+            hint=f"say one of: --input {', --input '.join(known)}",
+            query=self.app.name,
+        )

@@ -1,0 +1,358 @@
+"""Replay of chosen events through an application's own code, in a scratch directory.
+
+The scratch query is seeded with the state that the entities had in their base savepoints, or begins
+with nothing, and reads the events in slices. Each slice is one batch, planned in the scratch
+checkpoint, so that its watermarks and its processing time are those of the batch of the live query
+that it stands for: `offsets/b-1` drops late rows, `offsets/b` evicts and emits.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.logs import commit_log, file_log, offset_log
+from savepoints.checkpoint.state import layout as state_layout
+from savepoints.checkpoint.state import operators, schema
+from savepoints.checkpoint.state.layout import Layout
+from savepoints.checkpoint.state.operators import Operator, native_only
+from savepoints.errors import IncompatibleError, NotAlignedError
+from savepoints.io import Location, ObjectInfo, in_parallel
+from savepoints.model import Cut, OperatorState
+from savepoints.runtime import scratch_query
+from savepoints.runtime.app import App
+from savepoints.runtime.scratch_query import SLICE, Probed, ScratchQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from savepoints.state.merge.splice import Key
+    from savepoints.state.storage.row_sources import CheckpointRows, SavedRows
+
+PARTITIONS = 2
+# Of the offset log: they bind a query to sources that have names, which files do not.
+_OF_NAMED_SOURCES = (
+    offset_log.FORMAT_KEY,
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution",
+)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One batch of a replay. Times are milliseconds since 1970.
+
+    Attributes:
+        late_watermark_ms: Drops late rows: the watermark in `offsets/b-1` of the live query.
+        watermark_ms: Evicts and emits: that in `offsets/b`.
+        timestamp_ms: Its processing time: that in `offsets/b`.
+    """
+
+    late_watermark_ms: int
+    watermark_ms: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Base:
+    """What some entities begin from.
+
+    Attributes:
+        entities: They: entity (string).
+        saved: The state in which their rows are.
+        layout: The fields of that state.
+    """
+
+    entities: DataFrame
+    saved: SavedRows
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Live:
+    """The query that is replayed, at one of its cuts.
+
+    Attributes:
+        checkpoint: Its checkpoint, or files of it that were laid out as one.
+        files: The cut; only its small files are read.
+    """
+
+    checkpoint: Location
+    files: CutFiles
+
+    @cached_property
+    def small(self) -> dict[str, bytes]:
+        """Metadata and schemas of its operators."""
+        paths = [one.path for one in self.files.small if one.path.startswith("state/")]
+        return dict(zip(paths, in_parallel(self.checkpoint.get, paths), strict=True))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The fields of its state."""
+        return state_layout.of_files(self.small)
+
+
+@dataclass
+class Replay:
+    """A replay under way.
+
+    Attributes:
+        spark: Where it runs.
+        app: The application.
+        place: An empty directory for everything.
+        live: The query that is replayed.
+        partitions: State partitions of the scratch query; few, since it has few keys.
+    """
+
+    spark: SparkSession
+    app: App
+    place: Location
+    live: Live
+    partitions: int = PARTITIONS
+
+    def __post_init__(self) -> None:
+        """Refuse a query whose state cannot be read.
+
+        Raises:
+            IncompatibleError: If an operator has no canonical form.
+        """
+        for one in self.operators:
+            if why := native_only(one, self.live.files.conf):
+                raise IncompatibleError(
+                    f"operator {one.operator_id} ({one.name}) cannot be merged: {why}",
+                    hint="read everything anew: savepoints reset --to-earliest",
+                    operator_id=one.operator_id,
+                )
+        self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions)
+        self._slices = 0
+        # The batch of the first slice; a seed is batch 0.
+        self._first = 0
+        # By source: entries of its log so far.
+        self._logged = [0] * len(self.sources)
+        self._latest: bytes | None = None
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """The stateful operators of the query."""
+        return self.live.files.operators
+
+    @cached_property
+    def probed(self) -> Probed:
+        """What a run of the program on nothing shows; it takes a second or two."""
+        return scratch_query.probe(self.spark, self.app, self.place / "probe")
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The input that each source is, in the order in which Spark counts them."""
+        if len(self.app.inputs) == 1:
+            return tuple(self.app.inputs) * len(self.live.files.cut.offsets)
+        return self.probed.sources
+
+    def keys(self, saved: SavedRows) -> list[Key]:
+        """Return by what the operators keep their rows.
+
+        Args:
+            saved: Rows of any cut of the query.
+        """
+        from savepoints.state.merge import splice
+
+        has_joins = any(one.name == "symmetricHashJoin" for one in self.operators)
+        names = {one.entity_key for one in self.app.inputs.values()}
+        join_keys = self.probed.join_keys if has_joins else {}
+        return splice.keys(saved, self.operators, names, join_keys)
+
+    def seed(self, bases: Sequence[Base], *, watermark_ms: int, timestamp_ms: int) -> None:
+        """Begin with the state that entities had; without it a replay begins with nothing.
+
+        Args:
+            bases: Each entity in one of them at most.
+            watermark_ms: The lowest of their watermarks.
+            timestamp_ms: A processing time before the first slice.
+
+        Raises:
+            IncompatibleError: If an operator is not kept by the entity, or a base has other state
+                than the live query.
+        """
+        from savepoints.state.merge import splice
+        from savepoints.state.storage import write
+
+        for one in bases:
+            _require_same(self.live.layout, one.layout, "the program of a base savepoint")
+        fields = splice.named_fields(self.keys(bases[0].saved))
+        checkpoint = self._query.checkpoint
+        files = {}
+        for path, data in self.live.small.items():
+            if operators.is_metadata(path):
+                moved = operators.moved(data, path, checkpoint.uri.hadoop, self.partitions)
+                files[operators.of_first_batch(path)] = moved
+            else:
+                files[path] = data
+        positions: list[str | None] = [None] * len(self.sources)
+        self._plan(0, positions, Slice(watermark_ms, watermark_ms, timestamp_ms))
+        files["commits/0"] = commit_log.new(watermark_ms)
+        in_parallel(lambda path: checkpoint.put(path, files[path]), list(files))
+        rows = splice.seeded([(one.entities, one.saved) for one in bases], fields)
+        write.write_rows(self.spark, checkpoint, self._cut, self.operator_states, rows)
+        self._first = 1
+
+    def write(self, events: Mapping[str, DataFrame]) -> None:
+        """Write events of coming slices; what was written before is kept.
+
+        Args:
+            events: By input: the columns of `savepoints.sources.events.events`, and in which slice
+                an event is: `replay_slice` (int), from 1. All events of a slice in one call.
+        """
+        for name, frame in events.items():
+            self._query.write_events(name, frame)
+
+    def run(self, one: Slice) -> None:
+        """Run the next slice, with the events that were written for it, if any.
+
+        Raises:
+            SavepointsError: If the application fails.
+        """
+        if self._first == 0 and self._slices == 0 and one.late_watermark_ms > 0:
+            # Only a batch before it can say by what its late rows are dropped.
+            self._first = 1
+            self._run(0, {name: [] for name in self.app.inputs}, Slice(0, 0, one.timestamp_ms))
+        self._slices += 1
+        self._run(self._slices - 1 + self._first, self._files(self._slices), one)
+
+    @property
+    def slices(self) -> int:
+        """How many slices have run."""
+        return self._slices
+
+    def state(self) -> CheckpointRows:
+        """Return the state after the last slice.
+
+        Raises:
+            IncompatibleError: If the program keeps other state than the live query.
+        """
+        from savepoints.state.storage.row_sources import CheckpointRows
+
+        checkpoint = self._query.checkpoint
+        files = read_cut(checkpoint, self._slices - 1 + self._first)
+        _require_same(self.live.layout, Live(checkpoint, files).layout, self.app.name)
+        return CheckpointRows.of(self.spark, checkpoint, files)
+
+    def outputs(self) -> DataFrame:
+        """Return the rows that the application gave.
+
+        Returns:
+            The columns of its result, and `replay_slice` (int).
+        """
+        return self._query.results(self.spark)
+
+    @property
+    def operator_states(self) -> tuple[OperatorState, ...]:
+        """The operators as the writer of state wants them."""
+        return tuple(
+            OperatorState(
+                one.operator_id,
+                one.name,
+                one.stores,
+                self.partitions,
+                keyless=one.operator_id in self.live.files.keyless,
+                column_families=one.has_column_families,
+            )
+            for one in self.operators
+        )
+
+    @property
+    def _cut(self) -> Cut:
+        """The seed."""
+        live = self.live.files.cut
+        return Cut(0, live.committed_at, 0, (), live.provider, self.partitions)
+
+    def _log_files(self, listed: Mapping[str, Sequence[ObjectInfo]]) -> list[str | None]:
+        """Write down for each source which files it reads; return where it is then."""
+        positions: list[str | None] = []
+        for source, name in enumerate(self.sources):
+            if files := listed[name]:
+                at, place = self._logged[source], self._query.events(name).uri
+                changed = int(files[0].last_modified.timestamp() * 1000)
+                data = file_log.entry(at, [place / one.path for one in files], changed)
+                self._query.checkpoint.put(f"sources/{source}/{at}", data)
+                self._logged[source] += 1
+            known = self._logged[source]
+            positions.append(file_log.position(known - 1) if known else None)
+        return positions
+
+    def _files(self, number: int) -> dict[str, list[ObjectInfo]]:
+        """Return the files of a slice, by input."""
+        listed = {
+            name: self._query.events(name).list(f"{SLICE}={number}") for name in self.app.inputs
+        }
+        return {
+            name: [one for one in files if one.path.endswith(".parquet")]
+            for name, files in listed.items()
+        }
+
+    def _run(self, batch: int, files: Mapping[str, Sequence[ObjectInfo]], one: Slice) -> None:
+        checkpoint = self._query.checkpoint
+        if self._latest is not None:
+            before = f"offsets/{batch - 1}"
+            known = offset_log.parse(self._latest, before)
+            data = offset_log.with_batch(
+                self._latest, before, positions=known.sources, watermark_ms=one.late_watermark_ms
+            )
+            checkpoint.put(before, data)
+            checkpoint.delete([f"offsets/.{batch - 1}.crc"])  # Hadoop's, on a local file system.
+        self._plan(batch, self._log_files(files), one)
+        size = sum(each.size for found in files.values() for each in found)
+        self._query.run(self._slices, size)
+        if not checkpoint.exists(f"commits/{batch}"):
+            raise NotAlignedError(
+                f"Spark ended without an error and did not commit slice {self._slices} of the "
+                f"replay of {self.app.name}",
+                hint="run the command again",
+                query=self.app.name,
+            )
+
+    def _plan(self, batch: int, positions: Sequence[str | None], one: Slice) -> None:
+        if self._latest is None:
+            self._query.checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+        conf = {
+            key: value
+            for key, value in self.live.files.conf.items()
+            if key not in _OF_NAMED_SOURCES
+        }
+        self._latest = offset_log.new(
+            {**conf, offset_log.PARTITIONS_KEY: str(self.partitions)},
+            positions=positions,
+            watermark_ms=one.watermark_ms,
+            timestamp_ms=one.timestamp_ms,
+        )
+        self._query.checkpoint.put(f"offsets/{batch}", self._latest)
+
+
+def _require_same(live: Layout, other: Layout, program: str) -> None:
+    """Check that a program keeps the state of the live query: the same fields, by name."""
+    hint = (
+        "merge with the program that runs; a base of an older one is not used once there is a "
+        "newer savepoint: savepoints create"
+    )
+    if live.keys() != other.keys():
+        raise IncompatibleError(
+            f"the live query has the state stores {_named(live)}, and {program} has "
+            f"{_named(other)}",
+            hint=hint,
+        )
+    for (operator_id, store), schemas in live.items():
+        for one in schema.differences(schemas, other[operator_id, store]):
+            raise IncompatibleError(
+                f"{program} keeps other state than the live query: operator {operator_id}, store "
+                f"{store}: {one}",
+                hint=hint,
+                operator_id=operator_id,
+                store=store,
+            )
+
+
+def _named(layout: Layout) -> str:
+    return ", ".join(f"{operator_id}/{store}" for operator_id, store in sorted(layout))

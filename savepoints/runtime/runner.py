@@ -1,0 +1,498 @@
+"""One query, run by Spark: the current generation of an application.
+
+Either without an end (`run`), or one planned batch at a time (`run_planned`; which ones is decided
+in `savepoints.runtime.bounded`). SIGTERM and SIGINT let the running batch finish; the query then
+ends between two batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from savepoints import faults
+from savepoints.checkpoint import damage_patterns, position
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import CheckpointDamagedError, SavepointsError
+from savepoints.io import Location, Uri
+from savepoints.model import KafkaOffsets
+from savepoints.outputs.delta import batch_version, write
+from savepoints.runtime.app import App, require_tables
+from savepoints.runtime.archive_batches import Past
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOG = logging.getLogger(__name__)
+
+# How often the runner looks whether the query has ended or a savepoint is due.
+POLL_SECONDS = 0.1
+# Below it each input of a program has a directory, when it is run on nothing.
+EMPTY = "empty"
+# What Kafka's source gives, with headers.
+_KAFKA_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "timestampType int, headers array<struct<key: string, value: binary>>"
+)
+# How often it asks Spark for its batches; Spark keeps the last 100.
+COLLECT_SECONDS = 1.0
+
+
+class _Drained(Exception):  # noqa: N818  (not an error: it carries "stop here" through Spark)
+    """Raised instead of beginning another batch once the runner is to stop."""
+
+
+Ended = Literal["drained", "caught_up", "max_duration", "max_records", "paused"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run did.
+
+    Attributes:
+        query: The query.
+        generation: The generation that ran.
+        first_batch: First batch committed by this run, None when there was none.
+        last_batch: Last batch committed by this run, None when there was none.
+        batches: Batches that this run committed.
+        input_rows: Rows they read.
+        seconds: From the start of the query to its end.
+        ended: `drained` by a signal, `caught_up` with the end that was asked for, or stopped by
+            `max_duration` or `max_records`; `paused` by `savepoints pause`.
+        caught_up: Everything up to the end that was asked for has been read; false for a run
+            without an end.
+        remaining_records: What is left up to that end (without `--until`, up to Kafka's end when
+            the run began), None for a run that had no end.
+        offsets: Next-to-read offset by topic and partition.
+        recovered_from: Id of the savepoint from which a damaged checkpoint was made anew, None when
+            that was not needed.
+    """
+
+    query: str
+    generation: int
+    first_batch: int | None
+    last_batch: int | None
+    batches: int
+    input_rows: int
+    seconds: float
+    ended: Ended
+    caught_up: bool = False
+    remaining_records: int | None = None
+    offsets: KafkaOffsets = field(default_factory=dict)
+    recovered_from: str | None = None
+
+
+class Runner:
+    """Runs one generation of an application."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: App,
+        bound: QuerySettings,
+        settings: Settings,
+        *,
+        generation: int,
+        checkpoint: Location,
+        past: Past | None = None,
+    ) -> None:
+        """Bind the application; nothing is started.
+
+        Args:
+            spark: Where it runs.
+            app: The application.
+            bound: What it is bound to.
+            settings: Where Kafka is.
+            generation: Number of the generation.
+            checkpoint: Its checkpoint.
+            past: What planned batches read that Kafka alone does not give.
+
+        Raises:
+            UsageError: If an output has no table in the settings.
+        """
+        require_tables(app, bound.outputs)
+        self._spark = spark
+        self._app = app
+        self._bound = bound
+        self._settings = settings
+        self._generation = generation
+        self._checkpoint = checkpoint
+        self.past = past
+        self._read_elsewhere: dict[int, int] = {}
+        self._stopping = threading.Event()
+        self._committed: list[tuple[int, int]] = []
+        self._is_first = True  # No batch was written since the query was started.
+
+    def stop(self) -> None:
+        """Ask the run to end after the batch that runs now."""
+        self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to end."""
+        return self._stopping.is_set()
+
+    @property
+    def query(self) -> str:
+        """Name of the query."""
+        return self._app.name
+
+    @property
+    def checkpoint(self) -> Location:
+        """The checkpoint of that generation."""
+        return self._checkpoint
+
+    @property
+    def last_batch(self) -> int | None:
+        """Newest batch that this run has committed, as far as Spark was asked; None for none."""
+        return self._committed[-1][0] if self._committed else None
+
+    @property
+    def most(self) -> int | None:
+        """Most records of a source in one batch, None for no limit."""
+        return self._bound.max_offsets_per_trigger
+
+    @property
+    def needs_empty_batches(self) -> bool:
+        """Whether Spark runs a batch without input when only the watermark has moved."""
+        return self._output_mode != "complete"
+
+    def ran(
+        self,
+        ended: Ended,
+        *,
+        seconds: float,
+        offsets: KafkaOffsets,
+        caught_up: bool = False,
+        remaining_records: int | None = None,
+    ) -> Ran:
+        """Return what this runner did; see `Ran`."""
+        return Ran(
+            self._app.name,
+            self._generation,
+            self._committed[0][0] if self._committed else None,
+            self._committed[-1][0] if self._committed else None,
+            len(self._committed),
+            sum(rows for _, rows in self._committed),
+            seconds,
+            ended,
+            caught_up,
+            remaining_records,
+            offsets,
+        )
+
+    def run(self, *, check: Callable[[], None] = lambda: None) -> None:
+        """Run until stopped.
+
+        Args:
+            check: Called all the time; raises when the run must not go on.
+
+        Raises:
+            CheckpointDamagedError: If Spark cannot load the state.
+            SavepointsError: If the query fails.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        query = self._start()
+        collected = time.monotonic()
+        try:
+            while query.isActive:
+                check()
+                if time.monotonic() > collected + COLLECT_SECONDS:
+                    self._collect(query)
+                    collected = time.monotonic()
+                if self.stopping and not query.status["isTriggerActive"]:
+                    query.stop()
+                    break
+                with suppress(StreamingQueryException):  # Looked at below.
+                    # Typed as whole seconds, but passed on in milliseconds.
+                    query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]
+            self._raise_failure(query)
+        finally:
+            if query.isActive:
+                query.stop()
+        self._collect(query)
+
+    def run_planned(self) -> None:
+        """Run the one batch that the offset log has beyond the commit log, and nothing after it.
+
+        Only `once` keeps to a batch that was planned; `availableNow` goes on to the newest. A batch
+        that was begun is finished: being asked to stop ends nothing here.
+
+        Raises:
+            CheckpointDamagedError: If Spark cannot load the state.
+            SavepointsError: If the query fails.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        reading = self.past and self.past.reading(self._spark, position.read(self._checkpoint))
+        if reading:
+            self._read_elsewhere[reading.batch] = reading.rows
+        try:
+            query = self._start(self._built(reading.inputs) if reading else None, once=True)
+            with suppress(StreamingQueryException):  # Looked at below.
+                query.awaitTermination()
+        finally:
+            if reading:
+                reading.release()
+        self._raise_failure(query)
+        self._collect(query)
+
+    def begin_in(self, scratch: Location) -> None:
+        """Let Spark begin a first batch in another checkpoint, and stop it before it reads.
+
+        The offset log there has the settings of a new query, and `sources/` the order in which
+        Spark counts the sources, which is that of the plan and not of the application's inputs.
+
+        Raises:
+            SavepointsError: If the query fails.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        def stop(_batch: DataFrame, _batch_id: int) -> None:
+            raise _Drained
+
+        query = (
+            self._result.writeStream.outputMode(self._output_mode)
+            .option("checkpointLocation", scratch.uri.hadoop)
+            .foreachBatch(stop)
+            .trigger(once=True)
+            .start()
+        )
+        with suppress(StreamingQueryException):  # Looked at below.
+            query.awaitTermination()
+        self._raise_failure(query, drained=True)
+
+    def has_written(self, batch: int) -> list[str]:
+        """Return the outputs that have the rows of a batch already, by their transaction ids."""
+        return [
+            name
+            for name in self._app.outputs
+            if batch_version.has_batch(
+                str(self._table(name)),
+                write.app_id(self._app.name, name, self._generation),
+                batch,
+            )
+        ]
+
+    def run_on_nothing(self, scratch: Location) -> None:
+        """Run the program once on empty inputs, which shows the layout of its state.
+
+        Args:
+            scratch: An empty directory, where the input and a checkpoint are made.
+        """
+        run_on_nothing(self._spark, self._app, scratch)
+
+    @property
+    def _output_mode(self) -> str:
+        return output_mode(self._app)
+
+    @cached_property
+    def _result(self) -> DataFrame:
+        """What the application makes of what Kafka gives."""
+        return self._built({name: self._read(name) for name in self._app.inputs})
+
+    def _built(self, records: Mapping[str, DataFrame]) -> DataFrame:
+        """Return what the application makes of its inputs; its output tables exist then."""
+        inputs = self._app.inputs
+        result = self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
+        for name in self._app.outputs:
+            write.ensure_table(self._table(name), result.schema)
+            batch_version.require_columns(str(self._table(name)), result.columns)
+        return result
+
+    def _start(self, result: DataFrame | None = None, *, once: bool = False) -> StreamingQuery:
+        writer = (
+            (self._result if result is None else result)
+            .writeStream.queryName(self._app.name)
+            .outputMode(self._output_mode)
+            .option("checkpointLocation", self._checkpoint.uri.hadoop)
+            .foreachBatch(self._write if once else self._write_unless_stopping)
+        )
+        self._is_first = True
+        if once:
+            writer = writer.trigger(once=True)
+        elif self._bound.trigger:
+            milliseconds = int(self._bound.trigger.total_seconds() * 1000)
+            writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
+        return writer.start()
+
+    def _read(self, name: str) -> DataFrame:
+        source = self._app.inputs[name]
+        reader = (
+            self._spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self._settings.kafka.bootstrap_servers)
+            .option("subscribe", self._bound.topics.get(name, source.topic))
+            .option("startingOffsets", "earliest")
+            .option("failOnDataLoss", "true")
+            .option("includeHeaders", "true")
+        )
+        for key, value in self._settings.kafka.options.items():
+            reader = reader.option(f"kafka.{key}", value)
+        if self._bound.max_offsets_per_trigger:
+            reader = reader.option("maxOffsetsPerTrigger", self._bound.max_offsets_per_trigger)
+        return reader.load()
+
+    def _write_unless_stopping(self, batch: DataFrame, batch_id: int) -> None:
+        if self.stopping:
+            raise _Drained
+        self._write(batch, batch_id)
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
+        is_first, self._is_first = self._is_first, False
+        if is_first and len(self.has_written(batch_id)) == len(self._app.outputs):
+            # Run again after it was killed between outputs and commit. Delta would not even look at
+            # the rows, and without that Spark finds the state not written and fails, each time.
+            batch.write.format("noop").mode("overwrite").save()
+            return
+        many = len(self._app.outputs) > 1
+        if many:
+            batch.persist()
+        for name, output in self._app.outputs.items():
+            write.write_batch(
+                batch,
+                self._table(name),
+                mode=output.mode,
+                key=output.key,
+                app=write.app_id(self._app.name, name, self._generation),
+                batch_id=batch_id,
+            )
+        faults.reach("run.outputs_written")
+        if many:
+            batch.unpersist()
+
+    def _table(self, output: str) -> Uri:
+        return Uri.parse(self._bound.outputs[output])
+
+    def _collect(self, query: StreamingQuery) -> None:
+        """Take over the batches that Spark reports as finished."""
+        last = self._committed[-1][0] if self._committed else -1
+        for progress in query.recentProgress:
+            found: Any = progress
+            if found["batchId"] > last and "addBatch" in found["durationMs"]:
+                batch = int(found["batchId"])
+                rows = self._read_elsewhere.get(batch, int(found["numInputRows"]))
+                self._committed.append((batch, rows))
+
+    def _raise_failure(self, query: StreamingQuery, *, drained: bool = False) -> None:
+        error = query.exception()
+        if error is None:
+            return
+        text = report(error)
+        if (drained or self.stopping) and _Drained.__name__ in text:
+            return
+        what = f"the query {self._app.name} failed: {cause(text)}"
+        if damage_patterns.is_in(text):
+            raise CheckpointDamagedError(
+                what,
+                hint="make its checkpoint anew from the newest good savepoint: "
+                f"savepoints run {self._app.name} --recover",
+                query=self._app.name,
+                checkpoint=str(self._checkpoint),
+            )
+        raise SavepointsError(
+            what,
+            hint="correct the cause and run it again, or go back: savepoints rollback latest",
+            query=self._app.name,
+        )
+
+
+def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> StreamingQuery:
+    """Run an application once on empty inputs, which shows the layout of its state.
+
+    Args:
+        spark: Its settings decide how Spark lays the state out.
+        app: The application.
+        scratch: An empty directory, where `empty/<input>` for each input and the directory
+            `checkpoint` are made.
+
+    Returns:
+        The query, which has ended.
+
+    Raises:
+        SavepointsError: If it fails.
+    """
+    from pyspark.errors import AnalysisException, StreamingQueryException
+
+    def source(name: str) -> DataFrame:
+        """Return an input of its own: one for all would be joined with itself."""
+        scratch.put(f"{EMPTY}/{name}/0.json", b"\n")
+        columns = spark.readStream.schema(_KAFKA_COLUMNS)
+        return columns.json((scratch / EMPTY / name).uri.hadoop)
+
+    try:
+        inputs = {name: one.decode(source(name)) for name, one in app.inputs.items()}
+        query = (
+            app.build(inputs)
+            .writeStream.outputMode(output_mode(app))
+            .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
+            # With `availableNow` a program that waits for time to pass would never end.
+            .trigger(once=True)
+            .format("noop")
+            .start()
+        )
+    except AnalysisException as error:
+        raise _fails_on_nothing(app, error) from error
+    with suppress(StreamingQueryException):  # Looked at below.
+        query.awaitTermination()
+    if (failure := query.exception()) is not None:
+        raise _fails_on_nothing(app, failure)
+    return query
+
+
+def _fails_on_nothing(app: App, error: BaseException) -> SavepointsError:
+    return SavepointsError(
+        f"the program {app.name} fails on empty inputs: {cause(report(error))}",
+        hint="correct the cause; nothing was changed",
+        query=app.name,
+    )
+
+
+def output_mode(app: App) -> str:
+    """Return Spark's output mode for what an application writes."""
+    modes = {output.mode for output in app.outputs.values()}
+    return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
+
+
+def report(error: BaseException) -> str:
+    """Return what Spark says of a failure and of its causes, without its picture of the query."""
+    texts: list[str] = []
+    one: BaseException | None = error
+    while one is not None:
+        texts.append(str(one).partition("=== Streaming Query ===")[0])
+        one = getattr(one, "_cause", None)  # Of PySpark's CapturedException, in no other way.
+    return "\n".join(texts)
+
+
+def cause(text: str) -> str:
+    """Return what is at the bottom of Spark's nested stack traces, which is what went wrong."""
+    frames = ("at ", "File ", "...", "^", "Traceback", "JVM stacktrace")
+    lines = [line.strip() for line in text.splitlines()]
+    telling = [line for line in lines if ": " in line and not line.startswith(frames)]
+    return telling[-1][:500] if telling else text[:500]
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once."""
+
+    def handle(number: int, _frame: object) -> None:
+        _LOG.info("signal %s: ending, after a batch that runs", number)
+        for one, before in previous.items():
+            signal.signal(one, before)
+        stop()
+
+    previous = {one: signal.signal(one, handle) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, before in previous.items():
+            signal.signal(one, before)

@@ -1,0 +1,231 @@
+"""A query in a scratch directory, which runs the batches that are planned in its checkpoint.
+
+It is an application bound to files of records instead of to Kafka, and to Parquet files instead of
+to its outputs, so that what it computes of chosen events can be looked at. Which events a batch
+reads, and its watermarks and time, is decided in `savepoints.runtime.replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.logs import file_log, offset_log
+from savepoints.errors import IncompatibleError, SavepointsError
+from savepoints.io import Location
+from savepoints.runtime.app import App
+from savepoints.runtime.runner import (
+    EMPTY,
+    cause,
+    output_mode,
+    report,
+    run_on_nothing,
+)
+from savepoints.sources.events.events import RAW, RAW_SCHEMA
+from savepoints.state.plan import join_keys
+from savepoints.state.storage import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# The number of a slice, beside records that it reads and rows that it gave.
+SLICE = "replay_slice"
+CHECKPOINT = "checkpoint"
+RESULTS = "results"
+_ENTITY = "entity"
+_IN_ORDER = ("event_time", "event_id", "partition", "offset")
+# Compiling expressions takes longer than evaluating them for fewer bytes of events.
+_WORTH_COMPILING = 64 << 20
+# Files are neither split nor read two by one task, so that the rows of an entity stay in order.
+_WHOLE_FILES = str(1 << 40)
+_CONF = {
+    offset_log.CHECKPOINT_FORMAT_KEY: "1",
+    file_log.COMPACT_KEY: str(1 << 30),
+    "spark.sql.files.maxPartitionBytes": _WHOLE_FILES,
+    "spark.sql.files.openCostInBytes": _WHOLE_FILES,
+    "spark.sql.streaming.pollingDelay": "0",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Cheaper; that it renames less safely is nothing to a directory that is thrown away.
+    "spark.sql.streaming.checkpointFileManagerClass": read.FILE_MANAGER,
+    # All batches are kept: what they were is compared.
+    "spark.sql.streaming.minBatchesToRetain": str(1 << 20),
+}
+
+
+@dataclass(frozen=True)
+class ScratchQuery:
+    """An application, bound to a scratch directory.
+
+    Attributes:
+        spark: Where it runs.
+        app: The application.
+        place: The directory.
+        partitions: Number of its state partitions, and of the files of a slice.
+    """
+
+    spark: SparkSession
+    app: App
+    place: Location
+    partitions: int
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """A session of its own."""
+        session = self.spark.newSession()
+        partitions = {offset_log.PARTITIONS_KEY: str(self.partitions)}
+        for key, value in {**_CONF, **partitions}.items():
+            session.conf.set(key, value)
+        return session
+
+    @property
+    def checkpoint(self) -> Location:
+        """Its checkpoint."""
+        return self.place / CHECKPOINT
+
+    @property
+    def schema(self) -> StructType:
+        """Columns of what it gives."""
+        return self._result.schema
+
+    def events(self, name: str) -> Location:
+        """Return where the records of an input lie."""
+        return self.place / f"events/{name}"
+
+    def write_events(self, name: str, events: DataFrame) -> None:
+        """Write the events of an input, each entity in one file, in order of their time.
+
+        Args:
+            name: The input.
+            events: The columns of `savepoints.sources.events.events` and `replay_slice` (int). What
+                was written before is kept.
+        """
+        ordered = events.repartition(self.partitions, _ENTITY).sortWithinPartitions(
+            SLICE, *_IN_ORDER
+        )
+        written = ordered.select(*RAW, SLICE).write.mode("append").partitionBy(SLICE)
+        written.parquet(self.events(name).uri.hadoop)
+
+    def run(self, number: int, size: int) -> None:
+        """Run the one batch that the offset log has beyond the commit log.
+
+        Args:
+            number: Of the slice that the rows that it gives belong to.
+            size: Bytes of the events that it reads.
+
+        Raises:
+            SavepointsError: If the query fails.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        target = self.place / f"{RESULTS}/{SLICE}={number}"
+
+        def write(batch: DataFrame, _batch_id: int) -> None:
+            batch.write.mode("overwrite").parquet(target.uri.hadoop)
+
+        compiles = size >= _WORTH_COMPILING
+        self.session.conf.set("spark.sql.codegen.wholeStage", str(compiles).lower())
+        self.session.conf.set(
+            "spark.sql.codegen.factoryMode", "FALLBACK" if compiles else "NO_CODEGEN"
+        )
+        query = (
+            self._result.writeStream.outputMode(output_mode(self.app))
+            .option("checkpointLocation", self.checkpoint.uri.hadoop)
+            .foreachBatch(write)
+            .trigger(once=True)
+            .start()
+        )
+        with suppress(StreamingQueryException):  # Looked at below.
+            query.awaitTermination()
+        if (failure := query.exception()) is not None:
+            raise SavepointsError(
+                f"the replay of {self.app.name} failed: {cause(report(failure))}",
+                hint="nothing was changed; correct the cause and run the command again",
+                query=self.app.name,
+            )
+
+    def results(self, spark: SparkSession) -> DataFrame:
+        """Return the rows that all its batches gave.
+
+        Args:
+            spark: Reads them.
+
+        Returns:
+            The columns of the result and the batch that gave a row, `replay_slice` (int).
+        """
+        from pyspark.sql.types import IntegerType, StructField, StructType
+
+        schema = StructType([*self.schema.fields, StructField(SLICE, IntegerType())])
+        return spark.read.schema(schema).parquet((self.place / RESULTS).uri.hadoop)
+
+    @cached_property
+    def _result(self) -> DataFrame:
+        return self.app.build({name: self._read(name) for name in self.app.inputs})
+
+    def _read(self, name: str) -> DataFrame:
+        reader = self.session.readStream.schema(RAW_SCHEMA)
+        # As a pattern: what is a directory to us is no column to it.
+        return self.app.inputs[name].decode(reader.parquet(f"{self.events(name).uri.hadoop}/*"))
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a run on nothing shows of a program.
+
+    Attributes:
+        sources: The input that each source is, in the order in which Spark counts them.
+        join_keys: By join operator, the columns that it joins by, those of the left side and those
+            of the right side with the same position; empty where Spark does not say.
+    """
+
+    sources: tuple[str, ...]
+    join_keys: Mapping[int, tuple[tuple[str, str], ...]]
+
+
+def compute(frames: Iterable[DataFrame], functions: str) -> None:
+    """Compute frames, of which nothing is kept, to see that a program's functions do not fail.
+
+    Args:
+        frames: They.
+        functions: How to call the functions in an error.
+
+    Raises:
+        IncompatibleError: If one fails.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        for frame in frames:
+            frame.write.format("noop").mode("overwrite").save()
+    except PySparkException as error:
+        raise IncompatibleError(
+            f"{functions} failed: {cause(report(error))}",
+            hint="nothing was changed; correct the program and run the command again",
+        ) from error
+
+
+def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
+    """Run an application on nothing, to see which source is which input and what joins go by.
+
+    Args:
+        spark: Where it runs.
+        app: The application.
+        scratch: An empty directory.
+
+    Raises:
+        SavepointsError: If it fails.
+    """
+    query = run_on_nothing(spark, app, scratch)
+    logs = {
+        int(one.path.split("/")[1]): one.path
+        for one in (scratch / CHECKPOINT).list("sources")
+        if one.path.endswith("/0")
+    }
+    found = []
+    for number in sorted(logs):
+        (path,) = file_log.paths((scratch / CHECKPOINT).get(logs[number]), logs[number])
+        found.append(path.rpartition(f"/{EMPTY}/")[2].partition("/")[0])
+    return Probed(tuple(found), join_keys.of(query))

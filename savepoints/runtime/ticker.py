@@ -1,0 +1,74 @@
+"""A thread that does something whenever a schedule says so, one at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import final
+
+from savepoints.config.schedule import Schedule
+from savepoints.model import utc_now
+
+_LOG = logging.getLogger(__name__)
+
+
+@final
+class Ticker:
+    """Calls a function on a schedule for as long as the context is entered.
+
+    Times that pass while the function still runs are left out, not made up for. Whatever it raises
+    is logged and changes nothing: what goes on beside it is more important. Leaving the context
+    waits for a call that is under way.
+    """
+
+    def __init__(self, schedule: Schedule, call: Callable[[], object], name: str) -> None:
+        """Keep what to do; `name` is the thread's."""
+        self._schedule = schedule
+        self._call = call
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin, for those who cannot enter the context."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """End, and wait for a call that is under way."""
+        self.end()
+        self._thread.join()
+
+    def __enter__(self) -> Ticker:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.join()
+
+    @property
+    def active(self) -> bool:
+        """Whether the thread still runs."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """Begin no other call; does not wait for one that is under way."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        due = self._schedule.next_after(utc_now())
+        while not self._ended.wait(max(0.0, (due - utc_now()).total_seconds())):
+            try:
+                self._call()
+            except Exception:  # noqa: BLE001  (the next one is tried all the same)
+                _LOG.exception("%s failed; it is tried again when it is due", self._thread.name)
+            missed = -1
+            while due <= utc_now():
+                due, missed = self._schedule.next_after(due), missed + 1
+            if missed > 0:
+                _LOG.warning("%s took so long that %d are left out", self._thread.name, missed)

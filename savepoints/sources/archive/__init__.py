@@ -1,0 +1,1 @@
+"""The archive: the Delta table of all events of a topic."""

@@ -1,0 +1,305 @@
+"""The archive of an input: all its events in the order in which they arrived, as a Delta table.
+
+Columns `EVENT_SCHEMA` (the record, and of what it says whose event it is and when it happened) and
+
+- `merge_id string`: null for what arrived in Kafka; late events have the merge that brought them;
+- `op string`: `remove` takes away the events of the same `event_id`; null is `insert`.
+
+Position (`topic, partition, offset`) is the order of arrival. Each file is sorted by entity and has
+small Parquet row groups, so that Spark reads only those that may have one of the entities wanted.
+How far the archive goes stands in a table of its own, see `arrivals`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from savepoints import faults
+from savepoints.errors import IncompatibleError, NotAlignedError, VerificationError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.sources.archive import files as archive_files
+from savepoints.sources.archive import progress
+from savepoints.sources.archive import table as archive_table
+from savepoints.sources.archive.files import SCHEMA
+from savepoints.sources.archive.table import File
+from savepoints.sources.events import entity_filter as entity
+from savepoints.sources.events import offset_ranges
+from savepoints.sources.events.events import EVENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS = (*EVENT, "merge_id", "op")
+# Below the table: one directory a batch, a late batch, or a compaction.
+_BATCHES, _LATE = "batches", "late"
+# Of the query that archives; hidden from VACUUM by its first character.
+CHECKPOINT = "_checkpoint"
+# Transaction id of batches; the version is the sum of the offsets at which they end.
+_ARRIVED = "savepoints-archive"
+
+
+def make(spark: SparkSession, uri: str) -> None:
+    """Make an empty archive if there is none at a URI."""
+    from deltalake import Schema
+
+    columns = spark.createDataFrame([], SCHEMA).schema
+    archive_table.make(Location.of(uri), Schema.from_json(columns.json()))
+
+
+def append(
+    uri: str,
+    events: DataFrame,
+    *,
+    begin: KafkaOffsets,
+    end: KafkaOffsets,
+    topic_ids: Mapping[str, str] | None = None,
+) -> None:
+    """Add a batch of Kafka that begins where the archive ends.
+
+    The transaction id of a batch is where it ends, so that whoever tries it again finds it done,
+    and whoever would write a record twice or leave one out is refused. There are two commits: the
+    events with a note of what arrived, then the table of arrivals; killed between the two, the
+    second is made from the note (see `mend`).
+
+    Args:
+        uri: The archive.
+        events: Columns `EVENT_SCHEMA`.
+        begin: Where the batch begins; a partition that is not in it begins at 0.
+        end: Where it ends.
+        topic_ids: Kafka's own ids of the topics, as far as they are known.
+
+    Raises:
+        NotAlignedError: If the archive does not end where the batch begins.
+        IncompatibleError: If `decode` gives several events of one record.
+        QueryRunningError: If another process writes a batch at the same time.
+    """
+    location = Location.of(uri)
+    table = archive_table.require(location)
+    before, after = _sum(begin), _sum(end)
+    known = table.transaction_version(_ARRIVED)
+    if known == after:
+        mend(uri)
+        return
+    if known not in {None, before}:
+        raise NotAlignedError(
+            f"the batch begins at {kafka_position(begin)}, and the archive {uri} ends at "
+            f"{kafka_position(progress.load(uri).end)}: another process has written it",
+            hint=f"stop the other one, then delete {location / CHECKPOINT}; the next run goes on "
+            "where the archive ends",
+            uri=str(location),
+        )
+    directory = f"{_BATCHES}/{uuid.uuid4().hex}"
+    parts = archive_files.spread(_with_merge(events, None), after - before)
+    written = archive_files.write(parts, location, directory)
+    beyond = sum(rows for rows, _ in written.arrived.values()) - (after - before)
+    _refuse_doubles(written.arrived, max(written.doubled, beyond))
+    came = progress.of_batch(written.arrived, begin, end, topic_ids or {})
+    note = {"arrivals": progress.to_json(came)}
+    archive_table.append_files(location, written.files, _ARRIVED, after, note)
+    faults.reach("archive.events_committed")
+    progress.add(uri, came, app=_ARRIVED, version=after)
+
+
+def mend(uri: str) -> None:
+    """Add to the arrivals what the newest batch of events brought, if it was killed before that."""
+    location = Location.of(uri)
+    table = archive_table.require(location)
+    newest = table.transaction_version(_ARRIVED)
+    if newest is None or progress.has(uri, _ARRIVED, newest):
+        return
+    said = archive_table.note_of(table, _ARRIVED, newest)
+    if said is None:
+        raise VerificationError(
+            f"the archive {uri} has events of a batch of which it does not know what arrived, and "
+            "its log does not say it any more",
+            hint="archive again at another place, from Kafka",
+            uri=str(location),
+        )
+    came = progress.from_json(said["arrivals"])
+    progress.add(uri, came, app=_ARRIVED, version=newest)
+
+
+def append_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str) -> int:
+    """Add the events of a late batch under the id of their merge; a second time changes nothing.
+
+    Args:
+        spark: A session.
+        uri: The archive.
+        events: Columns `EVENT_SCHEMA` with `partition` -1 and offsets of their own; maybe `op`,
+            which is null, `insert` or `remove`.
+        merge_id: Id of the merge, which is the transaction id too.
+
+    Returns:
+        How many rows were added; 0 when they were there already.
+
+    Raises:
+        IncompatibleError: If two events have the same position.
+    """
+    location = Location.of(uri)
+    make(spark, uri)
+    if archive_table.has(archive_table.require(location), merge_id, 0):
+        return 0
+    directory = f"{_LATE}/{merge_id}-{uuid.uuid4().hex}"
+    written = archive_files.write(_with_merge(events, merge_id).coalesce(1), location, directory)
+    _refuse_doubles(written.arrived, written.doubled)
+    count = sum(one.rows for one in written.files)
+    archive_table.append_files(location, written.files, merge_id, 0, {"rows": count})
+    return count
+
+
+def read(
+    spark: SparkSession,
+    uri: str,
+    *,
+    entities: DataFrame | Sequence[str] | None,
+    since: KafkaOffsets | None,
+    until: KafkaOffsets,
+    merges: Sequence[str],
+) -> DataFrame:
+    """Read events that arrived between two positions, and those of some merges.
+
+    Args:
+        spark: A session.
+        uri: The archive.
+        entities: Only of these; a DataFrame has them in its first column. None for all.
+        since: From these offsets on; None for all that there is.
+        until: Up to these; partitions that are not in it are left out.
+        merges: Ids of merges whose events are read too, whatever the positions.
+
+    Returns:
+        Columns of `SCHEMA`.
+
+    Raises:
+        NotFoundError: If there is no archive.
+        NotAlignedError: If it does not go as far as `until`.
+    """
+    from pyspark.sql import functions as F
+
+    location = Location.of(uri)
+    table = archive_table.require(location)
+    progress.load(uri).require(until)
+    chosen = None if entities is None else entity.of(spark, entities)
+    files = archive_table.files(table)
+    few = chosen.few if chosen else None
+    rows = archive_files.read(spark, location, choose(files, few, since or {}, until, merges))
+    wanted = F.col("merge_id").isNull() & offset_ranges.between(since or {}, until)
+    if merges:
+        wanted |= F.col("merge_id").isin(list(merges))
+    found = rows.where(wanted)
+    return (found if chosen is None else entity.among(found, chosen)).select(*_COLUMNS)
+
+
+def choose(
+    files: Sequence[File],
+    few: Sequence[str] | None,
+    since: KafkaOffsets,
+    until: KafkaOffsets,
+    merges: Sequence[str],
+) -> list[File]:
+    """Return the files that may have rows that are looked for, by what Delta knows of each.
+
+    Args:
+        files: All files.
+        few: The entities, sorted; None for all.
+        since: From these offsets on; a partition that is not in it is from 0.
+        until: Up to these.
+        merges: Merges whose events are looked for whatever the positions.
+    """
+    starts = [since.get(topic, {}).get(p, 0) for topic, parts in until.items() for p in parts]
+    ends = [offset for parts in until.values() for offset in parts.values()]
+
+    def fits(one: File) -> bool:
+        if not {"entity", "offset", "partition"} <= one.lowest.keys():
+            return True
+        if few is not None:
+            at = bisect_left(few, one.lowest["entity"])
+            if at == len(few) or few[at] > one.highest["entity"]:
+                return False
+        if one.lowest["partition"] < 0 and merges:
+            return True
+        from_any, to_any = min(starts, default=0), max(ends, default=0)
+        return bool(one.highest["offset"] >= from_any and one.lowest["offset"] < to_any)
+
+    return [one for one in files if fits(one)]
+
+
+def corrected(
+    rows: DataFrame, merges: Sequence[str], reached: Mapping[str, KafkaOffsets] | None = None
+) -> DataFrame:
+    """Leave out what removals of later merges take away, and the removals; see `applied`.
+
+    Returns:
+        Columns `EVENT_SCHEMA`.
+    """
+    return applied(rows, merges, reached).select(*EVENT)
+
+
+def applied(
+    rows: DataFrame, merges: Sequence[str], reached: Mapping[str, KafkaOffsets] | None = None
+) -> DataFrame:
+    """Leave out what removals of later merges take away, and the removals.
+
+    Args:
+        rows: Columns of `SCHEMA`; of the entities concerned all that there is.
+        merges: Ids of the merges in effect, in the order in which they were made. A removal takes
+            away what has its `event_id` and `entity` and came with an earlier merge or with none.
+        reached: By merge, the offsets up to which records had been read then: what came after them
+            is not taken away. All that is there, for a merge that is not named.
+
+    Returns:
+        The columns of `rows`.
+    """
+    from pyspark.sql import functions as F
+
+    if not merges:
+        return rows
+    ranks = F.create_map(*(F.lit(one) for at, name in enumerate(merges) for one in (name, at + 1)))
+    rank = F.coalesce(ranks[F.col("merge_id")], F.lit(0))
+    is_removal = F.coalesce(F.col("op") == "remove", F.lit(False))  # noqa: FBT003  (Spark's)
+    removed = rows.where(is_removal).select(
+        F.col("event_id").alias("removed_id"),
+        F.col("entity").alias("removed_entity"),
+        rank.alias("removed_by"),
+    )
+    was_there = F.lit(True)  # noqa: FBT003  (Spark's)
+    for at, name in enumerate(merges):
+        if reached is not None and name in reached:
+            later = (F.col("removed_by") == at + 1) & ~offset_ranges.before(reached[name])
+            was_there &= ~later
+    gone = (
+        (F.col("event_id") == F.col("removed_id"))
+        & (F.col("entity") == F.col("removed_entity"))
+        & (rank < F.col("removed_by"))
+        & ((rank > 0) | was_there)
+    )
+    return rows.where(~is_removal).join(removed.distinct(), gone, "left_anti")
+
+
+def end(uri: str) -> KafkaOffsets:
+    """Return the next offset of each partition; empty without an archive. No JVM is needed."""
+    return progress.load(uri).end
+
+
+def _sum(offsets: KafkaOffsets) -> int:
+    return sum(offset for parts in offsets.values() for offset in parts.values())
+
+
+def _with_merge(events: DataFrame, merge_id: str | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    op = F.col("op") if "op" in events.columns else F.lit(None).cast("string")
+    return events.select(*EVENT, F.lit(merge_id).cast("string").alias("merge_id"), op.alias("op"))
+
+
+def _refuse_doubles(places: Iterable[tuple[str, int]], doubled: int) -> None:
+    if doubled:
+        listed = ", ".join(f"{topic} partition {part}" for topic, part in sorted(places))
+        raise IncompatibleError(
+            f"{doubled} events have the position of another one, in {listed}",
+            hint="decode must give at most one event for each record; a record may have several "
+            "things in an array, which build takes apart",
+        )

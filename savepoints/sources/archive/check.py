@@ -1,0 +1,267 @@
+"""Whether an archive has every record of Kafka once, and as Kafka has it.
+
+Where Kafka still has the records each is compared. Of what Kafka has removed only the number can
+be: offsets without a record are a gap there, or none, because Kafka itself has offsets without a
+record where transactions end and where compaction removed one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets
+from savepoints.sources.archive import progress, table
+from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.events import offset_ranges
+from savepoints.sources.events.entity_filter import any_of
+from savepoints.sources.events.events import POSITION
+from savepoints.sources.kafka import read_range, topics
+from savepoints.sources.kafka.topics import Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Records that are named of each kind of difference.
+_SAMPLES = 5
+_PLACE = ("topic", "partition")
+_DIFFERENCES = ("missing", "extra", "different")
+
+
+@dataclass(frozen=True)
+class PartitionCheck:
+    """What was found in one partition; all offsets are next-to-read.
+
+    Attributes:
+        topic: The topic.
+        partition: Its partition.
+        begin: Where the archive begins.
+        end: Where it ends.
+        rows: Records in it.
+        compared_from: From here up to `end` each record was compared with Kafka's.
+        compared: Records that Kafka has there.
+        missing: Of these, how many the archive lacks.
+        extra: Records that the archive has there and Kafka does not.
+        different: Records of another key, value or timestamp.
+        doubled: Records that are in the archive more than once.
+        without_record: Offsets before `compared_from` of which the archive has no record; Kafka has
+            removed what it had there.
+    """
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    rows: int
+    compared_from: int
+    compared: int
+    missing: int
+    extra: int
+    different: int
+    doubled: int
+    without_record: int
+
+
+@dataclass(frozen=True)
+class ArchiveCheck:
+    """What a check of an archive found.
+
+    Attributes:
+        uri: The archive.
+        partitions: By topic and partition.
+        problems: What is wrong; empty when the archive is whole.
+        notes: What could not be told, or is so by nature.
+    """
+
+    uri: str
+    partitions: tuple[PartitionCheck, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveCheck:
+    """Compare an archive with Kafka, as far as Kafka still has its records; it only looks.
+
+    Args:
+        spark: A session.
+        uri: The archive.
+        settings: Where Kafka is.
+
+    Raises:
+        NotFoundError: If there is no archive.
+        SourceDataGoneError: If a topic was deleted and made anew.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+    """
+    table.require(Location.of(uri))
+    known = progress.load(uri)
+    looked = topics.look(known.end, settings)
+    known.require_same({name: one.id for name, one in looked.items() if one.id})
+    begin, end = _overlap(known, looked)
+    found = _archived(spark, uri)
+    differences = _compared(found, read_range.read(spark, settings, begin, end), begin, end)
+    compared = _by_place(differences.groupBy(*_PLACE).agg(*_sums()))
+    own = _by_place(_counted(found, begin))
+    partitions = []
+    for topic, parts in sorted(known.end.items()):
+        for part, stop in sorted(parts.items()):
+            rows = own.get((topic, part), {"rows": 0, "doubled": 0, "before": 0})
+            first = known.begin[topic][part]
+            split = begin.get(topic, {}).get(part, stop)
+            partitions.append(
+                PartitionCheck(
+                    topic,
+                    part,
+                    first,
+                    stop,
+                    rows=rows["rows"],
+                    compared_from=split,
+                    **compared.get((topic, part), dict.fromkeys(("compared", *_DIFFERENCES), 0)),
+                    doubled=rows["doubled"],
+                    without_record=split - first - rows["before"],
+                )
+            )
+    problems = _problems(known, partitions, looked)
+    if any(one.missing or one.extra or one.different for one in partitions):
+        problems += _samples(differences)
+    return ArchiveCheck(known.uri, tuple(partitions), tuple(problems), _notes(partitions, looked))
+
+
+def _overlap(known: Arrivals, looked: dict[str, Topic]) -> tuple[KafkaOffsets, KafkaOffsets]:
+    """Return from where and up to where both the archive and Kafka have records."""
+    begin: KafkaOffsets = {}
+    end: KafkaOffsets = {}
+    for topic, parts in known.end.items():
+        for part, stop in parts.items():
+            has = looked[topic].ranges.get(part) if topic in looked else None
+            start = max(known.begin[topic][part], has.earliest) if has else stop
+            last = min(stop, has.end) if has else stop
+            if start < last:
+                begin.setdefault(topic, {})[part] = start
+                end.setdefault(topic, {})[part] = last
+    return begin, end
+
+
+def _archived(spark: SparkSession, uri: str) -> DataFrame:
+    """Read the records that came from Kafka: position and a hash of what stands in them."""
+    from pyspark.sql import functions as F
+
+    rows = spark.read.format("delta").load(Location.of(uri).uri.hadoop)
+    hashed = F.xxhash64("key", "value", "timestamp")
+    return rows.where(F.col("merge_id").isNull()).select(*POSITION, hashed.alias("archived"))
+
+
+def _compared(
+    found: DataFrame, records: DataFrame, begin: KafkaOffsets, end: KafkaOffsets
+) -> DataFrame:
+    """Put both side by side: `POSITION`, `archived long`, `sent long`, null where it is not."""
+    from pyspark.sql import functions as F
+
+    both = found.where(offset_ranges.between(begin, end)).distinct()
+    sent = records.select(*POSITION, F.xxhash64("key", "value", "timestamp").alias("sent"))
+    return both.join(sent, list(POSITION), "full_outer").withColumns(
+        {
+            "missing": F.col("archived").isNull(),
+            "extra": F.col("sent").isNull(),
+            "different": F.coalesce(F.col("archived") != F.col("sent"), F.lit(False)),  # noqa: FBT003
+        }
+    )
+
+
+def _sums() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [
+        F.count("sent").alias("compared"),
+        *(F.sum(F.col(name).cast("long")).alias(name) for name in _DIFFERENCES),
+    ]
+
+
+def _counted(found: DataFrame, begin: KafkaOffsets) -> DataFrame:
+    """Count the archive's own: rows, rows beyond the first of an offset, offsets before `begin`."""
+    from pyspark.sql import functions as F
+
+    starts = [
+        (F.col("topic") == topic) & (F.col("partition") == part) & (F.col("offset") >= start)
+        for topic, parts in begin.items()
+        for part, start in parts.items()
+    ]
+    once = found.groupBy(*POSITION).agg(F.count("*").alias("n"))
+    return once.groupBy(*_PLACE).agg(
+        F.sum("n").alias("rows"),
+        F.sum(F.col("n") - 1).alias("doubled"),
+        F.count_if(~any_of(starts)).alias("before"),
+    )
+
+
+def _by_place(counts: DataFrame) -> dict[tuple[str, int], dict[str, int]]:
+    rows = (row.asDict() for row in counts.collect())
+    return {(row.pop("topic"), row.pop("partition")): row for row in rows}
+
+
+def _problems(
+    known: Arrivals, partitions: list[PartitionCheck], looked: dict[str, Topic]
+) -> list[str]:
+    found = [
+        f"{topic} partition {part}: no batch has read offsets {start} to {stop}"
+        for topic, part, start, stop in known.holes()
+    ]
+    counted: dict[tuple[str, int], int] = {}
+    for row in known.rows:
+        place = (row.topic, row.partition)
+        counted[place] = counted.get(place, 0) + row.rows
+    for one in partitions:
+        where = f"{one.topic} partition {one.partition}"
+        has = looked[one.topic].ranges.get(one.partition) if one.topic in looked else None
+        if has is None:
+            found.append(f"{where}: Kafka has no such partition")
+        elif has.end < one.end:
+            found.append(f"{where}: the archive goes up to {one.end}, Kafka only to {has.end}")
+        if counted.get((one.topic, one.partition), 0) != one.rows:
+            arrived = counted.get((one.topic, one.partition), 0)
+            found.append(f"{where}: {arrived} records arrived, and there are {one.rows}")
+        if one.missing:
+            found.append(f"{where}: {one.missing} records of Kafka are missing")
+        if one.extra and not _compacts(looked, one.topic):
+            found.append(f"{where}: {one.extra} records are not in Kafka")
+        if one.different:
+            found.append(f"{where}: {one.different} records are other ones in Kafka")
+        if one.doubled:
+            found.append(f"{where}: {one.doubled} records are there more than once")
+    return found
+
+
+def _notes(partitions: list[PartitionCheck], looked: dict[str, Topic]) -> tuple[str, ...]:
+    found = []
+    for one in partitions:
+        where = f"{one.topic} partition {one.partition}"
+        if one.without_record:
+            found.append(
+                f"{where}: {one.without_record} offsets before {one.compared_from} have no record, "
+                "and Kafka no longer says whether it had one; transactions and compaction leave "
+                "such offsets by nature"
+            )
+        if one.extra and _compacts(looked, one.topic):
+            found.append(f"{where}: {one.extra} records were removed by Kafka's compaction since")
+        if one.begin:
+            found.append(f"{where}: what Kafka had before offset {one.begin} was never archived")
+    return tuple(found)
+
+
+def _compacts(looked: dict[str, Topic], topic: str) -> bool:
+    policy = looked[topic].policy if topic in looked else None
+    return policy is not None and policy.compacts
+
+
+def _samples(differences: DataFrame) -> list[str]:
+    """Name a few records of each kind of difference."""
+    from pyspark.sql import functions as F
+
+    found = []
+    for kind in _DIFFERENCES:
+        rows = differences.where(F.col(kind)).orderBy(*POSITION).limit(_SAMPLES).collect()
+        if rows:
+            listed = ", ".join(f"{row.topic}/{row.partition}/{row.offset}" for row in rows)
+            found.append(f"{kind}, for example (topic/partition/offset): {listed}")
+    return found

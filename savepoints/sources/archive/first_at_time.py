@@ -1,0 +1,49 @@
+"""Which record of an archive is the first of a time: what Kafka no longer knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from savepoints.io import Location
+from savepoints.sources.archive import table
+
+if TYPE_CHECKING:
+    from savepoints.sources.kafka.offsets import Ranges
+
+_FIRST = """
+select topic, "partition", min("offset") as first from events
+where merge_id is null and "timestamp" >= to_timestamp_millis({moment}) and ({wanted})
+group by topic, "partition"
+"""
+
+
+def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, int, int]]:
+    """Find the first record at or after a time among those that Kafka no longer has.
+
+    Args:
+        uri: The archive.
+        moment: The time, by the timestamps of the records, to a millisecond as Kafka has it.
+        ranges: What there is of the topics, of Kafka and of archives.
+
+    Yields:
+        Topic, partition and offset; none where the archive has no such record.
+    """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    wanted = [
+        f"(topic = '{one.topic}' and \"partition\" = {one.partition} and "
+        f'"offset" >= {one.earliest} and "offset" < {one.kafka_earliest})'
+        for parts in ranges.values()
+        for one in parts.values()
+        if one.earliest < one.kafka_earliest
+    ]
+    if not wanted:
+        return
+    query = _FIRST.format(moment=int(moment.timestamp() * 1000), wanted=" or ".join(wanted))
+    events = table.require(Location.of(uri))
+    found = pa.table(QueryBuilder().register("events", events).execute(query))
+    for row in found.to_pylist():
+        yield str(row["topic"]), int(row["partition"]), int(row["first"])

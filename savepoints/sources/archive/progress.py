@@ -1,0 +1,332 @@
+"""How far an archive goes, and how late it was by event time: a small table beside the events.
+
+A row for each batch and partition of Kafka: which offsets the batch read, how many records, and the
+newest event time among them. Written and read by deltalake, so that both questions need no JVM and
+no look at the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import NotAlignedError, SourceDataGoneError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.sources.archive import table as archive_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Hidden from Delta's VACUUM of the events by its first character.
+DIRECTORY = "_arrivals"
+# Newest batches of a partition that keep a row of their own, and older ones that share one.
+_FINE, _COARSE = 1_000, 60
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What one batch of the archive brought of one partition.
+
+    Attributes:
+        topic: The topic.
+        partition: Its partition.
+        first_offset: Where the batch began to read.
+        end_offset: The next offset after it.
+        rows: Records; fewer than offsets where Kafka has none, as in compacted topics.
+        max_event_us: Newest event time, microseconds since 1970; None without any.
+        batches: How many batches it is of; see `coarsened`.
+        topic_id: Kafka's own id of the topic, None when it is not known; a topic that was deleted
+            and made anew has other records at the same offsets.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    rows: int
+    max_event_us: int | None
+    batches: int = 1
+    topic_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Everything that has arrived in an archive.
+
+    Attributes:
+        uri: The archive.
+        rows: In no order.
+    """
+
+    uri: str
+    rows: tuple[Arrival, ...]
+
+    @cached_property
+    def begin(self) -> KafkaOffsets:
+        """The first offset of each partition that the archive knows."""
+        found: KafkaOffsets = {}
+        for row in self.rows:
+            known = found.setdefault(row.topic, {})
+            known[row.partition] = min(row.first_offset, known.get(row.partition, row.first_offset))
+        return found
+
+    @cached_property
+    def end(self) -> KafkaOffsets:
+        """The next offset of each partition: everything before it is there, nothing after it."""
+        found: KafkaOffsets = {}
+        for row in self.rows:
+            known = found.setdefault(row.topic, {})
+            known[row.partition] = max(row.end_offset, known.get(row.partition, 0))
+        return found
+
+    def clock(self, offsets: KafkaOffsets) -> datetime | None:
+        """Return a time that no event before some offsets is later than.
+
+        It is exact to a batch of the archive: events of a batch that goes beyond an offset count.
+
+        Returns:
+            None when nothing lies before the offsets.
+
+        Raises:
+            NotAlignedError: If the archive does not go as far as the offsets.
+        """
+        self.require(offsets)
+        newest = [
+            row.max_event_us
+            for row in self.rows
+            if row.max_event_us is not None
+            and row.first_offset < offsets.get(row.topic, {}).get(row.partition, 0)
+        ]
+        return _EPOCH + timedelta(microseconds=max(newest)) if newest else None
+
+    def whole(self, offsets: KafkaOffsets) -> KafkaOffsets:
+        """Return the offsets up to which batches of the archive lie before some others as a whole.
+
+        Of them `clock` is exact.
+        """
+        found: KafkaOffsets = {}
+        for row in self.rows:
+            wanted = offsets.get(row.topic, {}).get(row.partition, 0)
+            known = found.setdefault(row.topic, {})
+            least = self.begin[row.topic][row.partition]
+            end = row.end_offset if row.end_offset <= wanted else min(least, wanted)
+            known[row.partition] = max(end, known.get(row.partition, 0))
+        return found
+
+    def require(self, offsets: KafkaOffsets) -> None:
+        """Check that the archive goes as far as some offsets.
+
+        Raises:
+            NotAlignedError: If it does not.
+        """
+        short = [
+            f"{topic} partition {part}: wanted up to {offset}, archived up to "
+            f"{self.end.get(topic, {}).get(part, 0)}"
+            for topic, parts in sorted(offsets.items())
+            for part, offset in sorted(parts.items())
+            if offset > self.end.get(topic, {}).get(part, 0)
+        ]
+        if short:
+            raise NotAlignedError(
+                f"the archive {self.uri} does not go so far: {'; '.join(short)}",
+                hint="bring it up to date: python -m spark_jobs.event_archive QUERY INPUT "
+                "--until latest",
+                uri=self.uri,
+            )
+
+    def require_same(self, topic_ids: Mapping[str, str]) -> None:
+        """Check that topics are still those that were archived.
+
+        Args:
+            topic_ids: Kafka's ids of them now, as far as they are known.
+
+        Raises:
+            SourceDataGoneError: If one was deleted and made anew.
+        """
+        for topic in sorted(topic_ids):
+            known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
+            if known - {topic_ids[topic]}:
+                raise SourceDataGoneError(
+                    f"the topic {topic} was deleted and made anew since it was archived at "
+                    f"{self.uri}: its offsets mean other records now",
+                    hint="archive the new topic at another place",
+                    uri=self.uri,
+                    topic=topic,
+                )
+
+    def newest_stretch(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return from where to where the archive has a partition without a hole, up to its end.
+
+        Returns:
+            First and next offset; None for a partition that it does not know.
+        """
+        rows = [one for one in self.rows if (one.topic, one.partition) == (topic, partition)]
+        if not rows:
+            return None
+        first = self.begin[topic][partition]
+        ends = [end for _, part, _, end in self.holes(topic) if part == partition]
+        return max(ends, default=first), self.end[topic][partition]
+
+    def holes(self, topic: str | None = None) -> list[tuple[str, int, int, int]]:
+        """Return offsets that lie between two batches and in none: topic, partition, from, to."""
+        found = []
+        rows = [row for row in self.rows if topic in {None, row.topic}]
+        ordered = sorted(rows, key=lambda row: (row.topic, row.partition, row.first_offset))
+        for before, row in pairwise(ordered):
+            same = (before.topic, before.partition) == (row.topic, row.partition)
+            if same and before.end_offset != row.first_offset:
+                found.append((row.topic, row.partition, before.end_offset, row.first_offset))
+        return found
+
+
+def load(uri: str) -> Arrivals:
+    """Read what has arrived in an archive; nothing where there is none yet.
+
+    Raises:
+        VerificationError: If the table is damaged.
+    """
+    location = Location.of(uri)
+    rows = archive_table.rows(location / DIRECTORY)
+    return Arrivals(str(location), tuple(_from_row(row) for row in rows))
+
+
+def has(uri: str, app: str, version: int) -> bool:
+    """Say whether a batch is there, by its transaction id and version."""
+    table = archive_table.find(Location.of(uri) / DIRECTORY)
+    return table is not None and archive_table.has(table, app, version)
+
+
+def add(uri: str, rows: Iterable[Arrival], *, app: str, version: int) -> None:
+    """Add what a batch brought; a batch that is there already changes nothing.
+
+    Args:
+        uri: The archive.
+        rows: Of the batch.
+        app: Transaction id.
+        version: Its version.
+    """
+    data = [dict(vars(row)) for row in rows]
+    archive_table.append_rows(Location.of(uri) / DIRECTORY, data, _schema(), app, version)
+
+
+def compact(uri: str) -> None:
+    """Keep the table small: see `coarsened`."""
+    archive_table.change_rows(
+        Location.of(uri) / DIRECTORY,
+        _schema(),
+        lambda rows: to_json(coarsened([_from_row(row) for row in rows])),
+    )
+
+
+def coarsened(rows: Sequence[Arrival]) -> list[Arrival]:
+    """Make one row of many old batches that follow one another.
+
+    A year of a batch a minute is half a million rows for each partition. The clock becomes later by
+    up to so many batches, for old offsets; it stays a bound.
+    """
+    found: list[Arrival] = []
+    places: dict[tuple[str, int], list[Arrival]] = {}
+    for row in rows:
+        places.setdefault((row.topic, row.partition), []).append(row)
+    for known in places.values():
+        known.sort(key=lambda row: (row.first_offset, row.end_offset))
+        split = max(0, len(known) - _FINE)
+        old, new = known[:split], known[split:]
+        pending: list[Arrival] = []
+        for row in old:
+            follows = not pending or pending[-1].end_offset == row.first_offset
+            if row.batches > 1 or not follows or len(pending) == _COARSE:
+                found += [_one(pending)] if len(pending) == _COARSE else pending
+                pending = []
+            if row.batches > 1:
+                found.append(row)
+            else:
+                pending.append(row)
+        found += [_one(pending)] if len(pending) == _COARSE else pending
+        found += new
+    return found
+
+
+def _one(rows: Sequence[Arrival]) -> Arrival:
+    times = [row.max_event_us for row in rows if row.max_event_us is not None]
+    return replace(
+        rows[0],
+        end_offset=rows[-1].end_offset,
+        rows=sum(row.rows for row in rows),
+        max_event_us=max(times, default=None),
+        batches=sum(row.batches for row in rows),
+    )
+
+
+def to_json(rows: Sequence[Arrival]) -> list[dict[str, Any]]:
+    """Return what `from_json` reads."""
+    return [dict(vars(row)) for row in rows]
+
+
+def from_json(rows: Sequence[Mapping[str, Any]]) -> list[Arrival]:
+    """Read what `to_json` wrote."""
+    return [_from_row(row) for row in rows]
+
+
+def of_batch(
+    found: Mapping[tuple[str, int], tuple[int, int | None]],
+    begin: KafkaOffsets,
+    end: KafkaOffsets,
+    topic_ids: Mapping[str, str],
+) -> list[Arrival]:
+    """Return the rows of a batch.
+
+    Args:
+        found: Records and newest event time (microseconds) by topic and partition.
+        begin: Where the batch began; a partition that is not in it began at 0.
+        end: Where it ended.
+        topic_ids: Kafka's own ids of the topics, as far as they are known.
+
+    Returns:
+        A row for each partition, also where nothing came: it says from where on the archive knows.
+
+    Raises:
+        NotAlignedError: If there are records of other partitions.
+    """
+    if strangers := found.keys() - {
+        (topic, part) for topic, parts in end.items() for part in parts
+    }:
+        raise NotAlignedError(
+            f"the batch has records of {sorted(strangers)}, which are not in {kafka_position(end)}",
+            hint="decode must keep Kafka's columns topic, partition and offset as they are",
+        )
+    rows = []
+    for topic, parts in sorted(end.items()):
+        for part, offset in sorted(parts.items()):
+            count, newest = found.get((topic, part), (0, None))
+            first = begin.get(topic, {}).get(part, 0)
+            known = topic_ids.get(topic)
+            rows.append(Arrival(topic, part, first, offset, count, newest, topic_id=known))
+    return rows
+
+
+def _from_row(row: Mapping[str, Any]) -> Arrival:
+    return Arrival(**{name: row[name] for name in Arrival.__dataclass_fields__})
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    number: pa.DataType = pa.int64()
+    columns: list[tuple[str, pa.DataType]] = [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("first_offset", number),
+        ("end_offset", number),
+        ("rows", number),
+        ("max_event_us", number),
+        ("batches", number),
+        ("topic_id", pa.string()),
+    ]
+    return pa.schema(columns)

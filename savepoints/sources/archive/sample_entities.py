@@ -1,0 +1,74 @@
+"""Some entities of an archive at little cost: those that the footers of some files name."""
+
+from __future__ import annotations
+
+import random
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from savepoints.io import Location, in_parallel
+from savepoints.sources.archive import files as archive_files
+from savepoints.sources.archive import table as archive_table
+from savepoints.sources.archive.table import File
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# So many are looked at for each one that is wanted, since some may be touched.
+_FOR_EACH = 10
+# Of so many files at most the footers are read.
+_FILES = 50
+
+
+def entities(
+    spark: SparkSession, uri: str, *, count: int, without: DataFrame, seed: str
+) -> list[str]:
+    """Choose entities by chance, whatever size the archive has.
+
+    Args:
+        spark: A session.
+        uri: The archive; an empty one has none.
+        count: How many at most.
+        without: `entity` string: those not to choose.
+        seed: The same one chooses the same, of the same archive.
+    """
+    location = Location.of(uri)
+    table = archive_table.find(location)
+    files = [one for one in archive_table.files(table) if _has_arrivals(one)] if table else []
+    if not files or not count:
+        return []
+    chance = random.Random(seed)  # noqa: S311  (nothing secret is chosen)
+    chance.shuffle(files)
+    groups = accumulate(-(-one.rows // archive_files.GROUP_ROWS) for one in files)
+    enough = next((n for n, some in enumerate(groups, 1) if some >= _FOR_EACH * count), len(files))
+    chosen = files[: min(enough, _FILES)]
+    firsts = in_parallel(lambda one: archive_files.first_entities(location, one), chosen)
+    named = sorted(set().union(*firsts))
+    some = chance.sample(named, min(_FOR_EACH * count, len(named)))
+    rows = spark.createDataFrame([(one,) for one in some], "entity string")
+    found = among(rows, count, without, seed)
+    if len(found) == count:
+        return found
+    return among(archive_files.read(spark, location, chosen), count, without, seed)
+
+
+def _has_arrivals(file: File) -> bool:
+    """Say whether a file has more than the events of a merge, which are of few entities."""
+    return bool(file.highest.get("partition", 0) >= 0)
+
+
+def among(rows: DataFrame, count: int, without: DataFrame, seed: str) -> list[str]:
+    """Choose entities of some rows by chance.
+
+    Args:
+        rows: With `entity` string.
+        count: How many at most.
+        without: `entity` string: those not to choose.
+        seed: The same one chooses the same.
+    """
+    from pyspark.sql import functions as F
+
+    known = rows.where("entity is not null").select("entity").distinct()
+    left = known.join(F.broadcast(without.select("entity")), "entity", "left_anti")
+    ordered = left.orderBy(F.xxhash64(F.lit(seed), F.col("entity"))).limit(count)
+    return sorted(row["entity"] for row in ordered.collect())

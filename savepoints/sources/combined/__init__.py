@@ -1,0 +1,1 @@
+"""Kafka and the archive as one source."""

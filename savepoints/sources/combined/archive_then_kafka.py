@@ -1,0 +1,183 @@
+"""The events of an input wherever they are: the archive up to its end, Kafka from exactly there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import SourceDataGoneError
+from savepoints.model import KafkaOffsets
+from savepoints.sources.archive import archive as archives
+from savepoints.sources.archive import progress
+from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.events import events as decoded
+from savepoints.sources.events.entity_filter import among, of
+from savepoints.sources.events.events import EVENT, RAW, Decoding
+from savepoints.sources.kafka import read_range, topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Seam:
+    """Which records of a topic are read where; offsets are next-to-read.
+
+    Attributes:
+        archive_from: Where the archive is read from; empty when it is not read.
+        archive_to: Up to where.
+        kafka_from: Where Kafka is read from; empty when it is not read.
+        kafka_to: Up to where.
+    """
+
+    archive_from: KafkaOffsets
+    archive_to: KafkaOffsets
+    kafka_from: KafkaOffsets
+    kafka_to: KafkaOffsets
+
+
+def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: Arrivals | None) -> Seam:
+    """Decide what the archive gives, and what Kafka has to.
+
+    Args:
+        since: From these offsets on; a partition that is not in it is wanted from 0 on.
+        until: Up to these; partitions that are not in it are not read.
+        known: What has arrived in the archive; None without one.
+
+    Raises:
+        SourceDataGoneError: If the archive begins later than `since`.
+    """
+    found = Seam({}, {}, {}, {})
+    late = []
+    for topic, parts in sorted(until.items()):
+        for part, stop in sorted(parts.items()):
+            start = (since or {}).get(topic, {}).get(part, 0)
+            begin = known.begin.get(topic, {}).get(part) if known else None
+            end = known.end.get(topic, {}).get(part, 0) if known else 0
+            if start >= stop:
+                continue
+            middle = min(max(start, end), stop)
+            if begin is not None and start < begin:
+                late.append(f"{topic} partition {part}: wanted {start}, archived from {begin}")
+            if middle > start:
+                found.archive_from.setdefault(topic, {})[part] = start
+                found.archive_to.setdefault(topic, {})[part] = middle
+            if stop > middle:
+                found.kafka_from.setdefault(topic, {})[part] = middle
+                found.kafka_to.setdefault(topic, {})[part] = stop
+    if late and known is not None:
+        raise SourceDataGoneError(
+            f"the archive {known.uri} begins too late: {'; '.join(late)}",
+            hint="go back only as far as the archive does: choose a savepoint after these offsets",
+            uri=known.uri,
+        )
+    return found
+
+
+def records(
+    spark: SparkSession,
+    archive: str | None,
+    kafka: KafkaSettings,
+    since: KafkaOffsets,
+    until: KafkaOffsets,
+) -> DataFrame:
+    """Read the records of a topic between two positions, each once.
+
+    Args:
+        spark: A session.
+        archive: Its archive; None to read Kafka alone.
+        kafka: Where Kafka is.
+        since: From these offsets on.
+        until: Up to these.
+
+    Returns:
+        Columns `RAW_SCHEMA`.
+
+    Raises:
+        SourceDataGoneError: If Kafka does not have what the archive lacks, or the archive begins
+            after `since`.
+        EnvironmentUnfitError: If Kafka is needed and does not answer.
+    """
+    known = progress.load(archive) if archive else None
+    parts = seam(since, until, known)
+    found = None
+    if archive and parts.archive_to:
+        found = archives.read(
+            spark,
+            archive,
+            entities=None,
+            since=parts.archive_from,
+            until=parts.archive_to,
+            merges=(),
+        ).select(*RAW)
+    if parts.kafka_to or found is None:
+        fresh = _of_kafka(spark, kafka, parts, known)
+        found = fresh if found is None else found.unionByName(fresh)
+    return found
+
+
+def _of_kafka(
+    spark: SparkSession, kafka: KafkaSettings, parts: Seam, known: Arrivals | None
+) -> DataFrame:
+    read_range.require(kafka, parts.kafka_from, parts.kafka_to)
+    if known:
+        known.require_same(topics.ids(parts.kafka_to, kafka))
+    return read_range.read(spark, kafka, parts.kafka_from, parts.kafka_to)
+
+
+def rows(
+    spark: SparkSession,
+    decoding: Decoding,
+    *,
+    topic: str,
+    archive: str | None,
+    kafka: KafkaSettings,
+    since: KafkaOffsets | None,
+    until: KafkaOffsets,
+    entities: DataFrame | Sequence[str] | None,
+    merges: Sequence[str],
+) -> DataFrame:
+    """Read the events of a topic between two positions, each once, and those of merges.
+
+    What merges take away is still there; see `archive.applied`.
+
+    Args:
+        spark: A session.
+        decoding: How the input reads records.
+        topic: The topic.
+        archive: Its archive; None to read Kafka alone.
+        kafka: Where Kafka is.
+        since: From these offsets on; None for the very first.
+        until: Up to these.
+        entities: Only of these; a DataFrame has them in its first column. None for all.
+        merges: Ids of the merges in effect: their events are read too, whatever the positions.
+
+    Returns:
+        Columns of `archive.SCHEMA`.
+
+    Raises:
+        SourceDataGoneError: If Kafka does not have what the archive lacks, or the archive begins
+            after `since`.
+        EnvironmentUnfitError: If Kafka is needed and does not answer.
+    """
+    mine = {topic: until.get(topic, {})}
+    known = progress.load(archive) if archive else None
+    parts = seam(since, mine, known)
+    found = None
+    if archive and known and (parts.archive_to or merges):
+        found = archives.read(
+            spark,
+            archive,
+            entities=entities,
+            since=parts.archive_from,
+            until=parts.archive_to,
+            merges=merges,
+        )
+    if parts.kafka_to or found is None:
+        fresh = decoded.events(_of_kafka(spark, kafka, parts, known), decoding)
+        fresh = fresh if entities is None else among(fresh, of(spark, entities))
+        fresh = fresh.selectExpr(*EVENT, "cast(null as string) merge_id", "cast(null as string) op")
+        found = fresh if found is None else found.unionByName(fresh)
+    return found

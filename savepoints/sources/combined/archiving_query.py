@@ -1,0 +1,124 @@
+"""The query that archives: Kafka, batch by batch, exactly once, from where the archive ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import position
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import NotAlignedError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets
+from savepoints.sources.archive import archive, progress
+from savepoints.sources.events.events import RAW, Decoding, events
+from savepoints.sources.kafka import live_ranges, read_range, topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class Archiving:
+    """What is archived, and where.
+
+    Attributes:
+        uri: The archive.
+        topic: The topic.
+        decoding: How the input reads records.
+        kafka: Where Kafka is.
+        most: Most records of a batch; None for no limit.
+        every: Pause between two batches; None to archive what is there now and end.
+    """
+
+    uri: str
+    topic: str
+    decoding: Decoding
+    kafka: KafkaSettings
+    most: int | None = None
+    every: timedelta | None = None
+
+
+def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
+    """Start to archive where the archive ends; a new one begins with the oldest record.
+
+    Args:
+        spark: A session.
+        what: What is archived.
+
+    Raises:
+        SourceDataGoneError: If Kafka no longer has what comes next, or the topic was made anew.
+        NotAlignedError: If the checkpoint of the query is of another archive.
+    """
+    archive.make(spark, what.uri)
+    archive.mend(what.uri)
+    ids = topics.ids([what.topic], what.kafka)
+    begin = _begin(what, ids)
+    checkpoint = Location.of(what.uri) / archive.CHECKPOINT
+    reader = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", what.kafka.bootstrap_servers)
+        .option("subscribe", what.topic)
+        .option("startingOffsets", kafka_position(begin))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+    )
+    for key, value in what.kafka.options.items():
+        reader = reader.option(f"kafka.{key}", value)
+    if what.most:
+        reader = reader.option("maxOffsetsPerTrigger", what.most)
+
+    def write(records: DataFrame, _batch_id: int) -> None:
+        now = position.read(checkpoint)
+        archive.append(
+            what.uri,
+            events(records, what.decoding),
+            begin=now.offsets,
+            end=lowest_offsets(now.begun_positions),
+            topic_ids=ids,
+        )
+
+    writer = (
+        reader.load()
+        .select(*RAW)
+        .writeStream.queryName(f"archive of {what.topic}")
+        .option("checkpointLocation", checkpoint.uri.hadoop)
+        .foreachBatch(write)
+    )
+    if what.every is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(
+        processingTime=f"{int(what.every.total_seconds() * 1000)} milliseconds"
+    ).start()
+
+
+def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
+    """Return where the archive ends, which is also where its query stands, if it has run."""
+    known = progress.load(what.uri)
+    known.require_same(ids)
+    end = known.end
+    has = live_ranges.ranges([what.topic], what.kafka)
+    begin = {
+        what.topic: {
+            part: end.get(what.topic, {}).get(part, one.earliest)
+            for part, one in has[what.topic].items()
+        }
+    }
+    read_range.require(what.kafka, end, end)
+    now = position.read(Location.of(what.uri) / archive.CHECKPOINT)
+    # Killed after the archive was written, a batch is in the offset log and not committed.
+    stands = [now.offsets] if now.committed is not None else []
+    if now.begun is not None:
+        stands.append(lowest_offsets(now.begun_positions))
+    if end and stands and end not in stands:
+        raise NotAlignedError(
+            f"the archive {what.uri} ends at {kafka_position(end)}, and its query at "
+            f"{kafka_position(stands[0])}",
+            hint=f"delete {Location.of(what.uri) / archive.CHECKPOINT}; the next run goes on where "
+            "the archive ends",
+            uri=what.uri,
+        )
+    return begin

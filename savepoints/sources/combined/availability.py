@@ -1,0 +1,144 @@
+"""Kafka: whether the records that a savepoint continues with are still there.
+
+Offsets in a savepoint are next-to-read positions. Kafka's retention may have removed the record at
+such a position; then a restored query would lose what lies between, unless an archive has it: so it
+is refused, never clamped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import SourceDataGoneError
+from savepoints.model import KafkaOffsets, kafka_offsets
+from savepoints.sources.archive import first_at_time
+from savepoints.sources.combined import available_ranges
+from savepoints.sources.kafka import live_ranges
+from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka.offsets import Range
+
+
+def require_available(
+    positions: Sequence[str | None],
+    settings: KafkaSettings,
+    *,
+    topics: Mapping[str, str] | None = None,
+    archives: Collection[str] = (),
+) -> list[Range]:
+    """Check that Kafka, or an archive before it, has every record from the given positions on.
+
+    Args:
+        positions: A savepoint's source positions; those of other sources than Kafka are left out.
+        settings: Where Kafka is.
+        topics: Kafka's id of each topic when the savepoint was taken, as far as it is known. A
+            topic that was deleted and made anew has other records at the same offsets.
+        archives: Archives of the topics.
+
+    Returns:
+        What there is of each partition; empty without Kafka sources.
+
+    Raises:
+        SourceDataGoneError: If records are gone, or a topic or partition is, or a topic is another
+            one by now; names topic, partition, wanted and available offset of each.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    wanted = [
+        (topic, partition, offset)
+        for position in positions
+        for topic, parts in (kafka_offsets(position) or {}).items()
+        for partition, offset in sorted(parts.items())
+    ]
+    if not wanted:
+        return []
+    names = {topic for topic, _, _ in wanted}
+    _require_same(names, topics or {}, settings)
+    found = available_ranges.ranges(names, settings, archives)
+    available = [found.get(topic, {}).get(partition) for topic, partition, _ in wanted]
+    gone = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "wanted": offset,
+            "earliest": None if one is None else one.earliest,
+            "end": None if one is None else one.end,
+            **({"beyond": one.beyond} if one and one.beyond else {}),
+        }
+        for (topic, partition, offset), one in zip(wanted, available, strict=True)
+        if one is None or not one.earliest <= offset <= one.end
+    ]
+    if gone:
+        listed = "; ".join(
+            f"{one['topic']} partition {one['partition']}: wanted offset {one['wanted']}, "
+            "available "
+            + (
+                "nothing"
+                if one["end"] is None
+                else f"{one['earliest']} to {one['end']}{one.get('beyond', '')}"
+            )
+            for one in gone
+        )
+        raise SourceDataGoneError(
+            f"Kafka no longer has what the savepoint continues with: {listed}",
+            hint="choose a savepoint that Kafka still has the records of (savepoints list "
+            "--check-sources), or name an archive that has them in [queries.NAME.archives]",
+            partitions=gone,
+        )
+    return [one for one in available if one is not None]
+
+
+def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSettings) -> None:
+    now = all_topics.ids(names & known.keys(), settings)
+    renewed = sorted(name for name, found in now.items() if found != known[name])
+    if renewed:
+        raise SourceDataGoneError(
+            f"topic {', '.join(renewed)} was deleted and made anew at "
+            f"{settings.bootstrap_servers} since the savepoint was taken: its offsets mean other "
+            "records now",
+            hint="choose a newer savepoint: savepoints list --check-sources",
+            topics=[
+                {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed
+            ],
+        )
+
+
+def ranges(
+    topics: Sequence[str], settings: KafkaSettings, archives: Collection[str] = ()
+) -> dict[str, dict[int, Range]]:
+    """Return what Kafka has of every partition of some topics, and archives before it.
+
+    Raises:
+        SourceDataGoneError: If a topic does not exist, or is not the one that was archived.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    found = available_ranges.ranges(topics, settings, archives)
+    live_ranges.require_topics(topics, found, settings)
+    return {topic: found[topic] for topic in topics}
+
+
+def at_time(
+    topics: Sequence[str],
+    moment: datetime,
+    settings: KafkaSettings,
+    archives: Collection[str] = (),
+) -> KafkaOffsets:
+    """Return for each partition the offset of the first record that arrived at or after a time.
+
+    As `live_ranges.at_time`, with the records that only an archive still has among them.
+
+    Raises:
+        SourceDataGoneError: If a topic does not exist.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    # The ends first: what arrives after this line is later than any record that is looked for
+    # below, so that it is never taken for one from before the moment.
+    ends = ranges(topics, settings, archives)
+    found = live_ranges.at_time(ends, moment, settings)
+    for archive in available_ranges.of_topics(archives, topics):
+        for topic, part, offset in first_at_time.first_at(archive.uri, moment, ends):
+            found[topic][part] = min(offset, found[topic][part])
+    return found

@@ -1,0 +1,1 @@
+"""Events as Spark reads them, by entity and by range of offsets."""

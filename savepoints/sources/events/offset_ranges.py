@@ -1,0 +1,138 @@
+"""Which slice of a replay an event belongs to, and up to what time everything had been seen.
+
+An event that arrived belongs to the batch that read it. A late one belongs to the first batch whose
+clock reaches it: there it would have been read, had it come in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from savepoints.model import KafkaOffsets
+from savepoints.sources.events.entity_filter import any_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+NUMBER = "replay_slice"
+# The clock before the first event: no late one belongs there.
+NEVER = datetime.min.replace(tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_RANGES = f"__place string, __begin long, __next long, {NUMBER} int"
+# Where late events are; those that arrived are at `topic/partition`.
+_LATE = ""
+_FIRST, _LAST = -(1 << 63), (1 << 63) - 1
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a slice ends.
+
+    Attributes:
+        offsets: Next-to-read offset by topic and partition.
+        clock: Late events up to this time belong to it, unless to an earlier one; None for all.
+    """
+
+    offsets: KafkaOffsets
+    clock: datetime | None
+
+
+def numbered(events: DataFrame, ends: Sequence[End], *, first: int = 1) -> DataFrame:
+    """Number events by the slice that they belong to.
+
+    Args:
+        events: `topic`, `partition`, `offset`, `event_time` and `merge_id`, which is null for what
+            arrived.
+        ends: Of the slices, in order; what arrived after the last one is left out.
+        first: Number of the first slice.
+
+    Returns:
+        The columns of `events` and `replay_slice` (int).
+    """
+    from pyspark.sql import functions as F
+
+    arrived = F.col("merge_id").isNull()
+    place = F.when(arrived, F.concat_ws("/", "topic", "partition")).otherwise(F.lit(_LATE))
+    at = F.when(arrived, F.col("offset")).otherwise(F.unix_micros("event_time"))
+    # Hundreds of slices are rows to be looked up; as one expression Spark would not get through.
+    ranges = F.broadcast(events.sparkSession.createDataFrame(_ranges(ends, first), _RANGES))
+    belongs = (place == F.col("__place")) & (at >= F.col("__begin")) & (at < F.col("__next"))
+    return events.join(ranges, belongs).select(*events.columns, NUMBER)
+
+
+def clocks(events: DataFrame, ends: Sequence[KafkaOffsets], begin: datetime) -> list[datetime]:
+    """Return the time of the newest event before each of some positions; it is exact.
+
+    Args:
+        events: What arrived from the first position on: columns of `archive.SCHEMA`.
+        ends: The positions, in order.
+        begin: The time of the newest event before `events`.
+    """
+    from pyspark.sql import functions as F
+
+    slices = numbered(events, [End(one, None) for one in ends])
+    newest = F.max(F.unix_micros("event_time")).alias("newest")
+    rows = slices.groupBy(NUMBER).agg(newest).collect()
+    known = {int(row[NUMBER]): row["newest"] for row in rows if row["newest"] is not None}
+    times = [_moment(known[one]) if one in known else begin for one in range(1, len(ends) + 1)]
+    return list(accumulate(times, max))
+
+
+def before(offsets: KafkaOffsets) -> Column:
+    """Return whether a record lies before some offsets; of partitions not in them none does."""
+    return between({}, offsets)
+
+
+def between(since: KafkaOffsets, until: KafkaOffsets) -> Column:
+    """Return whether a record lies between two positions; a partition not in `since` is from 0."""
+    from pyspark.sql import functions as F
+
+    parts = [
+        (F.col("topic") == topic)
+        & (F.col("partition") == part)
+        & (F.col("offset") >= since.get(topic, {}).get(part, 0))
+        & (F.col("offset") < offset)
+        for topic, known in sorted(until.items())
+        for part, offset in sorted(known.items())
+    ]
+    return any_of(parts)
+
+
+def newest(events: Iterable[DataFrame]) -> datetime | None:
+    """Return the time of the newest of some events, None without any."""
+    from pyspark.sql import functions as F
+
+    found: list[int] = []
+    for frame in events:
+        row = frame.agg(F.max(F.unix_micros("event_time")).alias("newest")).first()
+        if row is not None and row["newest"] is not None:
+            found.append(int(row["newest"]))
+    return _moment(max(found)) if found else None
+
+
+def _ranges(ends: Sequence[End], first: int) -> list[tuple[str, int, int, int]]:
+    """Return which offsets, and which times of late events, belong to a slice."""
+    found = []
+    begins: dict[str, int] = {_LATE: _FIRST}
+    for number, one in enumerate(ends, first):
+        stops = {
+            f"{topic}/{part}": offset
+            for topic, parts in one.offsets.items()
+            for part, offset in parts.items()
+        }
+        clock = one.clock
+        stops[_LATE] = _LAST if clock is None else (clock - _EPOCH) // _MICROSECOND + 1
+        for place, stop in stops.items():
+            if stop > (begin := begins.get(place, 0)):
+                found.append((place, begin, stop, number))
+                begins[place] = stop
+    return found
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + micros * _MICROSECOND

@@ -1,0 +1,1 @@
+"""Kafka: topics, offsets, rates, targets of a reset."""

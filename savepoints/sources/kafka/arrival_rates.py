@@ -1,0 +1,119 @@
+"""How fast records arrive in topics: counted by Kafka over the last hour and the last minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from savepoints.config.duration import duration_text
+from savepoints.config.settings import KafkaSettings
+from savepoints.model import rfc3339
+from savepoints.sources.kafka import live_ranges, probe_records
+from savepoints.sources.kafka.offsets import Range
+from savepoints.sources.kafka.topics import Topic
+
+WINDOWS = (timedelta(hours=1), timedelta(minutes=10))
+# A shorter history than this says nothing about a rate.
+_SHORTEST = timedelta(seconds=1)
+# Records of a partition that are read to know how large they are.
+SAMPLE = 20
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Records that arrived within a time.
+
+    Attributes:
+        window: How long that was, up to now.
+        counts: Records that came in it, by topic and partition.
+        basis: What was counted, in words.
+    """
+
+    window: timedelta
+    counts: Mapping[tuple[str, int], int]
+    basis: str
+
+    @property
+    def per_second(self) -> float:
+        """Records of all partitions in a second."""
+        return sum(self.counts.values()) / self.window.total_seconds()
+
+    def partition_per_second(self, topic: str, partition: int) -> float:
+        """Records of one partition in a second."""
+        return self.counts.get((topic, partition), 0) / self.window.total_seconds()
+
+
+def arrivals(topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime) -> list[Arrivals]:
+    """Count the records that arrived lately.
+
+    Over the last hour and the last 10 minutes, as far as the topics reach back so far; over all
+    that they have if they are younger.
+
+    Args:
+        topics: As `topics.look` found them.
+        settings: Where Kafka is.
+        now: The time until which `topics` was looked at.
+
+    Returns:
+        What was counted, the longest window first; empty when the topics have no records.
+
+    Raises:
+        SourceDataGoneError: If a topic was removed meanwhile.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    all_ranges = {
+        (name, part): one for name, topic in topics.items() for part, one in topic.ranges.items()
+    }
+    filled = {place: one for place, one in all_ranges.items() if one.earliest < one.end}
+    if not filled:
+        return []
+    found = []
+    for window in WINDOWS:
+        ends = live_ranges.ranges(list(topics), settings)
+        begin = live_ranges.at_time(ends, now - window, settings)
+        starts = {(topic, part): at for topic, parts in begin.items() for part, at in parts.items()}
+        # Where nothing older is left, records of the window may be gone already.
+        older = {place for place, one in filled.items() if starts.get(place, 0) > one.earliest}
+        whole = {place for place, one in filled.items() if one.earliest == 0} | older
+        if older and whole == filled.keys():
+            counts = {
+                place: max(0, one.end - starts.get(place, one.end)) for place, one in filled.items()
+            }
+            found.append(Arrivals(window, counts, f"records of the last {duration_text(window)}"))
+    return found or _since_the_first(filled, settings, now)
+
+
+def _since_the_first(
+    filled: Mapping[tuple[str, int], Range], settings: KafkaSettings, now: datetime
+) -> list[Arrivals]:
+    counts = {place: one.end - one.earliest for place, one in filled.items()}
+    read = probe_records.first({place: one.earliest for place, one in filled.items()}, settings)
+    times = [one.timestamp for some in read.values() for one in some if one.timestamp is not None]
+    if not times or now - min(times) < _SHORTEST:
+        return []
+    basis = f"all records there are, since {rfc3339(min(times))}"
+    return [Arrivals(now - min(times), counts, basis)]
+
+
+def record_bytes(
+    places: Mapping[tuple[str, int], int], settings: KafkaSettings
+) -> tuple[float, int] | None:
+    """Read a few records at some offsets.
+
+    Args:
+        places: An offset for each topic and partition that has records from there on.
+        settings: Where Kafka is.
+
+    Returns:
+        Average bytes of a record (key, value and headers, uncompressed) and how many were read;
+        None when there were none.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    read = probe_records.first(places, settings, most=SAMPLE)
+    sizes = [one.size for some in read.values() for one in some]
+    return (sum(sizes) / len(sizes), len(sizes)) if sizes else None

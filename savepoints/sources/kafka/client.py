@@ -1,0 +1,189 @@
+"""Kafka's clients, as this library uses them: mostly to look, never to take part in a group."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import EnvironmentUnfitError, MissingExtraError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient
+
+_LOG = logging.getLogger(__name__)
+
+# How long a broker may take to answer before the check gives up.
+TIMEOUT_SECONDS = 15.0
+# Between two questions to a partition that has no leader at the moment.
+_PAUSE_SECONDS = 0.1
+
+_OR = ", or pass --no-source-check where there is that option"
+
+Key = TypeVar("Key")
+T = TypeVar("T")
+Options: TypeAlias = dict[str, str | float | bool]
+
+
+def admin(settings: KafkaSettings) -> AdminClient:
+    """Return a client that asks about topics.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    opened: AdminClient = _opened(settings, lambda kafka: kafka.admin.AdminClient, {})
+    return opened
+
+
+@contextmanager
+def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator[Consumer]:
+    """Give a consumer that commits nothing and sees what Spark's sees: uncommitted records too.
+
+    Args:
+        settings: Where Kafka is.
+        options: Further ones of the client, with `_` for `.`; those in the settings win.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    looking: Options = {
+        "group.id": "savepoints-offset-check",
+        "enable.auto.commit": False,
+        "isolation.level": "read_uncommitted",
+        **{name.replace("_", "."): value for name, value in options.items()},
+    }
+    opened: Consumer = _opened(settings, lambda kafka: kafka.Consumer, looking)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def producer(settings: KafkaSettings) -> Producer:
+    """Return a producer that sends each record once, to the partition that Java's would choose.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    once: Options = {"enable.idempotence": True, "partitioner": "murmur2_random"}
+    opened: Producer = _opened(settings, lambda kafka: kafka.Producer, once)
+    return opened
+
+
+def answers(
+    futures: Mapping[Key, Future[T]], settings: KafkaSettings, missing: frozenset[int] = frozenset()
+) -> dict[Key, T]:
+    """Wait for what an admin client was asked.
+
+    Args:
+        futures: What it returned.
+        settings: Of the client.
+        missing: Codes of errors that mean that the thing does not exist; it is then left out.
+
+    Raises:
+        EnvironmentUnfitError: If the broker does not answer, or refuses.
+    """
+    from confluent_kafka import KafkaException
+
+    found: dict[Key, T] = {}
+    for key, future in futures.items():
+        try:
+            found[key] = future.result()
+        except KafkaException as error:
+            if error.args[0].code() not in missing:
+                raise silent(settings, error) from None
+    return found
+
+
+def settled_answers(
+    ask: Callable[[], Mapping[Key, Future[T]]], settings: KafkaSettings, seconds: float
+) -> dict[Key, T]:
+    """Wait for what partitions are asked; those that get a leader at the moment are asked again.
+
+    Args:
+        ask: Asks an admin client; called again until all have answered.
+        settings: Of the client.
+        seconds: How long to go on asking.
+
+    Raises:
+        EnvironmentUnfitError: If the broker does not answer, or refuses.
+    """
+    from confluent_kafka import KafkaError
+
+    moving = frozenset(
+        {
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.UNKNOWN_LEADER_EPOCH,
+            KafkaError.FENCED_LEADER_EPOCH,
+            # A partition that was made just now is not known to all brokers yet.
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+        }
+    )
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        futures = ask()
+        found = answers(futures, settings, moving)
+        if len(found) == len(futures):
+            return found
+        time.sleep(_PAUSE_SECONDS)
+    return answers(ask(), settings)
+
+
+def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
+    """Return the error for a broker that does not answer, or does not want to."""
+    return EnvironmentUnfitError(
+        f"Kafka at {settings.bootstrap_servers} does not answer: {error.args[0].str()}",
+        hint=f"check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
+    )
+
+
+def _opened(
+    settings: KafkaSettings,
+    kind: Callable[[ModuleType], Callable[..., T]],
+    options: Options,
+) -> T:
+    """Open a client; options in the settings win."""
+    servers = _servers(settings)
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError:
+        raise _missing() from None
+    try:
+        # Without a logger it writes to stderr by itself, with the servers and what stands in them.
+        return kind(confluent_kafka)({**servers, **options, **settings.options}, logger=_LOG)
+    except confluent_kafka.KafkaException as error:
+        raise _unfit(error) from None
+
+
+def _servers(settings: KafkaSettings) -> Options:
+    if not settings.bootstrap_servers:
+        raise EnvironmentUnfitError(
+            "the query reads from Kafka, but no broker is configured to ask for its offsets",
+            hint=f"set SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
+        )
+    return {"bootstrap.servers": settings.bootstrap_servers}
+
+
+def _missing() -> MissingExtraError:
+    return MissingExtraError(
+        "the query reads from Kafka, and Kafka's client is not installed",
+        hint=f"pip install 'savepoints[kafka]'{_OR}",
+    )
+
+
+def _unfit(error: Exception) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"Kafka's client does not accept its options: {error.args[0].str()}",
+        hint="correct [kafka.options]",
+    )

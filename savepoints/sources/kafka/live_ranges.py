@@ -1,0 +1,76 @@
+"""What Kafka itself has of topics, and where they were at a time; archives are not asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
+from savepoints.model import KafkaOffsets, rfc3339
+from savepoints.sources.kafka import client
+from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka.offsets import Range, Ranges
+
+
+def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int, Range]]:
+    """Return what Kafka has of every partition of some topics.
+
+    Raises:
+        SourceDataGoneError: If a topic does not exist.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    found = all_topics.ranges(topics, settings)
+    require_topics(topics, found, settings)
+    return {topic: found[topic] for topic in topics}
+
+
+def require_topics(topics: Sequence[str], found: Collection[str], settings: KafkaSettings) -> None:
+    """Check that every topic was found.
+
+    Raises:
+        SourceDataGoneError: If one does not exist.
+    """
+    for topic in topics:
+        if topic not in found:
+            raise SourceDataGoneError(
+                f"Kafka at {settings.bootstrap_servers} has no topic {topic}",
+                hint="check the topic's name in [queries.NAME.topics]",
+                topic=topic,
+            )
+
+
+def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOffsets:
+    """Return for each partition the offset of the first record that arrived at or after a time.
+
+    That is Kafka's `offsetsForTimes`: by the timestamps of the records. Where there is no such
+    record, it is the end that is given, so read the ends before.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    from confluent_kafka import KafkaException, TopicPartition
+
+    asked = [
+        TopicPartition(topic, partition, int(moment.timestamp() * 1000))
+        for topic, parts in ends.items()
+        for partition in parts
+    ]
+    with client.consumer(settings) as consumer:
+        try:
+            answers = consumer.offsets_for_times(asked, timeout=client.TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise client.silent(settings, error) from None
+    found: KafkaOffsets = {topic: {} for topic in ends}
+    for one in answers:
+        if one.error is not None:
+            raise EnvironmentUnfitError(
+                f"Kafka did not say where {one.topic} partition {one.partition} was at "
+                f"{rfc3339(moment)}: {one.error.str()}",
+                hint="try again",
+            )
+        end = ends[one.topic][one.partition].end
+        found[one.topic][one.partition] = one.offset if one.offset >= 0 else end
+    return found

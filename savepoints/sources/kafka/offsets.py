@@ -1,0 +1,401 @@
+"""The arithmetic of Kafka positions: steps, distances, what can be reached, and files of offsets.
+
+All offsets are next-to-read, as in Spark's offset log. Nothing here asks Kafka; what Kafka has is
+given as `Range` values (see `savepoints.sources.combined.availability.ranges`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from savepoints.errors import SourceDataGoneError, UsageError
+from savepoints.model import KafkaOffsets
+
+# Kafka's own rule for names of topics.
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+# Numbers as Kafka and Spark write them: no sign, no leading zero.
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+_LARGEST_OFFSET = 2**63 - 1
+_LARGEST_PARTITION = 2**31 - 1
+
+_JSON_HINT = 'write it as Spark does: {"topic": {"0": 12, "1": 7}}'
+_CSV_HINT = "each line is topic,partition,offset, without a header, as --export writes it"
+_NAMED_OFFSETS = {-1: "latest", -2: "earliest"}
+
+
+@dataclass(frozen=True)
+class Range:
+    """What there is of a partition: offsets from `earliest` up to, not including, `end`.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Number of the partition.
+        earliest: First offset that can be read, of Kafka or of an archive.
+        end: Offset that the next record will get.
+        kafka_from: First offset that Kafka has, where an archive has earlier ones; None where
+            `earliest` is Kafka's.
+        archived_to: Up to where that archive goes.
+        beyond: What an archive has that cannot be read up to Kafka, in words; empty for nothing.
+    """
+
+    topic: str
+    partition: int
+    earliest: int
+    end: int
+    kafka_from: int | None = None
+    archived_to: int | None = None
+    beyond: str = ""
+
+    @property
+    def kafka_earliest(self) -> int:
+        """First offset that Kafka has."""
+        return self.earliest if self.kafka_from is None else self.kafka_from
+
+    @property
+    def text(self) -> str:
+        """What can be read, in words."""
+        archived = "" if self.archived_to is None else f" (to {self.archived_to} archived)"
+        return f"{self.earliest} to {self.end}{archived}{self.beyond}"
+
+    def left_to_kafka(self, offset: int) -> int:
+        """Return from where on Kafka has to have it for a query that goes on at an offset."""
+        return max(offset, self.archived_to or 0) if self.from_archive(offset) else offset
+
+    def from_archive(self, offset: int) -> int:
+        """Return how many offsets from one on Kafka no longer has, and an archive has."""
+        return max(0, self.kafka_earliest - max(offset, self.earliest))
+
+
+def ends(ranges: Mapping[str, Mapping[int, Range]]) -> KafkaOffsets:
+    """Return where each partition ends.
+
+    Args:
+        ranges: By topic and partition.
+    """
+    return {
+        topic: {part: one.end for part, one in parts.items()} for topic, parts in ranges.items()
+    }
+
+
+Ranges: TypeAlias = Mapping[str, Mapping[int, Range]]
+
+
+def step(begin: KafkaOffsets, end: KafkaOffsets, most: int | None) -> KafkaOffsets:
+    """Return where a batch of at most `most` records ends on the way from `begin` to `end`.
+
+    Each partition gets a share in proportion to what it has left, as in Spark's
+    `KafkaMicroBatchStream.rateLimit`. Spark rounds each share by itself, so that its batches are a
+    little larger or smaller; here the shares add up exactly (largest remainder first, then by
+    topic and partition), so that the same call gives the same batch.
+
+    Args:
+        begin: Where the batch begins; complete (see `with_new_partitions`).
+        end: Where to go in the end; nowhere before `begin`.
+        most: Most records of the batch; None for all that are left.
+
+    Returns:
+        A position of the same partitions as `end`: min(most, left) records after `begin`.
+
+    Raises:
+        UsageError: If `most` is less than 1.
+        ValueError: If begin and end are not of the same partitions, or end lies before begin.
+    """
+    if most is not None and most < 1:
+        raise UsageError(
+            f"a batch of at most {most} records would never get anywhere",
+            hint="allow at least 1 record in a batch",
+        )
+    left = {(topic, part): size for topic, part, size in _distances(begin, end)}
+    total = sum(left.values())
+    if most is None or most >= total:
+        return {topic: dict(parts) for topic, parts in end.items()}
+    shares = {key: most * size // total for key, size in left.items()}
+    # A partition with a remainder has more left than its share, so one record more always fits.
+    by_remainder = sorted(left, key=lambda key: (-(most * left[key] % total), key))
+    for key in by_remainder[: most - sum(shares.values())]:
+        shares[key] += 1
+    return {
+        topic: {part: begin[topic][part] + shares[topic, part] for part in parts}
+        for topic, parts in end.items()
+    }
+
+
+def count(begin: KafkaOffsets, end: KafkaOffsets) -> int:
+    """Return how many offsets lie between two positions.
+
+    In a compacted topic, and where transactions were used, there are fewer records than offsets.
+
+    Raises:
+        ValueError: If begin and end are not of the same partitions, or end lies before begin.
+    """
+    return sum(size for _, _, size in _distances(begin, end))
+
+
+def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
+    """Return the positions of several sources as one.
+
+    Raises:
+        UsageError: If two of them read the same partition and are at different offsets: then one
+            position for both would lose or double records of one.
+    """
+    found: KafkaOffsets = {}
+    for position in positions:
+        for topic, parts in position.items():
+            for part, offset in parts.items():
+                if found.setdefault(topic, {}).setdefault(part, offset) != offset:
+                    raise UsageError(
+                        f"two sources read {topic} partition {part}, one from offset "
+                        f"{found[topic][part]} and one from {offset}, so there is no one position",
+                        hint="go to a savepoint instead: savepoints list",
+                        topic=topic,
+                        partition=part,
+                    )
+    return found
+
+
+def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+    """Return a position with those partitions too that Kafka has got since.
+
+    They are at their earliest offset, which is where Spark begins with a partition that it finds
+    while a query runs, whatever `startingOffsets` says.
+    """
+    return {
+        topic: {
+            **{part: one.earliest for part, one in ranges.get(topic, {}).items()},
+            **begin.get(topic, {}),
+        }
+        for topic in {**begin, **ranges}
+    }
+
+
+def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) -> None:
+    """Check that a query can read everything from one position up to another.
+
+    Nothing is clamped: each partition that does not fit is named, with what was wanted and what
+    Kafka has of it.
+
+    Args:
+        begin: Where the query stands; complete (see `with_new_partitions`).
+        end: Where it is to go.
+        ranges: What Kafka has of the topics of both; a topic that it lacks is left out.
+
+    Raises:
+        SourceDataGoneError: If Kafka no longer has what comes next after `begin`.
+        UsageError: If the end lies before the beginning or beyond what Kafka has, or one of the
+            three has a topic or partition that another lacks.
+    """
+    gone: list[dict[str, Any]] = []
+    wrong: list[dict[str, Any]] = []
+    for topic, part in sorted({*_partitions(begin), *_partitions(end), *_partitions(ranges)}):
+        start, stop = begin.get(topic, {}).get(part), end.get(topic, {}).get(part)
+        found = ranges.get(topic, {}).get(part)
+        if start is not None and (found is None or not found.earliest <= start <= found.end):
+            gone.append(_misfit(topic, part, start, found, "the start"))
+        elif found is None or stop is None or start is None or not start <= stop <= found.end:
+            wrong.append(_misfit(topic, part, stop, found, _why(start, stop, found)))
+    if gone:
+        raise SourceDataGoneError(
+            f"Kafka does not have what comes next: {_listed(gone + wrong)}",
+            hint="go back to a newer savepoint: savepoints list --check-sources",
+            partitions=gone + wrong,
+        )
+    if wrong:
+        raise UsageError(
+            f"these offsets cannot be reached: {_listed(wrong)}",
+            hint="name an offset for each partition that Kafka has, within what is available",
+            partitions=wrong,
+        )
+
+
+def parse_offsets(text: str) -> KafkaOffsets:
+    """Read an offsets file in Spark's form: `{"topic": {"0": 12}}`.
+
+    Raises:
+        UsageError: If it is anything else; negative offsets, which mean latest and earliest to
+            Spark, are refused, for they would mean something else each time.
+    """
+    try:
+        data = json.loads(text, object_pairs_hook=_without_duplicates)
+    except ValueError as error:
+        raise UsageError(f"the offsets are not JSON: {error}", hint=_JSON_HINT) from None
+    if not isinstance(data, dict) or not data:
+        raise UsageError("the offsets name no topic", hint=_JSON_HINT)
+    found: KafkaOffsets = {}
+    for topic, parts in data.items():
+        if not isinstance(parts, dict) or not parts:
+            raise UsageError(f"topic {topic!r} has no partitions", hint=_JSON_HINT, topic=topic)
+        found[_topic(topic, "the offsets", _JSON_HINT)] = {
+            _partition(part, f"topic {topic!r}", _JSON_HINT): _offset(
+                offset, f"topic {topic!r}, partition {part!r}", _JSON_HINT
+            )
+            for part, offset in parts.items()
+        }
+    return found
+
+
+def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
+    """Read the CSV of `kafka-consumer-groups --reset-offsets --export`.
+
+    Args:
+        text: Lines `topic,partition,offset`, or `group,topic,partition,offset`.
+        group: The group whose lines to take, where the lines name one.
+
+    Raises:
+        UsageError: If a line is neither, names a partition a second time, or names a group while
+            none was asked for; the message names the line.
+    """
+    found: KafkaOffsets = {}
+    lines: dict[tuple[str, int], int] = {}
+    width: int | None = None
+    for number, cells in _csv_lines(text):
+        where = f"line {number}"
+        width = width or len(cells)
+        if len(cells) not in {3, 4} or len(cells) != width:
+            raise UsageError(f"{where} has {len(cells)} fields", hint=_CSV_HINT, line=number)
+        *named, topic_text, part_text, offset_text = cells
+        if named and group is None:
+            raise UsageError(
+                f"{where} names the consumer group {named[0]!r}, and none was asked for",
+                hint="say which group's lines to take, or export the offsets of a single group",
+                line=number,
+            )
+        if named and named[0] != group:
+            continue
+        topic = _topic(topic_text, where, _CSV_HINT)
+        part = _partition(part_text, where, _CSV_HINT)
+        if (topic, part) in lines:
+            raise UsageError(
+                f"{where} names {topic} partition {part} again, after line {lines[topic, part]}",
+                hint="keep one of the two lines",
+                line=number,
+            )
+        lines[topic, part] = number
+        offset = int(offset_text) if _NUMBER.fullmatch(offset_text) else offset_text
+        found.setdefault(topic, {})[part] = _offset(offset, where, _CSV_HINT)
+    if not found:
+        of = f" of group {group!r}" if group is not None and width == 4 else ""  # noqa: PLR2004
+        raise UsageError(f"the file has no offsets{of}", hint=_CSV_HINT)
+    return found
+
+
+def group_csv(offsets: KafkaOffsets) -> str:
+    """Write offsets as `kafka-consumer-groups --reset-offsets --from-file` reads them."""
+    return "".join(
+        f"{topic},{part},{offset}\n"
+        for topic, parts in sorted(offsets.items())
+        for part, offset in sorted(parts.items())
+    )
+
+
+def _distances(begin: KafkaOffsets, end: KafkaOffsets) -> Iterator[tuple[str, int, int]]:
+    different = set(_partitions(begin)) ^ set(_partitions(end))
+    if different:
+        topic, part = min(different)
+        raise ValueError(f"only one of two positions has {topic} partition {part}")
+    for topic, part in _partitions(end):
+        distance = end[topic][part] - begin[topic][part]
+        if distance < 0:
+            raise ValueError(
+                f"{topic} partition {part} ends at {end[topic][part]}, "
+                f"before it begins at {begin[topic][part]}"
+            )
+        yield topic, part, distance
+
+
+def _partitions(topics: Mapping[str, Mapping[int, object]]) -> Iterator[tuple[str, int]]:
+    return ((topic, part) for topic, parts in topics.items() for part in parts)
+
+
+def _misfit(
+    topic: str, part: int, wanted: int | None, found: Range | None, reason: str
+) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": part,
+        "wanted": wanted,
+        "earliest": None if found is None else found.earliest,
+        "end": None if found is None else found.end,
+        "reason": reason,
+        **({"beyond": found.beyond} if found and found.beyond else {}),
+    }
+
+
+def _why(start: int | None, stop: int | None, found: Range | None) -> str:
+    if stop is None:
+        return "the end does not name it"
+    if found is None:
+        return "Kafka does not have it"
+    if start is None:
+        return "the start does not name it"
+    return f"before the start at {start}" if stop < start else "beyond Kafka's end"
+
+
+def _listed(misfits: list[dict[str, Any]]) -> str:
+    def one(misfit: dict[str, Any]) -> str:
+        wanted = "no offset" if misfit["wanted"] is None else f"offset {misfit['wanted']}"
+        available = (
+            "nothing"
+            if misfit["end"] is None
+            else f"{misfit['earliest']} to {misfit['end']}{misfit.get('beyond', '')}"
+        )
+        return (
+            f"{misfit['topic']} partition {misfit['partition']}: wanted {wanted}, "
+            f"available {available} ({misfit['reason']})"
+        )
+
+    return "; ".join(one(misfit) for misfit in misfits)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is named twice")
+    return found
+
+
+def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text), strict=True)
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UsageError(
+                f"line {reader.line_num} is not CSV: {error}", hint=_CSV_HINT, line=reader.line_num
+            ) from None
+        if cells:
+            yield reader.line_num, [cell.strip() for cell in cells]
+
+
+def _topic(text: str, where: str, hint: str) -> str:
+    if not _TOPIC.fullmatch(text):
+        raise UsageError(f"{where}: {text!r} cannot be a Kafka topic", hint=hint)
+    return text
+
+
+def _partition(text: str, where: str, hint: str) -> int:
+    if not _NUMBER.fullmatch(text) or not 0 <= int(text) <= _LARGEST_PARTITION:
+        raise UsageError(f"{where}: {text!r} is no number of a partition", hint=hint)
+    return int(text)
+
+
+def _offset(value: object, where: str, hint: str) -> int:
+    if type(value) is not int or value > _LARGEST_OFFSET:
+        raise UsageError(f"{where}: {value!r} is no offset", hint=hint)
+    if value < 0:
+        named = _NAMED_OFFSETS.get(value)
+        also = f" (Spark's {named})" if named else ""
+        raise UsageError(
+            f"{where}: {value}{also} names no record, and would be another one each time",
+            hint=f"write the offset itself, or use --to-{named}" if named else hint,
+        )
+    return value

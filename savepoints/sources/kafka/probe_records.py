@@ -1,0 +1,120 @@
+"""Single records of a topic: when they came, and how large they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import EnvironmentUnfitError
+from savepoints.sources.kafka import client
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+# A look at a few records must not fetch megabytes of each partition.
+_FETCH_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record, without what stands in it.
+
+    Attributes:
+        offset: Its place in the partition.
+        timestamp: When it came, or what its producer says of that; None when it has none.
+        size: Bytes of key, value and headers, uncompressed.
+    """
+
+    offset: int
+    timestamp: datetime | None
+    size: int
+
+
+def first(
+    places: Mapping[tuple[str, int], int],
+    settings: KafkaSettings,
+    *,
+    most: int = 1,
+    seconds: float = 5.0,
+) -> dict[tuple[str, int], list[Record]]:
+    """Read the first records from some offsets on.
+
+    Args:
+        places: An offset for each topic and partition; best before the end, for at the end there
+            is nothing to read.
+        settings: Where Kafka is.
+        most: Most records of a partition.
+        seconds: How long this may take; what was not read by then is left out.
+
+    Returns:
+        At most so many records for each place, in order. In a compacted topic, and where
+        transactions were used, the first may lie beyond the offset that was asked for.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    found: dict[tuple[str, int], list[Record]] = {place: [] for place in places}
+    if not places:
+        return found
+
+    from confluent_kafka import KafkaException, TopicPartition
+
+    deadline = time.monotonic() + seconds
+    open_places = set(places)
+    with client.consumer(
+        settings,
+        enable_partition_eof=True,
+        auto_offset_reset="error",
+        fetch_message_max_bytes=_FETCH_BYTES,
+    ) as consumer:
+        try:
+            consumer.assign([TopicPartition(*place, offset) for place, offset in places.items()])
+            while open_places and (left := deadline - time.monotonic()) > 0:
+                for message in consumer.consume(most * len(open_places), timeout=min(left, 0.2)):
+                    place = (str(message.topic()), int(message.partition() or 0))
+                    if place not in open_places:
+                        continue
+                    if _is_record(message, settings):
+                        found[place].append(_record(message))
+                    if message.error() is not None or len(found[place]) == most:
+                        open_places.discard(place)
+                        consumer.pause([TopicPartition(*place)])
+        except KafkaException as error:
+            raise client.silent(settings, error) from None
+    return found
+
+
+def _is_record(message: Message, settings: KafkaSettings) -> bool:
+    from confluent_kafka import KafkaError
+
+    error = message.error()
+    if error is None:
+        return True
+    # The end of a partition, or an offset that was removed while it was asked for.
+    if error.code() in {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}:
+        return False
+    raise EnvironmentUnfitError(
+        f"Kafka at {settings.bootstrap_servers} does not give records of {message.topic()} "
+        f"partition {message.partition()}: {error.str()}",
+        hint="the permission READ on the topic is needed",
+    )
+
+
+def _record(message: Message) -> Record:
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+    kind, milliseconds = message.timestamp()
+    headers = dict(message.headers() or ())
+    parts = [message.key(), message.value(), *headers, *headers.values()]
+    return Record(
+        offset=int(message.offset() or 0),
+        timestamp=None
+        if kind == TIMESTAMP_NOT_AVAILABLE
+        else datetime.fromtimestamp(milliseconds / 1000, timezone.utc),
+        size=sum(len(part) for part in parts if part is not None),
+    )

@@ -1,0 +1,131 @@
+"""Late events at the end of a topic, as if they arrived now.
+
+Each record has two headers, the merge that produced it and the id of its event, so that whoever was
+killed in between sees by the topic itself what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import PartlyDoneError
+from savepoints.model import KafkaOffsets
+from savepoints.sources.kafka import (
+    client,
+    live_ranges,
+    offsets,
+    read_range,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+MERGE, EVENT = "savepoints-merge", "savepoints-event"
+_POLL_SECONDS = 1.0
+
+
+def ends(settings: KafkaSettings, topic: str) -> KafkaOffsets:
+    """Return where each partition of a topic ends.
+
+    Raises:
+        SourceDataGoneError: If there is no such topic.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+    """
+    return offsets.ends(live_ranges.ranges([topic], settings))
+
+
+def missing(
+    spark: SparkSession,
+    settings: KafkaSettings,
+    events: DataFrame,
+    *,
+    topic: str,
+    since: KafkaOffsets,
+    merge_id: str,
+) -> DataFrame:
+    """Return the events that the topic does not have yet under a merge.
+
+    Args:
+        spark: A session.
+        settings: Where Kafka is.
+        events: With `event_id`.
+        topic: The topic.
+        since: Where it ended before the first of them was produced.
+        merge_id: The merge.
+    """
+    from pyspark.sql import functions as F
+
+    until = ends(settings, topic)
+    begin = {topic: {part: since.get(topic, {}).get(part, 0) for part in until[topic]}}
+    records = read_range.read(spark, settings, begin, until)
+    there = records.where(F.expr(_tag(MERGE)) == merge_id).selectExpr(f"{_tag(EVENT)} event_id")
+    return events.join(there, "event_id", "left_anti")
+
+
+def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id: str) -> int:
+    """Produce events to the end of a topic, with the timestamps that they have.
+
+    Args:
+        settings: Where Kafka is.
+        topic: The topic.
+        events: `key`, `value`, `headers`, `timestamp_ms` and `event_id`.
+        merge_id: The merge.
+
+    Returns:
+        How many.
+
+    Raises:
+        PartlyDoneError: If Kafka did not take all of them.
+        EnvironmentUnfitError: If no broker is configured.
+    """
+    failed: list[KafkaError] = []
+
+    def taken(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    count = 0
+    producer = client.producer(settings)
+    for one in events:
+        headers: list[tuple[str, str | bytes | None]] = [
+            (each["key"], _bytes(each["value"]))
+            for each in one["headers"] or []
+            if each["key"] not in (MERGE, EVENT)
+        ]
+        headers += [(MERGE, merge_id.encode()), (EVENT, str(one["event_id"]).encode())]
+        is_queued = False
+        while not is_queued:
+            try:
+                producer.produce(
+                    topic,
+                    _bytes(one["value"]),
+                    _bytes(one["key"]),
+                    timestamp=int(one["timestamp_ms"]),
+                    headers=headers,
+                    on_delivery=taken,
+                )
+                is_queued = True
+            except BufferError:
+                producer.poll(_POLL_SECONDS)
+        producer.poll(0)
+        count += 1
+    if (left := producer.flush(client.TIMEOUT_SECONDS * 4)) or failed:
+        why = failed[0].str() if failed else "no answer in time"
+        raise PartlyDoneError(
+            f"Kafka did not take {len(failed) + left} of {count} events for {topic}: {why}",
+            hint="run the command again: it produces those that are missing",
+            topic=topic,
+        )
+    return count
+
+
+def _tag(header: str) -> str:
+    """Return the text of a header as SQL, null where a record has none."""
+    return f"cast(get(filter(headers, one -> one.key = '{header}'), 0).value as string)"
+
+
+def _bytes(value: bytearray | bytes | None) -> bytes | None:
+    return None if value is None else bytes(value)

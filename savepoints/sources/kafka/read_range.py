@@ -1,0 +1,72 @@
+"""Records of Kafka between two positions, read by Spark as a table."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import SourceDataGoneError
+from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.sources.events.events import RAW, RAW_SCHEMA
+from savepoints.sources.kafka import live_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(
+    spark: SparkSession, settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets
+) -> DataFrame:
+    """Read the records between two positions.
+
+    Args:
+        spark: A session.
+        settings: Where Kafka is.
+        begin: From these offsets on.
+        end: Up to these; of the same partitions.
+
+    Returns:
+        Columns `RAW_SCHEMA`.
+    """
+    if not end:
+        return spark.createDataFrame([], RAW_SCHEMA)
+    reader = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .option("assign", json.dumps({topic: sorted(parts) for topic, parts in end.items()}))
+        .option("startingOffsets", kafka_position(begin))
+        .option("endingOffsets", kafka_position(end))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+    )
+    for key, value in settings.options.items():
+        reader = reader.option(f"kafka.{key}", value)
+    return reader.load().select(*RAW)
+
+
+def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> None:
+    """Check that Kafka has what lies between two positions; Spark says less of it, and later.
+
+    Raises:
+        SourceDataGoneError: If it does not; names what is wanted and what is available.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+    """
+    has = live_ranges.ranges(sorted(end), settings) if end else {}
+    gone = []
+    for topic, parts in sorted(end.items()):
+        for part, stop in sorted(parts.items()):
+            start, one = begin[topic][part], has[topic].get(part)
+            if one is None or start < one.earliest or stop > one.end:
+                found = f"{one.earliest} to {one.end}" if one else "nothing"
+                gone.append(
+                    f"{topic} partition {part}: wanted {start} to {stop}, available {found}"
+                )
+    if gone:
+        raise SourceDataGoneError(
+            f"Kafka does not have what the archive lacks: {'; '.join(gone)}",
+            hint="go back only as far as the archive and Kafka do; and bring the archive up to "
+            "date before Kafka's retention passes: python -m spark_jobs.event_archive QUERY INPUT "
+            "--until latest",
+            partitions=gone,
+        )

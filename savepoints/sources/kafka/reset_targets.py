@@ -1,0 +1,218 @@
+"""Where a reset goes: the targets of Kafka's reset tools, resolved to one offset a partition.
+
+The words are those of `kafka-consumer-groups --reset-offsets` and of the streams reset tool
+(`StreamsResetter`). Those clamp what is out of range and skip what they do not know; here all of it
+is refused at once, with what is available, and a reset is never partial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from savepoints.errors import SourceDataGoneError, UsageError
+from savepoints.model import KafkaOffsets
+from savepoints.sources.kafka.offsets import Range, Ranges
+
+Kind = Literal["earliest", "latest", "current", "offset", "time", "shift", "file"]
+# Partitions by topic; None for all of a topic.
+Scope: TypeAlias = Mapping[str, frozenset[int] | None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to go.
+
+    Attributes:
+        kind: The word.
+        number: The offset, or how far to shift.
+        offsets: Where Kafka was at the time, or what the file says.
+    """
+
+    kind: Kind
+    number: int = 0
+    offsets: KafkaOffsets | None = None
+
+
+@dataclass(frozen=True)
+class Move:
+    """One partition of a reset.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        current: Next offset of the query now; None for a partition that it has not seen yet.
+        to: Next offset after the reset.
+        earliest: The first offset that Kafka or the archive has.
+        end: The offset that the next record will get.
+        why: Why the reset does not touch it, or where it is skipped to; empty for the target.
+        from_archive: Offsets from there on that Kafka no longer has, and an archive has.
+    """
+
+    topic: str
+    partition: int
+    current: int | None
+    to: int
+    earliest: int
+    end: int
+    why: str = ""
+    from_archive: int = 0
+
+    @property
+    def records(self) -> int:
+        """Offsets read again (negative: skipped), seen from the current position."""
+        return (self.earliest if self.current is None else self.current) - self.to
+
+
+def parse_scope(texts: Sequence[str]) -> Scope:
+    """Read topics as Kafka's tools do: `orders` for all partitions, or `orders:0,1,2`.
+
+    Raises:
+        UsageError: If a partition is no number.
+    """
+    scope: dict[str, frozenset[int] | None] = {}
+    for text in texts:
+        topic, separator, listed = text.partition(":")
+        try:
+            parts = frozenset(int(one) for one in listed.split(",")) if separator else None
+        except ValueError:
+            raise UsageError(
+                f"{text!r} is not TOPIC or TOPIC:PARTITIONS", hint="for example orders:0,1,2"
+            ) from None
+        known = scope.get(topic, frozenset())
+        scope[topic] = None if parts is None or known is None else known | parts
+    return scope
+
+
+def resolve(
+    target: Target,
+    current: KafkaOffsets,
+    ranges: Ranges,
+    *,
+    scope: Scope | None = None,
+    skipped: Sequence[str] = (),
+    allow_data_loss: bool = False,
+) -> tuple[Move, ...]:
+    """Find the next offset of every partition.
+
+    Args:
+        target: Where to go.
+        current: Where the query stands.
+        ranges: What Kafka has of the query's topics.
+        scope: Partitions that move; the others stay. All of them without.
+        skipped: Topics that move to their end instead: those between the queries of a chain.
+        allow_data_loss: Begin with what Kafka has where the first records are gone.
+
+    Raises:
+        UsageError: If an offset is out of range, or a topic or partition is unknown; each is named
+            with what is available.
+        SourceDataGoneError: If Kafka no longer has the records from the target on.
+    """
+    problems = _unknown(target, current, ranges, scope, skipped)
+    gone, moves = [], []
+    for topic, parts in sorted(ranges.items()):
+        for partition, found in sorted(parts.items()):
+            now = current.get(topic, {}).get(partition)
+            to, why = _to(target, now, found, scope, skipped)
+            if to is None:
+                problems.append(f"the file has no offset for {_named(found)}")
+                continue
+            if not 0 <= to <= found.end:
+                problems.append(f"offset {to} of {_named(found)} is out of range: {_has(found)}")
+            elif to < found.earliest or (_begins(target, why) and 0 < found.earliest == to):
+                wanted = f"from offset {to} on" if to < found.earliest else "from the target on"
+                gone.append(f"{_named(found)} {wanted}: {_has(found)}")
+            start = max(to, found.earliest)
+            moves.append(
+                Move(
+                    topic,
+                    partition,
+                    now,
+                    start,
+                    found.earliest,
+                    found.end,
+                    why,
+                    found.from_archive(start),
+                )
+            )
+    if problems:
+        raise UsageError(
+            f"nothing is reset: {'; '.join(problems)}",
+            hint="name offsets within what is available, for every partition that Kafka has",
+            problems=problems,
+        )
+    if gone and not allow_data_loss:
+        raise SourceDataGoneError(
+            f"Kafka may no longer have all records of {'; '.join(gone)}",
+            hint="choose a later target, name an archive that has them in [queries.NAME.archives], "
+            "or give up what is gone: --allow-data-loss",
+            partitions=gone,
+        )
+    return tuple(moves)
+
+
+def _begins(target: Target, why: str) -> bool:
+    """Say whether the earliest offset is only where Kafka happens to begin by now."""
+    return not why and target.kind in {"earliest", "time"}
+
+
+def _to(
+    target: Target,
+    now: int | None,
+    found: Range,
+    scope: Scope | None,
+    skipped: Sequence[str],
+) -> tuple[int | None, str]:
+    # A partition that is new to the query begins where Spark would begin it.
+    stays = found.earliest if now is None else now
+    if found.topic in skipped:
+        return found.end, "skipped to its end"
+    if scope is not None:
+        parts = scope.get(found.topic, frozenset())
+        if parts is not None and found.partition not in parts:
+            return stays, "stays"
+    if target.kind in {"file", "time"}:
+        return (target.offsets or {}).get(found.topic, {}).get(found.partition), ""
+    fixed = {
+        "earliest": found.earliest,
+        "latest": found.end,
+        "current": stays,
+        "offset": target.number,
+        "shift": stays + target.number,
+    }
+    return fixed[target.kind], ""
+
+
+def _unknown(
+    target: Target,
+    current: KafkaOffsets,
+    ranges: Ranges,
+    scope: Scope | None,
+    skipped: Sequence[str],
+) -> list[str]:
+    """Return what is named somewhere and does not exist."""
+    problems = [f"the query reads no topic {one!r}" for one in skipped if one not in ranges]
+    for topic, chosen in (scope or {}).items():
+        if topic not in ranges:
+            problems.append(f"the query reads no topic {topic!r}, but {', '.join(ranges)}")
+            continue
+        missing = sorted((chosen or frozenset()) - set(ranges[topic]))
+        problems += [f"topic {topic} has no partition {one}" for one in missing]
+    named = {"the file": target.offsets or {}} if target.kind == "file" else {}
+    for who, offsets in {"the query": current, **named}.items():
+        problems += [
+            f"{who} names {topic} partition {partition}, which Kafka does not have"
+            for topic, parts in offsets.items()
+            for partition in parts
+            if partition not in ranges.get(topic, {})
+        ]
+    return problems
+
+
+def _named(found: Range) -> str:
+    return f"{found.topic} partition {found.partition}"
+
+
+def _has(found: Range) -> str:
+    return f"available {found.text}"

@@ -1,0 +1,211 @@
+"""What Kafka says of a topic: its id, what it has of each partition, and how long it keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import EnvironmentUnfitError
+from savepoints.sources.kafka import client
+from savepoints.sources.kafka.offsets import Range
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._listoffsets import OffsetSpec as Spec
+    from confluent_kafka.admin._topic import TopicDescription
+
+# What brokers older than Kafka 2.8 give every topic.
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How long Kafka keeps the records of a topic.
+
+    Attributes:
+        cleanup: `delete`, `compact` or both, as in `cleanup.policy`.
+        retention_ms: `retention.ms`; None for no limit.
+        retention_bytes: `retention.bytes`, of each partition; None for no limit.
+        times: `message.timestamp.type`: `CreateTime` is set by producers, `LogAppendTime` by Kafka.
+    """
+
+    cleanup: frozenset[str]
+    retention_ms: int | None
+    retention_bytes: int | None
+    times: str
+
+    @property
+    def compacts(self) -> bool:
+        """Whether records vanish that have a newer one of the same key."""
+        return "compact" in self.cleanup
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now.
+
+    Attributes:
+        name: Its name.
+        id: Kafka's own id of it; a topic made anew under the name has another. None when the broker
+            is too old to say it.
+        ranges: What it has of each partition.
+        policy: How long it keeps records; None when that may not be read.
+        policy_problem: Why it may not.
+    """
+
+    name: str
+    id: str | None
+    ranges: Mapping[int, Range]
+    policy: Policy | None
+    policy_problem: str = ""
+
+
+def ids(
+    names: Collection[str], settings: KafkaSettings, timeout: float | None = None
+) -> dict[str, str]:
+    """Return Kafka's id of each topic; those that do not exist or have none are left out.
+
+    Args:
+        names: Names of topics.
+        settings: Where Kafka is.
+        timeout: Seconds that a broker may take to answer.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    if not names:
+        return {}
+    described = _described(client.admin(settings), names, settings, timeout)
+    found = {name: _id(one) for name, one in described.items()}
+    return {name: known for name, known in found.items() if known is not None}
+
+
+def look(
+    names: Collection[str], settings: KafkaSettings, timeout: float | None = None
+) -> dict[str, Topic]:
+    """Ask for everything about some topics at once; those that do not exist are left out.
+
+    Args:
+        names: Names of topics.
+        settings: Where Kafka is.
+        timeout: Seconds that a broker may take for each answer.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    if not names:
+        return {}
+    opened = client.admin(settings)
+    described = _described(opened, names, settings, timeout)
+    ranges = _ranges(opened, described, settings, timeout)
+    policies = _policies(opened, described, settings, timeout)
+    return {
+        name: Topic(name, _id(one), ranges[name], *policies[name])
+        for name, one in described.items()
+    }
+
+
+def ranges(
+    names: Collection[str], settings: KafkaSettings, timeout: float | None = None
+) -> dict[str, dict[int, Range]]:
+    """Return what Kafka has of every partition; topics that do not exist are left out.
+
+    Raises:
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
+    """
+    if not names:
+        return {}
+    opened = client.admin(settings)
+    return _ranges(opened, _described(opened, names, settings, timeout), settings, timeout)
+
+
+def _described(
+    opened: AdminClient, names: Collection[str], settings: KafkaSettings, timeout: float | None
+) -> dict[str, TopicDescription]:
+    from confluent_kafka import KafkaError, TopicCollection
+
+    futures = opened.describe_topics(
+        TopicCollection(sorted(names)), request_timeout=timeout or client.TIMEOUT_SECONDS
+    )
+    missing = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+    return client.answers(futures, settings, missing)
+
+
+def _ranges(
+    opened: AdminClient,
+    described: Mapping[str, TopicDescription],
+    settings: KafkaSettings,
+    timeout: float | None,
+) -> dict[str, dict[int, Range]]:
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    places = [(name, one.id) for name, topic in described.items() for one in topic.partitions]
+
+    def offsets(spec: Spec) -> dict[tuple[str, int], int]:
+        asked = {TopicPartition(name, part): spec for name, part in places}
+        if not asked:
+            return {}
+        seconds = timeout or client.TIMEOUT_SECONDS
+        # Spark's source reads what is not committed too, unless it is told otherwise.
+        level = IsolationLevel.READ_UNCOMMITTED
+        found = client.settled_answers(
+            lambda: opened.list_offsets(asked, isolation_level=level, request_timeout=seconds),
+            settings,
+            seconds,
+        )
+        return {(at.topic, at.partition): result.offset for at, result in found.items()}
+
+    # The earliest first: retention may move them on, but never beyond an end that is asked later.
+    earliest = offsets(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = offsets(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    found: dict[str, dict[int, Range]] = {name: {} for name in described}
+    for name, part in sorted(places):
+        found[name][part] = Range(name, part, earliest[name, part], ends[name, part])
+    return found
+
+
+def _policies(
+    opened: AdminClient, names: Collection[str], settings: KafkaSettings, timeout: float | None
+) -> dict[str, tuple[Policy | None, str]]:
+    """Return the policy of each topic, or why it may not be read."""
+    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    if not names:
+        return {}
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    futures = opened.describe_configs(asked, request_timeout=timeout or client.TIMEOUT_SECONDS)
+    found: dict[str, tuple[Policy | None, str]] = {}
+    for resource, future in futures.items():
+        try:
+            (entries,) = client.answers({resource: future}, settings).values()
+        except EnvironmentUnfitError as error:
+            # Reading records and reading settings are different permissions.
+            found[resource.name] = None, error.message
+        else:
+            values = {key: str(entry.value) for key, entry in entries.items()}
+            found[resource.name] = _policy(values), ""
+    return found
+
+
+def _policy(values: Mapping[str, str]) -> Policy:
+    def limit(key: str) -> int | None:
+        number = int(values[key])
+        return number if number >= 0 else None
+
+    return Policy(
+        frozenset(part.strip() for part in values["cleanup.policy"].split(",")),
+        limit("retention.ms"),
+        limit("retention.bytes"),
+        values["message.timestamp.type"],
+    )
+
+
+def _id(described: TopicDescription) -> str | None:
+    found = str(described.topic_id)
+    return None if found == _NO_ID else found

@@ -1,0 +1,1 @@
+"""Late batches: read, checked, and the entities that they touch."""

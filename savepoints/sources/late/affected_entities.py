@@ -1,0 +1,164 @@
+"""The entities that late events touch, and the savepoint that each of them is replayed from.
+
+A savepoint can be the base of an entity if nothing that is to be put in its place, or was put there
+by a merge that the savepoint has not seen, happened before the newest event that it has seen: what
+the replay adds then comes after what the base has. The clock of a savepoint is the time of that
+event, of all entities and not only of this one, for it is what the watermark goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from savepoints.model import KafkaOffsets
+from savepoints.sources.events import offset_ranges
+from savepoints.sources.events.entity_filter import any_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# Each base costs a reading of its state; an older one than needed costs a longer replay.
+MOST_BASES = 3
+_MOST_CANDIDATES = 30
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A state that entities can be replayed from.
+
+    Attributes:
+        savepoint_id: The savepoint; None for the empty state before all events.
+        clock: Time of the newest event that it has seen, or later; None for the empty state.
+        offsets: Next-to-read offset by topic and partition.
+        has: Ids of the merges that it has seen.
+    """
+
+    savepoint_id: str | None = None
+    clock: datetime | None = None
+    offsets: KafkaOffsets = field(default_factory=dict)
+    has: frozenset[str] = frozenset()
+
+
+NOTHING = Base()
+
+
+def thinned(bases: Sequence[Base], nothing: Base = NOTHING) -> list[Base]:
+    """Return candidates, the newest first and the empty state last, few enough to be compared.
+
+    Leaving some out is exact: an older base than the newest possible one only means more to replay.
+
+    Args:
+        bases: Savepoints.
+        nothing: The empty state, at the offsets where the query began.
+    """
+    found = sorted(
+        (one for one in bases if one.clock is not None),
+        key=lambda one: one.clock or _EPOCH,
+        reverse=True,
+    )
+    step = -(-len(found) // _MOST_CANDIDATES) or 1
+    return [*found[::step], nothing]
+
+
+def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[Base]) -> DataFrame:
+    """Find the newest possible base of each entity.
+
+    Args:
+        late: `entity` and `event_time` of the late events.
+        merged: `entity`, `event_time` and `merge_id` of events of earlier merges that are in
+            effect; None without any.
+        bases: From `thinned`.
+
+    Returns:
+        `entity` (string), each once, and `base` (int), an index of `bases`.
+    """
+    from pyspark.sql import functions as F
+
+    events = late.select("entity", "event_time", F.lit(None).cast("string").alias("merge_id"))
+    if merged is not None:
+        touched = late.select("entity").distinct()
+        events = events.unionByName(
+            merged.select("entity", "event_time", "merge_id").join(touched, "entity", "left_semi")
+        )
+    known = list(dict.fromkeys(one.has for one in bases))
+    first = [F.min(F.when(_is_unseen(has), F.col("event_time"))) for has in known]
+    firsts = events.groupBy("entity").agg(*(one.alias(f"f{n}") for n, one in enumerate(first)))
+    base = F.lit(len(bases) - 1)
+    for number in range(len(bases) - 2, -1, -1):
+        one = bases[number]
+        assert one.clock is not None
+        is_before = F.lit(one.clock) < F.col(f"f{known.index(one.has)}")
+        base = F.when(is_before, F.lit(number)).otherwise(base)
+    return firsts.select("entity", base.alias("base"))
+
+
+def kept(counts: Mapping[int, int], bases: Sequence[Base]) -> list[Base]:
+    """Return the bases that most entities use, so that few are read, and the empty state.
+
+    Entities of the others have to be assigned anew: with merges in between, an older base is not
+    always possible where a newer one is.
+
+    Args:
+        counts: Entities by index of their base.
+        bases: From `thinned`.
+    """
+    most = sorted(counts, key=lambda one: -counts[one])[: MOST_BASES - 1]
+    return [bases[one] for one in sorted({*most, len(bases) - 1})]
+
+
+def after(events: DataFrame, entities: DataFrame, bases: Mapping[int, Base]) -> DataFrame:
+    """Return what entities' bases have not seen yet.
+
+    Args:
+        events: Columns of events, and `merge_id`.
+        entities: `entity` and `base`.
+        bases: By the numbers in `base`.
+
+    Returns:
+        The columns of `events`.
+    """
+    from pyspark.sql import functions as F
+
+    unseen = any_of(
+        [(F.col("base") == number) & _comes_after(one) for number, one in bases.items()]
+    )
+    return events.join(F.broadcast(entities), "entity").where(unseen).drop("base")
+
+
+def versioned(entities: DataFrame, versions: Mapping[str, int | None]) -> DataFrame:
+    """Return entities with the version of a table at their base.
+
+    Args:
+        entities: `entity` string and `base` int.
+        versions: The table's version by number of the base, None where entities begin with nothing.
+
+    Returns:
+        `entity` string and `version` bigint, null for those that begin with nothing.
+    """
+    cases = "".join(
+        f" when base = {base} then {version}"
+        for base, version in versions.items()
+        if version is not None
+    )
+    version = f"case{cases} end" if cases else "null"
+    return entities.selectExpr("entity", f"cast({version} as bigint) as version")
+
+
+def _comes_after(base: Base) -> Column:
+    from pyspark.sql import functions as F
+
+    arrived = ~offset_ranges.before(base.offsets)
+    return F.when(F.col("merge_id").isNull(), arrived).otherwise(_is_unseen(base.has))
+
+
+def _is_unseen(merges: frozenset[str]) -> Column:
+    """Say whether an event is late now, or of a merge that is none of these."""
+    from pyspark.sql import functions as F
+
+    if not merges:
+        return F.expr("true")
+    return F.col("merge_id").isNull() | ~F.col("merge_id").isin(*sorted(merges))

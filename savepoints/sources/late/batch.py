@@ -1,0 +1,204 @@
+"""Late batches: read, checked as a whole, and made events like those of the archive.
+
+A batch is records as Kafka would have had them, or events as the application sees them, which its
+`encode` makes records. Both are decoded by the application's own code, so that nothing else decides
+whose event it is and when it happened. A batch with bad rows is refused as a whole, or they are set
+aside with the reason; nothing of a refused batch is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.sources.events.events import EVENT, POSITION, RAW_SCHEMA
+from savepoints.sources.late import files, validate
+from savepoints.sources.late import records as late_records
+from savepoints.sources.late.files import OP, UNREADABLE
+from savepoints.sources.late.records import LateInput
+from savepoints.sources.late.validate import (
+    DOUBLE,
+    INSERT,
+    REASON,
+    REMOVE,
+    REPLACE,
+    Rejected,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["LateBatch", "LateInput", "Rejected", "read", "unknown"]
+
+_SEEDS = (1, 2)
+
+
+@dataclass(frozen=True)
+class LateBatch:
+    """A batch that was read and checked.
+
+    Attributes:
+        events: Columns `EVENT_SCHEMA` and `op` (`insert` or `remove`); an event that is replaced is
+            removed and inserted. Stored, so that it is the same each time.
+        rows: Its events; one that is replaced counts once.
+        entities: How many entities they are of.
+        first_event_time: Earliest of them; None without any.
+        last_event_time: Latest of them, likewise.
+        content_hash: Of the events, whatever their order: two differently seeded xxHash64 of each,
+            by XOR, in hex.
+        doubled: Rows that were there more than once, and count once.
+        rejected: Rows that were set aside.
+        ignored: Columns that nothing used.
+        left_out: Rows that happened too late to be looked at.
+    """
+
+    events: DataFrame
+    rows: int
+    entities: int
+    first_event_time: datetime | None
+    last_event_time: datetime | None
+    content_hash: str
+    doubled: int
+    rejected: tuple[Rejected, ...]
+    ignored: tuple[str, ...]
+    left_out: int = 0
+
+
+def read(
+    spark: SparkSession,
+    batch: str,
+    source: LateInput,
+    place: Location,
+    *,
+    at: datetime,
+    clock: datetime | None = None,
+    before: datetime | None = None,
+    quarantine: Location | None = None,
+) -> LateBatch:
+    """Read and check a batch.
+
+    Args:
+        spark: Any session.
+        batch: A file, a directory, a pattern, or a Delta table; see `late_files.read`.
+        source: The input that it is for.
+        place: An empty directory, where its events are stored.
+        at: The time of the merge; of records that come without one it is the timestamp.
+        clock: Newest event time that the live query has seen; later events are no late ones.
+        before: Only events from before it are looked at; None for all.
+        quarantine: An empty directory where bad rows are put, instead of refusing the batch.
+
+    Raises:
+        NotFoundError: If there is nothing.
+        UsageError: If its format is not known, or it has events and the input no `encode`.
+        IncompatibleError: If its columns are others, or the application cannot read it.
+        LateBatchError: If it has bad rows and they are not to be set aside.
+    """
+    from pyspark.sql import functions as F
+
+    decoded = _decoded_schema(spark, source)
+    raw = spark.createDataFrame([], RAW_SCHEMA).schema
+    records = _among(raw, ("key", "value", "timestamp", "headers"))
+    stored = files.read(spark, batch, records=records, events=decoded)
+    if not stored.is_records and source.encode is None:
+        raise UsageError(
+            f"{batch} has decoded events, and the input {source.name} does not say how they are "
+            "encoded",
+            hint="give the batch as records, or the application an Input(…, encode=…)",
+            batch=batch,
+            input=source.name,
+        )
+    marked = validate.marked(stored, source.decoding)
+    good = marked.where(f"{REASON} IS NULL").drop(REASON, UNREADABLE)
+    made = late_records.store(spark, good, source, place, at=at, encoded=stored.is_records)
+    left_out = 0
+    if before is not None:
+        is_left_out = F.coalesce(F.col("event_time") >= F.lit(before), F.expr("false"))
+        left_out = made.where(is_left_out).count()
+        made = made.where(~is_left_out)
+    checked = validate.checked(made, clock)
+    bad = validate.bad_rows(marked, checked)
+    rejected = validate.rejected(bad)
+    if rejected and quarantine is None:
+        raise validate.refused(batch, rejected)
+    if rejected and quarantine is not None:
+        bad.write.mode("error").parquet(quarantine.uri.hadoop)
+    return replace(_summed_up(checked, rejected, stored.ignored), left_out=left_out)
+
+
+def unknown(batch: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the events of a batch that are not known already, and all removals.
+
+    Args:
+        batch: `LateBatch.events`.
+        known: Events of the same entities, columns `EVENT_SCHEMA`.
+    """
+    from pyspark.sql import functions as F
+
+    ids = known.select(F.col("event_id").alias("known_id")).distinct()
+    replaced = batch.where(F.col(OP) == REMOVE).select(F.col("event_id").alias("replaced_id"))
+    seen = ids.join(replaced, F.col("known_id") == F.col("replaced_id"), "left_anti")
+    same = (F.col("event_id") == F.col("known_id")) & (F.col(OP) == INSERT)
+    return batch.join(seen, same, "left_anti")
+
+
+def _decoded_schema(spark: SparkSession, source: LateInput) -> StructType:
+    """Return the columns of a decoded event, without its place in a topic."""
+    decoded = source.decoding.decode(spark.createDataFrame([], RAW_SCHEMA)).schema
+    return _among(decoded, tuple(name for name in decoded.names if name not in POSITION))
+
+
+def _among(schema: StructType, names: Sequence[str]) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType([one for one in schema if one.name in names])
+
+
+def _summed_up(
+    checked: DataFrame, rejected: tuple[Rejected, ...], ignored: tuple[str, ...]
+) -> LateBatch:
+    from pyspark.sql import functions as F
+
+    good = checked.where(f"{REASON} IS NULL").drop(REASON)
+    once = good.where(f"{DOUBLE} = 1").drop(DOUBLE)
+    hashes = (
+        F.coalesce(
+            F.bit_xor(F.xxhash64(F.lit(seed), "event_id", "entity", "event_time", "value", OP)),
+            F.lit(0),
+        ).alias(f"hash{seed}")
+        for seed in _SEEDS
+    )
+    row = once.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count_distinct("entity").alias("entities"),
+        F.unix_micros(F.min("event_time")).alias("first"),
+        F.unix_micros(F.max("event_time")).alias("last"),
+        *hashes,
+    ).collect()[0]
+    words = (row[f"hash{seed}"] % (1 << 64) for seed in _SEEDS)
+    removed = once.where(f"{OP} <> '{INSERT}'").withColumn(OP, F.lit(REMOVE))
+    inserted = once.where(f"{OP} <> '{REMOVE}'").withColumn(
+        "offset", F.col("offset") + F.when(F.col(OP) == REPLACE, 1).otherwise(0)
+    )
+    both = removed.unionByName(inserted.withColumn(OP, F.lit(INSERT)))
+    return LateBatch(
+        both.select(*EVENT, OP),
+        int(row["rows"]),
+        int(row["entities"]),
+        _moment(row["first"]),
+        _moment(row["last"]),
+        "".join(f"{one:016x}" for one in words),
+        good.count() - int(row["rows"]),
+        rejected,
+        ignored,
+    )
+
+
+def _moment(micros: int | None) -> datetime | None:
+    if micros is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)

@@ -1,0 +1,133 @@
+"""The good rows of a late batch as records: numbered, decoded and stored, so that they stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError, SavepointsError
+from savepoints.io import Location, plain
+from savepoints.sources.events.events import (
+    EVENT,
+    RAW,
+    RAW_SCHEMA,
+    Decoding,
+    events,
+)
+from savepoints.sources.late.files import OP
+from savepoints.sources.late.validate import OPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Partition of late events, which never were in a topic.
+PARTITION = -1
+
+
+@dataclass(frozen=True)
+class LateInput:
+    """The input that a batch is for.
+
+    Attributes:
+        name: What the application calls it.
+        topic: Its topic.
+        decoding: How it reads records.
+        encode: From decoded columns to Kafka's `key` and `value`; None if the application has none.
+    """
+
+    name: str
+    topic: str
+    decoding: Decoding
+    encode: Callable[[DataFrame], DataFrame] | None = None
+
+
+def store(
+    spark: SparkSession,
+    good: DataFrame,
+    source: LateInput,
+    place: Location,
+    *,
+    at: datetime,
+    encoded: bool,
+) -> DataFrame:
+    """Encode, number and decode rows, and store what comes of it.
+
+    Args:
+        spark: Any session.
+        good: Records or decoded events, and `op` string.
+        source: The input that they are for.
+        place: An empty directory.
+        at: Timestamp of records that have none.
+        encoded: Whether they are records.
+
+    Returns:
+        Columns `EVENT_SCHEMA` and `op`, a row for each.
+
+    Raises:
+        IncompatibleError: If the application cannot read one of them.
+    """
+    from pyspark.sql import functions as F
+
+    schema = f"{RAW_SCHEMA}, {OP} string"
+    records, decoded = place.uri / "records", place.uri / "events"
+    # `encode` and `decode` keep no other columns, so each op goes through them on its own.
+    ops = sorted(op for (op,) in good.select(OP).distinct().collect())
+    if not ops:
+        more = "entity string, event_time timestamp, event_id string"
+        return spark.createDataFrame([], f"{schema}, {more}").select(*EVENT, OP)
+    for op in ops:
+        rows = good.where(f"{OP} = '{op}'").drop(OP)
+        with _failures(source, "encoded"):
+            if not encoded:
+                assert source.encode is not None
+                rows = source.encode(rows)
+            _numbered(rows, op, source.topic, at).write.mode("append").parquet(records.hadoop)
+    numbered = spark.read.schema(schema).parquet(records.hadoop)
+    for op in ops:
+        with _failures(source, "decoded"):
+            found = events(numbered.where(f"{OP} = '{op}'").drop(OP), source.decoding)
+            found.withColumn(OP, F.lit(op)).write.mode("append").parquet(decoded.hadoop)
+    return spark.read.parquet(decoded.hadoop).select(*EVENT, OP)
+
+
+def _numbered(rows: DataFrame, op: str, topic: str, at: datetime) -> DataFrame:
+    """Return records with a place of their own, as `RAW_SCHEMA` and `op`."""
+    from pyspark.sql import functions as F
+
+    there = set(rows.columns)
+    null = F.lit(None)
+    # Of two numbers the second is for the row that takes the place of this one. An op is written
+    # as a whole, so the numbers of one are told from those of another by its place among them.
+    number = F.monotonically_increasing_id() * len(OPS) + OPS.index(op)
+    now = F.lit(at).cast("timestamp")
+    found: dict[str, Column] = {
+        "key": F.col("key") if "key" in there else null.cast("binary"),
+        "value": F.col("value"),
+        "topic": F.lit(topic),
+        "partition": F.lit(PARTITION),
+        "offset": number * 2,
+        "timestamp": F.coalesce(F.col("timestamp"), now) if "timestamp" in there else now,
+        "timestampType": F.lit(0),
+        "headers": F.col("headers")
+        if "headers" in there
+        else null.cast("array<struct<key: string, value: binary>>"),
+    }
+    return rows.select(*(found[name].alias(name) for name in RAW), F.lit(op).alias(OP))
+
+
+@contextmanager
+def _failures(source: LateInput, what: str) -> Iterator[None]:
+    """Say what the application failed of."""
+    try:
+        yield
+    except SavepointsError:
+        raise
+    except Exception as error:  # It is whatever the program raises.
+        raise IncompatibleError(
+            f"the batch cannot be {what} by the input {source.name}: {plain(str(error))[:500]}",
+            hint="correct the rows that it names; the whole batch was left alone",
+            input=source.name,
+        ) from error

@@ -1,0 +1,1 @@
+"""Spark: sessions, columns, its listener."""

@@ -1,0 +1,144 @@
+"""Spark sessions: jars, Delta, S3A, and what all our jobs need set.
+
+The only settings put here are those without which Delta on S3 does not work; everything else is the
+user's, under Spark's own names.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import Settings
+from savepoints.errors import EnvironmentUnfitError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Small tables: Delta's 50 tasks for reading its own log cost seconds per commit.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+# With so many rows or more, compiling a query and adapting its plan pays.
+_MANY_ROWS = 50_000
+_FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def session(settings: Settings, name: str) -> SparkSession:
+    """Return the active Spark session, or make one from the settings.
+
+    Args:
+        settings: Master, jars and native Spark conf.
+        name: Application name, shown by Spark.
+
+    Raises:
+        MissingExtraError: If PySpark is not installed.
+        EnvironmentUnfitError: If the JVM does not start.
+    """
+    try:
+        from pyspark import SparkContext
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError(
+            "this needs PySpark and Delta, which are not installed",
+            hint="pip install 'savepoints[spark]', or use --format native, which needs no JVM",
+        ) from None
+    if SparkContext._active_spark_context is not None:
+        # One that runs, maybe in another thread; options would change it for everybody.
+        return SparkSession.builder.getOrCreate()
+    if settings.spark.master.startswith("local"):
+        # Workers on this machine run in this environment, even when it was not activated.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = {**_DELTA, **_QUIET, **s3a_conf(), **_jars(settings), **settings.spark.conf}
+    own = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    conf[_JAVA_OPTIONS] = f"{own} {conf.get(_JAVA_OPTIONS, '')}".strip()
+    builder = SparkSession.builder.master(settings.spark.master).appName(name)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise EnvironmentUnfitError(
+            f"Spark did not start: {error}",
+            hint="Spark needs Java 17: set JAVA_HOME, or apt-get install openjdk-17-jre-headless",
+        ) from None
+
+
+def session_like(spark: SparkSession) -> SparkSession:
+    """Return a session of one's own with the time zone and the plans of another one."""
+    own = spark.newSession()
+    for key in ("spark.sql.session.timeZone", *_FOR_FEW_ROWS):
+        own.conf.set(key, str(spark.conf.get(key)))
+    return own
+
+
+def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
+    """Return a session of one's own, which spends no more on a query than so many rows are worth.
+
+    For few of them most of the time goes into compiling generated code and into the extra jobs by
+    which Spark adapts its plans.
+
+    Args:
+        spark: Any session; its time zone is kept.
+        rows: How many rows the queries are about, roughly; None for very many.
+    """
+    own = session_like(spark)
+    # A mark of success is an empty file, which nobody looks for.
+    own.conf.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    if rows is not None and rows < _MANY_ROWS:
+        for key, value in _FOR_FEW_ROWS.items():
+            own.conf.set(key, value)
+    return own
+
+
+def s3a_conf() -> dict[str, str]:
+    """Return Hadoop's S3A settings that correspond to AWS' environment variables.
+
+    Credentials are not copied: S3A asks the AWS SDK's default chain itself (environment, profile
+    files, roles), as boto3 does, so no secret stands in Spark's configuration.
+    """
+    conf = {
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": (
+            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+        ),
+    }
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if endpoint:
+        conf["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        conf["spark.hadoop.fs.s3a.path.style.access"] = "true"
+        conf["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(
+            endpoint.startswith("https://")
+        ).lower()
+    if region:
+        conf["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return conf
+
+
+def _jars(settings: Settings) -> dict[str, str]:
+    if settings.jars is None:
+        return {}
+    jars = sorted(settings.jars.glob("*.jar"))
+    if not jars:
+        raise EnvironmentUnfitError(
+            f"there are no jars in {settings.jars}",
+            hint="set SAVEPOINTS_JARS to the directory with Delta's, Kafka's and S3A's jars",
+        )
+    return {"spark.jars": ",".join(str(jar) for jar in jars)}

@@ -1,0 +1,1 @@
+"""State rows changed: edits, migrations, functions over them."""

@@ -1,0 +1,155 @@
+"""Arrow columns of old state as those of new: moved, widened, begun, or made by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from savepoints.checkpoint.evolution.findings import Column, unique_names
+from savepoints.checkpoint.state.schema import StateField, StateSchema, type_text
+from savepoints.errors import IncompatibleError, UsageError
+from savepoints.state.codec import decode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from savepoints.state.codec.decode import Array
+
+# Given by a program, see `savepoints.runtime.app`.
+Function: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
+
+
+def make(made: Sequence[Column], old: Sequence[Array], count: int) -> list[Array]:
+    """Make new columns.
+
+    Args:
+        made: How each is made.
+        old: The old ones.
+        count: How many rows there are.
+
+    Raises:
+        IncompatibleError: If a null is where the program can have none.
+    """
+    return [_column(one, old, count) for one in made]
+
+
+def start(column: Column) -> Array:
+    """Return what a new column begins with, as an array of one value.
+
+    Raises:
+        UsageError: If it cannot be of the column's type.
+    """
+    import pyarrow as pa
+
+    to = decode.arrow_type(column.field.type, column.address)
+    try:
+        if isinstance(column.start, str) and to != pa.string():
+            return pa.array([column.start], pa.string()).cast(to)
+        return pa.array([column.start], to)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise UsageError(
+            f"{column.address} cannot begin with {column.start!r}: it is "
+            f"{type_text(column.field.type)}: {error}",
+            hint=f"--default {column.address}=VALUE of that type",
+        ) from None
+
+
+def batch(schema: StateSchema, key: Sequence[Array], value: Sequence[Array]) -> pa.RecordBatch:
+    """Return decoded rows as a function gets them: columns `key.NAME` and `value.NAME`."""
+    import pyarrow as pa
+
+    names = [
+        *(f"key.{name}" for name in unique_names([one.name for one in schema.key])),
+        *(f"value.{name}" for name in unique_names([one.name for one in schema.value])),
+    ]
+    return pa.RecordBatch.from_arrays([*key, *value], names=names)
+
+
+def given(
+    function: Function, rows_in: pa.RecordBatch, fields: Sequence[StateField], what: str, count: int
+) -> list[Array]:
+    """Let a program's function make columns, and check them.
+
+    Args:
+        function: The function.
+        rows_in: What it gets.
+        fields: The columns that it has to give.
+        what: How to call it in an error.
+        count: How many rows it has to give.
+
+    Raises:
+        IncompatibleError: If it gives something else.
+    """
+    import pyarrow as pa
+
+    made = function(rows_in)
+    names = unique_names([one.name for one in fields])
+    if not isinstance(made, pa.RecordBatch) or sorted(made.schema.names) != sorted(names):
+        has = made.schema.names if isinstance(made, pa.RecordBatch) else type(made).__name__
+        raise _wrong(what, f"gives {has} instead of a RecordBatch with {names}")
+    if made.num_rows != count:
+        raise _wrong(what, f"gives {made.num_rows} rows instead of {count}")
+    found = []
+    for name, one in zip(names, decode.arrow_fields(fields, what), strict=True):
+        try:
+            found.append(exactly(made.column(name), one.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _wrong(what, f"gives {name} of another type than {one.type}: {error}") from None
+    return found
+
+
+def exactly(column: Array, to: pa.DataType) -> Array:
+    """Cast a column of a function's to the type of the state, with nothing rounded or guessed.
+
+    Raises:
+        ArrowInvalid: If a value is another one in that type.
+        ArrowNotImplementedError: If there is no such cast.
+    """
+    import pyarrow as pa
+
+    if column.type == to:
+        return column
+    was, now = str(column.type), str(to)
+    if "timestamp" in was and "timestamp" in now and ("tz=" in was) != ("tz=" in now):
+        raise pa.ArrowInvalid(f"{was} has a time zone, or {now} has, and not both")
+    found: Array = column.cast(to)
+    back = found.cast(column.type)
+    # As text, since NaN is not itself.
+    if not back.equals(column) and str(back.to_pylist()) != str(column.to_pylist()):
+        raise pa.ArrowInvalid(f"a value of {was} would become another one as {now}")
+    return found
+
+
+def _column(
+    one: Column, old: Sequence[Array], count: int, there: pa.BooleanArray | None = None
+) -> Array:
+    """Make a column; a null counts only where the struct that it is in is `there`."""
+    import pyarrow as pa
+
+    if one.source is None:
+        begun = start(one)
+        return begun.take(pa.array([0] * count, pa.int64())) if count else begun.slice(0, 0)
+    column = old[one.source]
+    nulls = (column if there is None else column.filter(there)).null_count
+    if one.forbids_nulls and nulls:
+        raise IncompatibleError(
+            f"{one.address} is null in {nulls} of {count} rows, and cannot be null in the program",
+            hint="let the program take nulls there, or give it a function: App(…, migrate={…})",
+        )
+    to = decode.arrow_type(one.field.type, one.address)
+    if one.inner:
+        from pyarrow import compute
+
+        valid = column.is_valid() if there is None else compute.and_(column.is_valid(), there)
+        flat = cast("pa.StructArray", column).flatten()
+        inner = [_column(each, flat, count, valid) for each in one.inner]
+        fields = [to.field(position) for position in range(to.num_fields)]
+        return pa.StructArray.from_arrays(inner, fields=fields, mask=column.is_null())
+    return column if column.type == to else column.cast(to)
+
+
+def _wrong(what: str, why: str) -> IncompatibleError:
+    return IncompatibleError(
+        f"the function for {what} {why}",
+        hint="correct it in the program's App(…) and run the command again",
+    )

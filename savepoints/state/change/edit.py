@@ -1,0 +1,350 @@
+"""Changing chosen rows of a canonical table: decoded, changed by SQL or a function, encoded again.
+
+All other rows, and all that is not a value, are copied byte for byte. Rows are decoded where Spark
+reads them, on the executors, which need this package. The columns are those of
+`savepoints.state.typed.typed`; fields whose names nothing else has can also be written without
+`key.` or `value.` in front.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from savepoints.checkpoint.state.schema import StateField
+from savepoints.errors import IncompatibleError, SavepointsError, UsageError
+from savepoints.io import Uri
+from savepoints.model import Cut
+from savepoints.spark import columns
+from savepoints.state.change.sql_assignments import (
+    IDENTITY,
+    assigned,
+    condition,
+    shown,
+)
+from savepoints.state.change.udfs import (
+    Function,
+    changer,
+    decoder,
+    encoder,
+)
+from savepoints.state.storage import canonical_table
+from savepoints.state.storage.canonical_table import Contents
+from savepoints.state.typed import typed
+from savepoints.state.typed.compare import RowChange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Columns beside those that a person sees: the canonical row, and what becomes of it.
+_ROW, _CHOSEN, _AFTER, _BYTES = "__row", "__chosen", "__after", "__bytes"
+_HIDDEN = frozenset({_ROW, _CHOSEN, _AFTER, _BYTES})
+_SEEDS = (1, 2)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Rows of one kind in a canonical table.
+
+    Attributes:
+        operator_id: Their operator.
+        store: Their state store.
+        column_family: Their column family.
+        kind: As in `savepoints.state.typed.typed`: rows, value, list or map.
+        ttl: Whether their values expire.
+        key: Fields of the key.
+        value: Fields of the value.
+        frozen: Fields of the value that belong to the key, and must stay as they are.
+    """
+
+    operator_id: int
+    store: str
+    column_family: str
+    kind: typed.Kind
+    ttl: bool
+    key: tuple[StateField, ...]
+    value: tuple[StateField, ...]
+    frozen: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        """Name it: `operator 0, total`."""
+        of = "" if self.kind == "rows" else f", {self.column_family}"
+        return f"operator {self.operator_id}{of}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of rows.
+
+    Attributes:
+        where: SQL that chooses them; None for all.
+        assignments: `field = SQL` each, computed from the row as it was.
+        delete: Remove them.
+        function: Gives them new values, instead of assignments.
+    """
+
+    where: str | None = None
+    assignments: tuple[str, ...] = ()
+    delete: bool = False
+    function: Function | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many rows a change concerns.
+
+    Attributes:
+        rows: All rows of the family.
+        chosen: Those that fit the condition.
+        changed: Those that get other bytes.
+        content_hash: Of the chosen rows and of what they become, in any order, in hex: two
+            differently seeded xxHash64 of each over (key, place in a list, new value), by XOR.
+    """
+
+    rows: int
+    chosen: int
+    changed: int
+    content_hash: str
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A canonical table in which rows are about to be changed; nothing is computed yet.
+
+    Attributes:
+        family: Which rows.
+        change: What becomes of them.
+        table: The whole table.
+        frame: The rows of the family, with the columns above.
+    """
+
+    family: Family
+    change: Change
+    table: DataFrame
+    frame: DataFrame
+
+    def count(self) -> Counted:
+        """Count the rows, which computes what they become."""
+        with _failures():
+            row = self.frame.agg(*_counts()).first()
+        assert row is not None
+        return _counted(row.asDict())
+
+    def sample(self, limit: int) -> tuple[RowChange, ...]:
+        """Return the first rows that are changed or removed, before and after."""
+        from pyspark.sql import functions as F
+
+        wanted = F.col(_CHOSEN) if self.change.delete else _is_changed()
+        identity = [name for name in IDENTITY if name in self.frame.columns]
+        row = F.struct(
+            F.struct(*shown(self.frame)).alias("before"),
+            *(
+                []
+                if self.change.delete
+                else [F.struct(F.col(_AFTER).alias("value")).alias("after")]
+            ),
+        )
+        frame = self.frame.where(wanted).select(row.alias("row")).limit(limit)
+        text = columns.as_json(F.col("row"), frame.schema["row"].dataType)
+        with _failures():
+            found = [json.loads(line) for (line,) in frame.select(text).collect()]
+        return tuple(_row_change(one, identity) for one in found)
+
+    def write(self, target: Uri) -> tuple[Counted, dict[int, Contents]]:
+        """Write the table with the rows changed, in one commit.
+
+        Returns:
+            What was counted on the way, and what each operator has now.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        observation = Observation("edited")
+        counted = self.frame.observe(observation, *_counts())
+        if self.change.delete:
+            counted = counted.where(~F.col(_CHOSEN))
+        names = self.table.columns
+        bytes_now = F.coalesce(F.col(_BYTES), F.col(f"{_ROW}.value_bytes"))
+        changed = counted.select(
+            *(
+                (bytes_now if name == "value_bytes" else F.col(f"{_ROW}.{name}")).alias(name)
+                for name in names
+            )
+        )
+        others = self.table.where(~_is_of(self.family))
+        spark = self.table.sparkSession
+        for name, value in canonical_table.WRITING.items():
+            spark.conf.set(name, value)
+        with _failures():
+            others.unionByName(changed).write.format("delta").partitionBy(
+                "operator_id", "store_name"
+            ).mode("error").save(target.hadoop)
+        return _counted(observation.get), canonical_table.of_table(spark, target)
+
+
+def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: Change) -> Edited:
+    """Read a canonical table and say what becomes of the rows of a family.
+
+    Args:
+        spark: Any session.
+        cut: The cut of the savepoint that has it.
+        table: The table.
+        family: Which rows; their key and value can be decoded.
+        change: What becomes of them.
+
+    Raises:
+        UsageError: If the condition or an assignment is none, or names what is not there.
+        IncompatibleError: If a field of the rows cannot be decoded.
+    """
+    from pyspark.sql import functions as F
+
+    own = typed.reading_session(spark, cut)
+    own.conf.set("spark.sql.ansi.enabled", "true")
+    whole = own.read.format("delta").load(table.hadoop)
+    frame = _decoded(whole.where(_is_of(family)), family)
+    chosen = F.expr("true") if change.where is None else condition(frame, change.where)
+    frame = frame.withColumn(_CHOSEN, F.coalesce(chosen, F.expr("false")))
+    if change.delete:
+        return Edited(family, change, whole, frame.withColumn(_BYTES, F.lit(None).cast("binary")))
+    if "value" not in frame.columns:
+        raise UsageError(
+            f"the rows of {family} have no value that could be set",
+            hint="rows that only say that a key was there can be removed: --delete",
+        )
+    if change.function is not None:
+        after = changer(change.function, family.frozen, frame.schema["value"].dataType)(
+            F.when(F.col(_CHOSEN), F.struct(*shown(frame)))
+        )
+    else:
+        after = assigned(frame, change.assignments, family.frozen)
+    frame = frame.withColumn(_AFTER, F.when(F.col(_CHOSEN), after))
+    encoded = encoder(family.value, f"the value of {family}")(_whole_value(family))
+    return Edited(family, change, whole, frame.withColumn(_BYTES, encoded))
+
+
+def _is_of(family: Family) -> Column:
+    from pyspark.sql import functions as F
+
+    return (
+        F.col("operator_id").eqNullSafe(family.operator_id)
+        & F.col("store_name").eqNullSafe(family.store)
+        & F.col("column_family").eqNullSafe(family.column_family)
+    )
+
+
+def _is_changed() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(_BYTES).isNotNull() & (F.col(_BYTES) != F.col(f"{_ROW}.value_bytes"))
+
+
+def _counts() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(F.col(_CHOSEN)).alias("chosen"),
+        F.count_if(_is_changed()).alias("changed"),
+        *(
+            F.coalesce(F.bit_xor(F.when(F.col(_CHOSEN), _hash(seed))), F.lit(0)).alias(
+                f"hash{seed}"
+            )
+            for seed in _SEEDS
+        ),
+    ]
+
+
+def _hash(seed: int) -> Column:
+    from pyspark.sql import functions as F
+
+    identity = (F.col(f"{_ROW}.{name}") for name in ("key_bytes", "ord"))
+    return F.xxhash64(F.lit(seed), *identity, F.col(_BYTES))
+
+
+def _counted(found: Mapping[str, Any]) -> Counted:
+    words = (found[f"hash{seed}"] % (1 << 64) for seed in _SEEDS)
+    return Counted(
+        found["rows"], found["chosen"], found["changed"], "".join(f"{one:016x}" for one in words)
+    )
+
+
+def _decoded(frame: DataFrame, family: Family) -> DataFrame:
+    """Give the rows the columns that a person sees, and bare names for fields that are alone."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+    from pyspark.sql.window import Window
+
+    frame = frame.select(F.struct("*").alias(_ROW))
+    found: dict[str, Column] = {}
+    key = decoder(family.key, f"the key of {family}")
+    value = decoder(family.value, f"the value of {family}")
+    if key is not None:
+        decoded = key(F.col(f"{_ROW}.key_bytes"))
+        both = family.kind == "map"
+        found["key"] = decoded[family.key[0].name] if both else decoded
+        if both:
+            found["map_key"] = decoded[family.key[1].name]
+    if family.kind == "list":
+        place = Window.partitionBy(f"{_ROW}.key_bytes").orderBy(f"{_ROW}.ord")
+        found["position"] = F.row_number().over(place) - 1
+    if value is not None:
+        decoded = value(F.col(f"{_ROW}.value_bytes"))
+        found["value"] = decoded[family.value[0].name] if family.ttl else decoded
+        if family.ttl:
+            found["expires_at_ms"] = decoded[family.value[1].name]
+    frame = frame.withColumns(found)
+    inside: dict[str, list[Column]] = {}
+    taken = {name.lower() for name in (*frame.columns, *_HIDDEN)}
+    for name in ("key", "map_key", "value"):
+        data_type = frame.schema[name].dataType if name in frame.columns else None
+        for one in data_type.names if isinstance(data_type, StructType) else ():
+            inside.setdefault(one.lower(), []).append(F.col(name)[one].alias(one))
+    bare = [found[0] for name, found in inside.items() if len(found) == 1 and name not in taken]
+    return frame.select("*", *bare)
+
+
+def _whole_value(family: Family) -> Column:
+    """Put together what `_decoded` took apart; null where nothing is to be encoded."""
+    from pyspark.sql import functions as F
+
+    if not family.ttl:
+        return F.col(_AFTER)
+    names = [one.name for one in family.value]
+    whole = F.struct(F.col(_AFTER).alias(names[0]), F.col("expires_at_ms").alias(names[1]))
+    return F.when(F.col(_CHOSEN), whole)
+
+
+def _row_change(found: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
+    before = dict(found["before"])
+    row = {name: before.pop(name) for name in identity}
+    after = found.get("after")
+    return RowChange("removed" if after is None else "changed", row, before, after)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Say what a condition, an assignment or a function failed of."""
+    try:
+        yield
+    except SavepointsError:
+        raise
+    except Exception as error:  # Spark's errors have no common root
+        raise IncompatibleError(
+            f"the rows cannot be changed so: {_said(error)}",
+            hint="nothing was changed; look at the rows: savepoints state",
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    """Return the line that says what went wrong, of a worker in Python the last one."""
+    text = str(error)
+    marker = "Traceback (most recent call last):"
+    if marker in text:
+        lines = [line for line in text.rpartition(marker)[2].splitlines() if line[:1].strip()]
+        return lines[0] if lines else typed.reason(error)
+    return typed.reason(error)

@@ -1,0 +1,194 @@
+"""SQL over the columns of state rows: which rows are meant, and what values they get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from savepoints.errors import UsageError
+from savepoints.state.typed import to_json, typed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+_RANDOM = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
+# What names a row, besides its value.
+IDENTITY = ("key", "map_key", "position", "expires_at_ms")
+
+
+def shown(frame: DataFrame) -> list[str]:
+    """Name the columns that a person sees."""
+    return [name for name in (*IDENTITY, "value") if name in frame.columns]
+
+
+def condition(frame: DataFrame, where: str) -> Column:
+    """Return an SQL condition over the columns of a frame.
+
+    Raises:
+        UsageError: If it is none; the message has what Spark says of it.
+    """
+    from pyspark.sql import functions as F
+
+    _require_sql(frame, where, f"--where {where!r}")
+    data_type = frame.select(F.expr(where).alias("x")).schema["x"].dataType
+    if data_type.simpleString() != "boolean":
+        raise UsageError(
+            f"--where {where!r} is of type {data_type.simpleString()}, not a condition",
+            hint="write it like \"key.customer_id = '17'\"",
+        )
+    return F.expr(where)
+
+
+def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    try:
+        _ = frame.select(F.expr(expression)).schema
+    except PySparkException as error:
+        raise UsageError(
+            f"{what}: {typed.reason(error)}", hint=f"the columns are: {_column_names(frame)}"
+        ) from None
+    # It is evaluated more than once. Spark refuses by this name what aggregates may not have.
+    try:
+        _ = frame.agg(F.count(F.expr(expression))).schema
+    except PySparkException as error:
+        if error.getCondition() == _RANDOM:
+            raise UsageError(
+                f"{what} does not give the same twice",
+                hint="use no rand(), uuid() or shuffle() in it",
+            ) from None
+
+
+def _column_names(frame: DataFrame) -> str:
+    return ", ".join(to_json.columns(frame.select(*shown(frame))))
+
+
+def assigned(frame: DataFrame, assignments: Sequence[str], frozen: frozenset[str]) -> Column:
+    """Return the value with fields set, each to what its SQL gives for the row as it was."""
+    from pyspark.sql import functions as F
+
+    value_type = frame.schema["value"].dataType
+    new: dict[tuple[str, ...], Column] = {}
+    for text in assignments:
+        path, expression = _assignment(frame, text, frozen)
+        if path in new:
+            raise UsageError(f"{'.'.join(path)} is set twice", hint="leave one --set out")
+        new[path] = _stored(frame, expression, path)
+    after = F.col("value")
+    for path, column in new.items():
+        after = after.withField(".".join(f"`{part}`" for part in path), column)
+    checked = after
+    for path, column in new.items():
+        # What is in a struct that is null cannot be set: it would stay null, silently.
+        lost = F.raise_error(F.lit(f"{'.'.join(path)} cannot be set where what has it is null"))
+        is_set = _inside(after, path).eqNullSafe(column)
+        checked = F.when(is_set, checked).otherwise(lost.cast(value_type))
+    return checked
+
+
+def _inside(column: Column, path: tuple[str, ...]) -> Column:
+    for part in path:
+        column = column[part]
+    return column
+
+
+def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tuple[str, ...], str]:
+    """Read `field = SQL`, and find the field in the value."""
+    name, separator, expression = text.partition("=")
+    parts = tuple(part.strip("` ") for part in name.strip().split("."))
+    if not separator or not expression.strip() or not all(parts):
+        raise UsageError(
+            f"--set {text!r} is not FIELD = SQL", hint="write it like 'count = count + 1'"
+        )
+    if parts[0].lower() in IDENTITY and parts[0] in frame.columns:
+        raise _key_stays(".".join(parts), parts[0])
+    if parts[0].lower() == "value" and len(parts) > 1:
+        parts = parts[1:]
+    data_type: DataType = frame.schema["value"].dataType
+    path = []
+    for part in parts:
+        names = {one.lower(): one for one in getattr(data_type, "names", ())}
+        if part.lower() not in names:
+            if part in _key_names(frame):
+                raise _key_stays(".".join(parts), "key")
+            raise UsageError(
+                f"--set {text!r}: the value has no field {'.'.join(parts)!r}",
+                hint=f"the columns are: {_column_names(frame)}",
+            )
+        path.append(names[part.lower()])
+        data_type = data_type[path[-1]].dataType  # type: ignore[index]
+    if path[0] in frozen:
+        raise _key_stays(".".join(path), "key")
+    _require_sql(frame, expression, f"--set {text!r}")
+    return tuple(path), expression
+
+
+def _key_names(frame: DataFrame) -> list[str]:
+    return list(frame.select("key.*").columns) if "key" in frame.columns else []
+
+
+def _key_stays(name: str, what: str) -> UsageError:
+    if what == "expires_at_ms":
+        return UsageError(
+            "expires_at_ms cannot be set: Spark has a second index of times, which would not agree",
+            hint="set the value; it expires when it would have",
+        )
+    return UsageError(
+        f"{name} belongs to the key, which cannot be set: rows would have to move to other state "
+        "partitions",
+        hint="change values only, or remove the rows with --delete",
+    )
+
+
+def reads_text(given: DataType, wanted: DataType) -> bool:
+    """Say whether a cast would make something else out of text, also inside of arrays and structs.
+
+    Args:
+        given: Type of the expression.
+        wanted: Type that it would be cast to.
+    """
+    from pyspark.sql.types import ArrayType, StringType, StructType
+
+    if isinstance(given, StringType):
+        return not isinstance(wanted, StringType)
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return reads_text(given.elementType, wanted.elementType)
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        pairs = zip(given.fields, wanted.fields, strict=False)  # Spark refuses other lengths.
+        return any(reads_text(one.dataType, other.dataType) for one, other in pairs)
+    return False
+
+
+def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
+    """Return an expression as a value of the field's type, refused where that is not exact."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    wanted = frame.select(_inside(F.col("value"), path).alias("x")).schema["x"].dataType
+    given = frame.select(F.expr(expression).alias("x")).schema["x"].dataType
+    column = F.expr(expression)
+    if given == wanted:
+        return column
+    name = ".".join(path)
+    if reads_text(given, wanted):
+        # Spark's casts of text round decimals, cut times off and guess the zone, ANSI or not.
+        raise UsageError(
+            f"--set {name}: {expression} is text, and {name} is of type {wanted.simpleString()}",
+            hint="write a value of that type: 12.34, or date '2026-11-20', or "
+            "timestamp '2026-11-20 10:00:00Z'",
+        )
+    cast = column.cast(wanted)
+    try:
+        _ = frame.select(cast).schema
+        back = cast.cast(given)
+        _ = frame.select(back).schema
+    except PySparkException as error:
+        raise UsageError(
+            f"--set {name}: {typed.reason(error)}",
+            hint=f"{name} is of type {wanted.simpleString()}",
+        ) from None
+    text = f"{name} is of type {wanted.simpleString()}, which has not room for "
+    lost = F.raise_error(F.concat(F.lit(text), column.cast("string")))
+    return F.when(column.isNull() | back.eqNullSafe(column), cast).otherwise(lost.cast(wanted))

@@ -1,0 +1,147 @@
+"""Functions over columns of Spark that decode, change and encode rows; they run in Python workers.
+
+Values go through Arrow, not through pandas, which would confuse null and NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from savepoints.checkpoint.evolution.findings import unique_names
+from savepoints.checkpoint.state.schema import SparkType, StateField
+from savepoints.state.change import column_transforms
+from savepoints.state.codec import decode as codec_decode
+from savepoints.state.codec.encode import encode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+    from savepoints.state.codec.decode import Array
+
+Columnwise: TypeAlias = "Callable[[Column], Column]"
+# Takes and returns a batch with the columns of the state; keys as they were, row for row.
+Function: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
+
+
+def decoder(fields: Sequence[StateField], where: str) -> Columnwise | None:
+    """Return what decodes rows into a struct without voids; None if nothing would be in it."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    names = unique_names([one.name for one in fields])
+    arrow = codec_decode.arrow_fields(fields, where)
+    kept = [place for place, one in enumerate(fields) if one.type != "void"]
+    if not kept:
+        return None
+    result = [arrow[place].with_name(names[place]).with_nullable(nullable=True) for place in kept]
+
+    def decode(found: Array) -> Array:
+        decoded = codec_decode.decode(cast("pa.BinaryArray", found), fields, where)
+        return pa.StructArray.from_arrays([decoded[place] for place in kept], fields=result)
+
+    made = arrow_udf(decode, _struct_type(fields, names), ArrowUDFType.SCALAR)
+    return cast("Columnwise", made)
+
+
+def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
+    """Return what encodes values; where a value is null it gives null."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    arrow = codec_decode.arrow_fields(fields, where)
+
+    def encode_values(found: Array) -> Array:
+        there = found.is_valid()
+        values: Any = found.filter(there)
+        given = iter(range(values.type.num_fields))
+        parts = [
+            pa.nulls(len(values)) if one.type == "void" else _cast(values.field(next(given)), form)
+            for one, form in zip(fields, arrow, strict=True)
+        ]
+        encoded = encode(parts, fields, where)
+        return _spread(encoded, there)
+
+    made = arrow_udf(encode_values, "binary", ArrowUDFType.SCALAR)
+    return cast("Columnwise", made)
+
+
+def _cast(column: Any, form: pa.Field[Any]) -> Any:  # noqa: ANN401  (pyarrow's own are)
+    """Give nested fields their names and nullability again; the values stay."""
+    return column_transforms.exactly(column, form.type)
+
+
+def changer(function: Function, frozen: frozenset[str], value_type: DataType) -> Columnwise:
+    """Return what gives structs of a row's columns to a function, and the values that come back."""
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    def change(found: Array) -> Array:
+        import pyarrow as pa
+
+        there = found.is_valid()
+        batch = pa.RecordBatch.from_struct_array(cast("pa.StructArray", found.filter(there)))
+        made = function(batch)
+        _require_same_rows(batch, made, frozen)
+        new = column_transforms.exactly(made.column("value"), batch.schema.field("value").type)
+        return _spread(new, there)
+
+    return cast("Columnwise", arrow_udf(change, value_type, ArrowUDFType.SCALAR))
+
+
+def _spread(values: Array, there: Array) -> Array:
+    """Put values where they came from; null everywhere else."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    place = compute.subtract(compute.cumulative_sum(there.cast(pa.int64())), 1)
+    found: Any = values
+    spread: Array = found.take(compute.if_else(there, place, pa.scalar(None, pa.int64())))
+    return spread
+
+
+def _require_same_rows(given: Any, made: Any, frozen: frozenset[str]) -> None:  # noqa: ANN401
+    """Check what a function returned: the same rows, and nothing but values changed."""
+    import pyarrow as pa
+
+    if not isinstance(made, pa.RecordBatch) or made.schema.names != given.schema.names:
+        has = made.schema.names if isinstance(made, pa.RecordBatch) else type(made).__name__
+        raise ValueError(f"the function returned {has}, not the columns {given.schema.names}")
+    if made.num_rows != given.num_rows:
+        raise ValueError(f"the function returned {made.num_rows} rows for {given.num_rows}")
+    pairs = [(name, given.column(name), made.column(name)) for name in given.schema.names[:-1]]
+    before: Any = given.column("value")
+    after: Any = made.column("value")
+    pairs += [(name, before.field(name), after.field(name)) for name in sorted(frozen)]
+    for name, was, now in pairs:
+        # As text, since NaN is not itself.
+        if not was.equals(now) and str(was.to_pylist()) != str(now.to_pylist()):
+            raise ValueError(f"the function changed {name}, which must stay as it is")
+
+
+def _struct_type(fields: Sequence[StateField], names: Sequence[str]) -> StructType:
+    """Return the type of a decoded row: without voids, and everything may be null."""
+    from pyspark.sql.types import StructType
+
+    found = [
+        # Without metadata, such as delays of watermarks: Arrow does not bring it back.
+        {"name": name, "type": _nullable(one.type), "nullable": True, "metadata": {}}
+        for one, name in zip(fields, names, strict=True)
+        if one.type != "void"
+    ]
+    return StructType.fromJson({"type": "struct", "fields": found})
+
+
+def _nullable(spark_type: SparkType) -> SparkType:
+    if isinstance(spark_type, str):
+        return spark_type
+    if spark_type["type"] == "array":
+        return {
+            **spark_type, "elementType": _nullable(spark_type["elementType"]), "containsNull": True
+        }  # fmt: skip
+    inner: list[Mapping[str, Any]] = [
+        {"name": one["name"], "type": _nullable(one["type"]), "nullable": True, "metadata": {}}
+        for one in spark_type["fields"]
+    ]
+    return {**spark_type, "fields": inner}

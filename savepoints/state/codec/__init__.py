@@ -1,0 +1,1 @@
+"""UnsafeRow: decoded, measured, encoded."""

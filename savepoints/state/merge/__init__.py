@@ -1,0 +1,1 @@
+"""State of a merge: spliced, combined, compared with controls."""

@@ -1,0 +1,85 @@
+"""What the aggregates of a query begin with, for a key that has had no rows yet.
+
+NULL is not always nothing: an average that begins with NULL stays NULL for ever, and a count cannot
+be NULL at all. Only Spark's own plan knows, and only its private API shows it, so that this may say
+that it does not know. Source: `DeclarativeAggregate.initialValues`, `TypedImperativeAggregate`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from savepoints.checkpoint.evolution.findings import Start
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# py4j's stand-ins for Java objects have no types.
+JavaObject: TypeAlias = Any
+
+_LOG = logging.getLogger(__name__)
+
+_SAVING = frozenset({"StateStoreSaveExec", "SessionWindowStateStoreSaveExec"})
+_AGGREGATING = frozenset(
+    {"HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec", "MergingSessionsExec"}
+)
+
+
+def of(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
+    """Return the starts of all buffers of each aggregating operator, in the order of its state.
+
+    Args:
+        query: A query of a classic session that has run a batch.
+
+    Returns:
+        By operator; operators that Spark says nothing of are left out.
+    """
+    java: JavaObject = query
+    try:
+        plan = java._jsq.streamingQuery().lastExecution().executedPlan()
+        saving = [one for one in nodes(plan) if class_name(one) in _SAVING]
+        return {int(one.stateInfo().get().operatorId()): _starts(one) for one in saving}
+    except Exception:  # noqa: BLE001  (whatever py4j raises where Spark is another)
+        _LOG.debug("Spark does not say what its aggregates begin with", exc_info=True)
+        return {}
+
+
+def _starts(saving: JavaObject) -> tuple[Start, ...]:
+    aggregating = next(one for one in nodes(saving) if class_name(one) in _AGGREGATING)
+    return tuple(
+        replace(start, aggregate=number)
+        for number, expression in enumerate(items(aggregating.aggregateExpressions()))
+        for start in _of_function(expression.aggregateFunction())
+    )
+
+
+def _of_function(function: JavaObject) -> list[Start]:
+    if "initialValues" in dir(function):
+        return [Start(_value(one.eval(None))) for one in items(function.initialValues())]
+    return [Start(bytes(function.serialize(function.createAggregationBuffer())))]
+
+
+def _value(found: JavaObject) -> Any:  # noqa: ANN401  (whatever the literal is)
+    if found is None or isinstance(found, (bool, int, float)):
+        return found
+    return str(found.toString())
+
+
+def nodes(plan: JavaObject) -> Iterator[JavaObject]:
+    """Give a plan and all below it."""
+    yield plan
+    for child in items(plan.children()):
+        yield from nodes(child)
+
+
+def items(sequence: JavaObject) -> list[JavaObject]:
+    """Return the elements of a Scala sequence."""
+    return [sequence.apply(position) for position in range(sequence.size())]
+
+
+def class_name(one: JavaObject) -> str:
+    """Return the name of the class of a Java object, without its package."""
+    return str(one.getClass().getSimpleName())

@@ -1,0 +1,52 @@
+"""The columns that a join goes by, which its state calls `field0`, `field1`, ….
+
+Only Spark's own plan knows their names, and only its private API shows it, so that this may say
+that it does not know. Source: `StreamingSymmetricHashJoinExec`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from savepoints.state.plan.initial_buffers import (
+    JavaObject,
+    class_name,
+    items,
+    nodes,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOG = logging.getLogger(__name__)
+
+_JOIN = "StreamingSymmetricHashJoinExec"
+
+
+def of(query: StreamingQuery) -> dict[int, tuple[tuple[str, str], ...]]:
+    """Return the names of the columns on the left and on the right, by position of the key.
+
+    Args:
+        query: A query of a classic session that has run a batch.
+
+    Returns:
+        By operator; operators that Spark says nothing of are left out.
+    """
+    java: JavaObject = query
+    try:
+        plan = java._jsq.streamingQuery().lastExecution().executedPlan()
+        joins = [one for one in nodes(plan) if class_name(one) == _JOIN]
+        return {
+            int(one.stateInfo().get().operatorId()): tuple(
+                zip(_names(one.leftKeys()), _names(one.rightKeys()), strict=True)
+            )
+            for one in joins
+        }
+    except Exception:  # noqa: BLE001  (whatever py4j raises where Spark is another)
+        _LOG.debug("Spark does not say what its joins go by", exc_info=True)
+        return {}
+
+
+def _names(keys: JavaObject) -> list[str]:
+    return [str(one.name()) if "name" in dir(one) else str(one.sql()) for one in items(keys)]

@@ -1,0 +1,1 @@
+"""State rows in stores and tables: read and written."""

@@ -1,0 +1,144 @@
+"""Reading state rows raw: for every store of an operator, in the columns of the canonical table.
+
+Spark's `statestore` source with `_readAllColumnFamilies` gives, for one store of one operator,
+`partition_key` (struct), `key_bytes`, `value_bytes` (UnsafeRow bytes) and `column_family_name`.
+`pmod(hash(partition_key.*), P)` is Spark's own placement of a row in P state partitions.
+Source: `StateDataSource`, `StatePartitionAllColumnFamiliesReader`. Spark refuses to do so for its
+default provider, whose files are read by `savepoints.state.storage.hdfs_provider`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
+from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
+from savepoints.io import Location, Uri
+from savepoints.state.storage import hdfs_provider
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family_name"})
+
+FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+# Characters that Parquet and Delta refuse in column names without column mapping.
+_UNFIT = re.compile(r"[ ,;{}()\n\t=.]")
+
+
+def state_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
+    """Return a session in which state stores can be opened, with settings of its own.
+
+    State stores report to a coordinator, which the session's manager of streaming queries makes; a
+    Spark that has not run a streaming query yet has none, and opening a store fails.
+    """
+    own = spark.newSession()
+    _ = own.streams
+    own.conf.set(CHECKPOINT_FORMAT_KEY, str(checkpoint_format))
+    return own
+
+
+def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
+    """Return a session for reading state.
+
+    With changelog checkpointing on, a raw read writes temporary files into the checkpoint it reads.
+    Spark's default file manager makes a Hadoop `FileContext` for each directory and lets go of it
+    while a file is still read; on S3 its finalizer closes the client under the reader
+    (`org.apache.hadoop.fs.s3a.S3A.finalize`), now and then. The other one has Hadoop's cached file
+    systems. It renames less safely, which is nothing to a reader.
+    """
+    own = state_session(spark, checkpoint_format)
+    own.conf.set("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
+    own.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
+    return own
+
+
+def read_operator(
+    spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator
+) -> DataFrame:
+    """Read all stores of an operator as canonical rows.
+
+    Args:
+        spark: From `reading_session`.
+        checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
+        files: Its cut.
+        operator: The operator.
+
+    Returns:
+        operator_id (int), operator_name, store_name, column_family (string), partition_id,
+        key_hash (int), ord (long), key_bytes, value_bytes (binary), and key, the decoded partition
+        key (a struct; null when the operator has no grouping key).
+    """
+    frames = [read_store(spark, checkpoint, files, operator, store) for store in operator.stores]
+    rows = frames[0]
+    for more in frames[1:]:
+        rows = rows.unionByName(more)
+    return rows
+
+
+def load(
+    spark: SparkSession, checkpoint: Uri, batch_id: int, operator_id: int, store: str
+) -> DataFrame:
+    """Read one RocksDB store as Spark's raw reader gives it."""
+    reader = (
+        spark.read.format("statestore")
+        .option("path", checkpoint.hadoop)
+        .option("batchId", batch_id)
+        .option("operatorId", operator_id)
+        .option("_readAllColumnFamilies", "true")
+    )
+    if store != "default":
+        reader = reader.option("storeName", store)
+    return reader.load()
+
+
+def read_store(
+    spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator, store: str
+) -> DataFrame:
+    """Read one store of an operator as canonical rows; see `read_operator`."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    if files.cut.provider == HDFS_PROVIDER:
+        raw = hdfs_provider.read_store(spark, checkpoint, files, operator, store)
+        partition_id = F.col("partition_id")
+    else:
+        raw = load(spark, checkpoint.uri, files.cut.batch_id, operator.operator_id, store)
+        partition_id = F.spark_partition_id()
+    key_type = raw.schema["partition_key"].dataType
+    assert isinstance(key_type, StructType)
+    fields = key_type.fieldNames()
+    return raw.select(
+        F.lit(operator.operator_id).alias("operator_id"),
+        F.lit(operator.name).alias("operator_name"),
+        F.lit(store).alias("store_name"),
+        F.col("column_family_name").alias("column_family"),
+        partition_id.alias("partition_id"),
+        (F.hash(F.col("partition_key.*")) if fields else F.lit(0)).alias("key_hash"),
+        F.monotonically_increasing_id().alias("ord"),
+        F.col("key_bytes"),
+        F.col("value_bytes"),
+        _key_column(fields).alias("key"),
+    )
+
+
+def fit_name(name: str) -> str:
+    """Return the name that a field of a key has in canonical rows, which Delta accepts."""
+    return _UNFIT.sub("_", name)
+
+
+def _key_column(fields: list[str]) -> Column:
+    """Return the decoded partition key, with field names that Delta accepts."""
+    from pyspark.sql import functions as F
+
+    if not fields:
+        return F.lit(None).cast("boolean")
+    names = [fit_name(name) for name in fields]
+    if len(set(names)) < len(names):
+        names = [f"key{position}" for position in range(len(fields))]
+    key = F.col("partition_key")
+    return F.struct(*(key[field].alias(name) for field, name in zip(fields, names, strict=True)))

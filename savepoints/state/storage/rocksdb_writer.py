@@ -1,0 +1,180 @@
+"""Writing RocksDB state stores: with `starts`, all that touches Spark's private API.
+
+`StateRewriter` reads the state of a checkpoint as DataFrames, hands each to a function, and writes
+what comes back through Spark's own state store writer. The function here ignores what was read (the
+frame is lazy, so nothing is) and returns the savepoint's rows instead.
+Source: `org.apache.spark.sql.execution.streaming.state.StateRewriter` of Spark 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from savepoints.checkpoint.logs.commit_log import StateIds
+from savepoints.errors import PrivateApiError, SavepointsError
+from savepoints.io import Uri
+from savepoints.state.storage import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# py4j's stand-ins for Java objects have no types.
+JavaObject: TypeAlias = Any
+# Returns the canonical rows of (operator, store), placed in their state partitions and in order.
+Rows: TypeAlias = "Callable[[int, str], DataFrame]"
+
+_LOG = logging.getLogger(__name__)
+
+_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
+_REWRITER_ARGUMENTS = 8
+_WAY_OUT = "restore the native form instead: --format native"
+
+
+def require_private_api(spark: SparkSession) -> None:
+    """Check that the private API has the shape this module was written for.
+
+    Raises:
+        PrivateApiError: If it has not; the native form needs none of it.
+    """
+    loader = _jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        constructors = loader.loadClass(_REWRITER).getConstructors()
+        arities = sorted(one.getParameterCount() for one in constructors)
+    except Exception as error:  # noqa: BLE001  (whatever py4j raises: it is not there)
+        arities = [str(error)[:80]]
+    if _REWRITER_ARGUMENTS not in arities:
+        raise PrivateApiError(
+            f"Spark {spark.version} has no StateRewriter with {_REWRITER_ARGUMENTS} arguments "
+            f"(it has {arities})",
+            hint=_WAY_OUT,
+            spark_version=spark.version,
+        )
+
+
+def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
+    """Check that Spark's raw reader gives the columns this module was written for.
+
+    Raises:
+        PrivateApiError: If it does not.
+    """
+    if set(columns) != read.COLUMNS:
+        raise PrivateApiError(
+            f"Spark {spark.version} reads state as {columns} instead of {sorted(read.COLUMNS)}",
+            hint=_WAY_OUT,
+            spark_version=spark.version,
+        )
+
+
+def write_state(spark: SparkSession, checkpoint: Uri, batch_id: int, rows: Rows) -> StateIds:
+    """Write the state of batch N into a checkpoint that has everything but its state.
+
+    Args:
+        spark: From `raw.state_session`, a classic session (no Spark Connect).
+        checkpoint: The directory with logs, metadata and schemas; its offset log names provider
+            and partitions.
+        batch_id: N; the state gets version N + 1.
+        rows: Returns the rows of a store.
+
+    Returns:
+        The ids of the stores that were written; empty with checkpoint format 1.
+
+    Raises:
+        PrivateApiError: If this Spark's private API has another shape.
+        SavepointsError: If Spark fails to write.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    # Otherwise each put does a get to count rows: twice as slow. The query counts again on load.
+    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
+    jvm = _jvm(spark)
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    function = _Replacement(spark, rows)
+    java_session = spark._jsparkSession
+    some, none = jvm.scala.Some, getattr(getattr(jvm.scala, "None$"), "MODULE$")
+    rewriter = jvm.org.apache.spark.sql.execution.streaming.state.StateRewriter(
+        java_session,
+        batch_id,
+        batch_id,
+        checkpoint.hadoop,
+        java_session.sessionState().newHadoopConf(),
+        some(checkpoint.hadoop),
+        some(function),
+        none,
+    )
+    try:
+        return _state_ids(rewriter.run())
+    except Py4JJavaError as error:
+        if isinstance(function.failure, SavepointsError):
+            raise function.failure from None
+        # A Python exception inside the function reaches us only as a generic Java one.
+        cause = function.failure or _root_cause(error.java_exception)
+        raise SavepointsError(
+            f"Spark could not write the state of {checkpoint}: {cause}",
+            hint="run the command again, or restore the native form with --format native",
+        ) from error
+
+
+def _jvm(spark: SparkSession) -> JavaObject:
+    return spark.sparkContext._jvm
+
+
+def _state_ids(found: JavaObject) -> StateIds:
+    """Read `Option[Map[Long, Array[Array[String]]]]`: operator, state partition, store."""
+    if found is None or found.isEmpty():
+        return {}
+    ids, entries = {}, found.get().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        ids[int(entry._1())] = [[str(one) for one in stores] for stores in entry._2()]
+    return ids
+
+
+def _root_cause(exception: JavaObject) -> str:
+    """Return what is at the bottom of a Java exception, which is what went wrong."""
+    while exception.getCause() is not None:
+        exception = exception.getCause()
+    return str(exception.toString())
+
+
+class _Replacement:
+    """The Scala function that returns a store's rows from the savepoint."""
+
+    def __init__(self, spark: SparkSession, rows: Rows) -> None:
+        self._spark = spark
+        self._savepoint_rows = rows
+        self.failure: Exception | None = None
+
+    def apply(self, java_frame: JavaObject) -> JavaObject:
+        """Return the rows of the store that Spark wants to write now."""
+        try:
+            return self._rows(java_frame)._jdf
+        except Exception as error:
+            _LOG.debug("could not give Spark the rows of a state store", exc_info=True)
+            self.failure = error
+            raise
+
+    def _rows(self, java_frame: JavaObject) -> DataFrame:
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F
+
+        # The frame's own source says which store it is; the function gets nothing else.
+        options = java_frame.queryExecution().analyzed().collectLeaves().head().options()
+        operator_id, store = int(options.get("operatorId")), options.get("storeName") or "default"
+        original = DataFrame(java_frame, self._spark)
+        require_raw_columns(self._spark, original.columns)
+        # Spark insists on its own schema, nullability included, and never looks at partition_key.
+        columns = {
+            "partition_key": F.lit(None).cast(original.schema["partition_key"].dataType),
+            "column_family_name": F.col("column_family"),
+        }
+        return self._savepoint_rows(operator_id, store).select(
+            *(columns.get(name, F.col(name)).alias(name) for name in original.columns)
+        )
+
+    class Java:
+        """Tells py4j which interface this object implements."""
+
+        implements = ("scala.Function1",)

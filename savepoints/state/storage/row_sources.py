@@ -1,0 +1,99 @@
+"""State rows by store, from wherever they are: a canonical table, or the files of a checkpoint.
+
+Both give the same columns, so that rows of some keys can be taken from the one and written together
+with those of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.errors import IncompatibleError
+from savepoints.io import Location, Uri
+from savepoints.state.storage import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("column_family", "key", "key_hash", "ord", "key_bytes", "value_bytes")
+
+
+class SavedRows(Protocol):
+    """The state of one cut."""
+
+    def rows(self, operator_id: int, store: str) -> DataFrame:
+        """Return the rows of a store.
+
+        Returns:
+            column_family (string), key (struct; null without a grouping key), key_hash (int), ord
+            (long), key_bytes, value_bytes (binary).
+        """
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of the canonical table of a savepoint.
+
+    Attributes:
+        spark: Reads it.
+        table: The table.
+    """
+
+    spark: SparkSession
+    table: Uri
+
+    def rows(self, operator_id: int, store: str) -> DataFrame:
+        """Return the rows of a store; see `SavedRows`."""
+        from pyspark.sql import functions as F
+
+        table = self.spark.read.format("delta").load(self.table.hadoop)
+        mine = table.where((F.col("operator_id") == operator_id) & (F.col("store_name") == store))
+        return mine.withColumn("key", F.col("key")[f"op{operator_id}"]).select(*COLUMNS)
+
+
+@dataclass(frozen=True)
+class CheckpointRows:
+    """Rows in the files of a checkpoint.
+
+    Attributes:
+        spark: From `raw.reading_session`.
+        checkpoint: A checkpoint that nobody writes to: a mounted savepoint, or one of a query that
+            has ended.
+        files: Its cut.
+    """
+
+    spark: SparkSession
+    checkpoint: Location
+    files: CutFiles
+
+    @classmethod
+    def of(cls, spark: SparkSession, checkpoint: Location, files: CutFiles) -> CheckpointRows:
+        """Read with a session of its own.
+
+        Args:
+            spark: Any classic session.
+            checkpoint: The checkpoint.
+            files: Its cut.
+        """
+        return cls(read.reading_session(spark, files.cut.checkpoint_format), checkpoint, files)
+
+    def rows(self, operator_id: int, store: str) -> DataFrame:
+        """Return the rows of a store; see `SavedRows`.
+
+        Raises:
+            IncompatibleError: If there is no such operator.
+        """
+        operator = next(
+            (one for one in self.files.operators if one.operator_id == operator_id), None
+        )
+        if operator is None or store not in operator.stores:
+            raise IncompatibleError(
+                f"{self.checkpoint} has no store {store} of operator {operator_id}",
+                hint="compare its program with that of the query: savepoints upgrade check",
+                operator_id=operator_id,
+                store=store,
+            )
+        found = read.read_store(self.spark, self.checkpoint, self.files, operator, store)
+        return found.select(*COLUMNS)

@@ -1,0 +1,194 @@
+"""Writing state stores from canonical rows, into the provider that the checkpoint is to have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from savepoints.checkpoint.logs.commit_log import StateIds
+from savepoints.checkpoint.state.operators import HDFS_PROVIDER
+from savepoints.errors import ListOrderError
+from savepoints.io import Location, Uri
+from savepoints.model import Cut, OperatorState
+from savepoints.state.storage import hdfs_provider, read, rocksdb_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Returns the rows of a store, of all that the canonical table has.
+RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        ids: The ids of the stores, for the commit log; empty with checkpoint format 1.
+        rows: Rows by operator, where Python wrote them; empty where the state store did.
+    """
+
+    ids: StateIds
+    rows: Mapping[int, int] = field(default_factory=dict)
+
+
+def require_writable(spark: SparkSession, cut: Cut) -> None:
+    """Check that this Spark can write state as the cut has it, before anything is written.
+
+    Raises:
+        PrivateApiError: If its private API has another shape.
+    """
+    if cut.provider != HDFS_PROVIDER:
+        rocksdb_writer.require_private_api(spark)
+
+
+def write_state(
+    spark: SparkSession,
+    checkpoint: Location,
+    table: Uri,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+    *,
+    rows_of: RowsOf | None = None,
+    saved: Sequence[OperatorState] | None = None,
+) -> Written:
+    """Write the state of a cut into a checkpoint that has everything but its state.
+
+    Args:
+        spark: Any classic session.
+        checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
+        table: The canonical table.
+        cut: Batch, provider, partitions and checkpoint format as they are to be; the number of
+            partitions must be what `offsets/N` says, or the query would silently look for rows in
+            the wrong place.
+        operators: Those that have a canonical form.
+        rows_of: How the stores get their rows; as they were saved when not given.
+        saved: The operators of the table, when they are others.
+
+    Raises:
+        PrivateApiError: If this Spark's private API has another shape.
+        ListOrderError: If the table does not say in which order list state is.
+        SavepointsError: If Spark fails to write.
+    """
+    own = read.state_session(spark, cut.checkpoint_format)
+    own.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
+    canonical = own.read.format("delta").load(table.hadoop)
+    _require_order(canonical, operators if saved is None else saved)
+
+    def rows(operator: OperatorState, store: str) -> DataFrame:
+        return (rows_of or _as_saved)(canonical, operator, store)
+
+    return write_rows(spark, checkpoint, cut, operators, rows)
+
+
+def write_rows(
+    spark: SparkSession,
+    checkpoint: Location,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+    rows_of: Callable[[OperatorState, str], DataFrame],
+) -> Written:
+    """Write the state of a cut from rows that are wherever they are; see `write_state`.
+
+    Args:
+        spark: Any classic session.
+        checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
+        cut: As in `write_state`.
+        operators: Those whose rows are written.
+        rows_of: Returns the canonical rows of a store. Those of one key are in the order of `ord`.
+
+    Raises:
+        PrivateApiError: If this Spark's private API has another shape.
+        SavepointsError: If Spark fails to write.
+    """
+    own = read.state_session(spark, cut.checkpoint_format)
+    partitions = cut.partitions or 1
+    own.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    by_id = {one.operator_id: one for one in operators}
+
+    def rows(operator_id: int, store: str) -> DataFrame:
+        operator = by_id[operator_id]
+        return _placed(rows_of(operator, store), operator, partitions)
+
+    if cut.provider != HDFS_PROVIDER:
+        return Written(rocksdb_writer.write_state(own, checkpoint.uri, cut.batch_id, rows))
+    counts = dict.fromkeys(by_id, 0)
+    for operator in operators:
+        for store in operator.stores:
+            placed = rows(operator.operator_id, store)
+            counts[operator.operator_id] += sum(
+                hdfs_provider.write_store(
+                    placed, checkpoint, cut.batch_id + 1, operator.operator_id, store
+                ).values()
+            )
+    return Written({}, counts)
+
+
+def count(
+    spark: SparkSession,
+    checkpoint: Location,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+    written: Written,
+) -> dict[int, int]:
+    """Return how many rows of each operator are in a checkpoint that was written.
+
+    Args:
+        spark: Any classic session.
+        checkpoint: The directory, with the ids of its stores in the commit log.
+        cut: As they were written.
+        operators: Those that were written.
+        written: What writing them gave.
+    """
+    if cut.provider == HDFS_PROVIDER:
+        return dict(written.rows)
+    own = read.reading_session(spark, cut.checkpoint_format)
+    return {
+        one.operator_id: sum(
+            read.load(own, checkpoint.uri, cut.batch_id, one.operator_id, store).count()
+            for store in one.stores
+        )
+        for one in operators
+    }
+
+
+def _as_saved(table: DataFrame, operator: OperatorState, store: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return table.where(
+        (F.col("operator_id") == operator.operator_id) & (F.col("store_name") == store)
+    )
+
+
+def _placed(rows: DataFrame, operator: OperatorState, partitions: int) -> DataFrame:
+    """Return the rows of a store, each in the partition where Spark will look for it."""
+    from pyspark.sql import functions as F
+
+    home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
+    placed = rows.coalesce(1) if operator.keyless else rows.repartitionById(partitions, home)
+    # List state keeps its order only if its rows are written in the order they were read.
+    return placed.sortWithinPartitions("ord") if operator.column_families else placed
+
+
+def _require_order(table: DataFrame, operators: Sequence[OperatorState]) -> None:
+    """Check that no two elements of a list have the same place.
+
+    Only stores with column families hold lists, as several rows of one key.
+    """
+    from pyspark.sql import functions as F
+
+    with_lists = [one.operator_id for one in operators if one.column_families]
+    if not with_lists:
+        return
+    place = ("operator_id", "store_name", "column_family", "key_bytes", "ord")
+    mine = table.where(F.col("operator_id").isin(with_lists))
+    unordered = mine.groupBy(*place).count().where((F.col("count") > 1) | F.col("ord").isNull())
+    if found := unordered.head():
+        raise ListOrderError(
+            f"the canonical rows do not say in which order the elements of {found.column_family} "
+            f"of operator {found.operator_id} are",
+            hint="restore the native form instead: --format native",
+            operator_id=found.operator_id,
+            column_family=found.column_family,
+        )

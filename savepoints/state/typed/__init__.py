@@ -1,0 +1,1 @@
+"""State rows with their types, for people and comparisons."""

@@ -1,0 +1,163 @@
+"""State rows as JSON texts (`savepoints.spark.columns`), and choosing them by what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError, TargetExistsError, UsageError
+from savepoints.io import Uri
+from savepoints.spark.columns import as_json
+from savepoints.state.typed import typed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+
+def json_lines(frame: DataFrame, limit: int) -> list[str]:
+    """Return the first rows of a frame as JSON objects, one a line.
+
+    Raises:
+        UsageError: If an expression in the frame fails on a row.
+        IncompatibleError: If Spark cannot read the state.
+    """
+    from pyspark.sql import functions as F
+
+    row = F.struct(*(F.col(f"`{name}`") for name in frame.columns))
+    lines = frame.select(as_json(row, frame.schema).alias("line")).limit(limit)
+    with _failures():
+        return [line for (line,) in lines.collect()]
+
+
+def write_parquet(frame: DataFrame, target: Uri) -> int:
+    """Write a frame as Parquet and return the number of rows.
+
+    Raises:
+        TargetExistsError: If there is anything.
+        UsageError: If an expression in the frame fails on a row.
+        IncompatibleError: If Spark cannot read the state.
+    """
+    from pyspark.errors import AnalysisException
+
+    with _failures():
+        try:
+            frame.write.mode("error").parquet(target.hadoop)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_ALREADY_EXISTS":
+                raise
+            raise taken(target) from None
+        return frame.sparkSession.read.parquet(target.hadoop).count()
+
+
+def taken(target: Uri) -> TargetExistsError:
+    """Say that there is something already."""
+    return TargetExistsError(
+        f"{target} exists already",
+        hint="give --to another path; nothing is ever overwritten",
+        target=str(target),
+    )
+
+
+def columns(frame: DataFrame) -> list[str]:
+    """Name the columns that rows have when their structs are spread out: `key.window.start`."""
+    return [".".join(path) for path, _ in _leaves(frame.schema)]
+
+
+def with_key(frame: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
+    """Choose the rows whose key has these values, which are read as the fields' types.
+
+    Raises:
+        UsageError: If the key has no such field, or the value cannot be of its type.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    key_type = frame.schema["key"].dataType if "key" in frame.columns else StructType()
+    assert isinstance(key_type, StructType)
+    fields = {".".join(path): (path, leaf_type) for path, leaf_type in _leaves(key_type)}
+    for name, text in wanted.items():
+        if name not in fields:
+            raise UsageError(
+                f"the key has no field {name!r}",
+                hint=f"it has: {', '.join(fields)}" if fields else "this state has no key at all",
+            )
+        path, leaf_type = fields[name]
+        literal = _literal(frame, name, text, leaf_type)
+        column = F.col("key")
+        for part in path:
+            column = column[part]
+        frame = frame.where(column == literal)
+    return frame
+
+
+def where(frame: DataFrame, expression: str) -> DataFrame:
+    """Choose rows by an SQL expression over the columns.
+
+    Raises:
+        UsageError: If it is none; the message has what Spark says of it.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        return frame.where(expression)
+    except PySparkException as error:
+        raise UsageError(
+            f"--where {expression!r}: {typed.reason(error)}",
+            hint=f"the columns are: {', '.join(columns(frame))}",
+        ) from None
+
+
+def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Column:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    try:
+        literal = F.lit(text).try_cast(data_type)
+        row = frame.sparkSession.range(1).select(literal.isNull()).first()
+        readable = row is not None and not row[0]
+    except PySparkException:  # such as a list, which no text can be
+        readable = False
+    if not readable:
+        raise UsageError(
+            f"--key {name}={text}: {text!r} is no {data_type.simpleString()}",
+            hint="nulls and lists can be chosen with --where, such as 'key.name IS NULL'",
+        )
+    return literal
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Tell apart an expression that fails on a row and state that cannot be read."""
+    from pyspark import errors
+
+    try:
+        with typed.refusals("the savepoint"):
+            yield
+    except IncompatibleError as error:
+        of_expression = (
+            errors.ArithmeticException,
+            errors.ArrayIndexOutOfBoundsException,
+            errors.DateTimeException,
+            errors.NumberFormatException,
+        )
+        if isinstance(error.__cause__, of_expression):
+            raise UsageError(
+                f"--where fails on a row: {typed.reason(error.__cause__)}",
+                hint="Spark has try_divide, try_cast and the like",
+            ) from None
+        raise
+
+
+def _leaves(struct: StructType) -> list[tuple[tuple[str, ...], DataType]]:
+    """Return paths and types of all fields that are no structs."""
+    from pyspark.sql.types import StructType
+
+    found: list[tuple[tuple[str, ...], DataType]] = []
+    for field in struct:
+        inner = _leaves(field.dataType) if isinstance(field.dataType, StructType) else []
+        found += [((field.name, *path), leaf) for path, leaf in inner]
+        if not isinstance(field.dataType, StructType):
+            found.append(((field.name,), field.dataType))
+    return found

@@ -1,0 +1,1 @@
+"""Who may change what now: leases, journals of operations, pause requests, readers."""

@@ -1,0 +1,190 @@
+"""The journal: a verb with several steps can be killed anywhere and run again.
+
+`operations/<id>.json` is written before the first step and after each one. While it exists, `run`
+and every other mutating verb refuse the query. A finished operation is moved to
+`operations/finished/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from savepoints import faults
+from savepoints.errors import UnfinishedOperationError, VerificationError
+from savepoints.io import Location
+from savepoints.model import rfc3339, to_json, utc_now
+from savepoints.store.savepoint import sealed
+
+SCHEMA_VERSION = 1
+# A step of every operation that is taken back: from then on it cannot be finished any more.
+UNDOING = "undoing"
+_UNFINISHED = "operations"
+_FINISHED = "operations/finished"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One run of a multi-step verb.
+
+    Attributes:
+        id: `op-…`.
+        verb: Such as `rollback`.
+        query: Name of the query it mutates.
+        plan: What was decided before the first step; a resumed operation follows it.
+        command: How to finish it, as a command line.
+        begun_at: When its first step began.
+        done: Names of the finished steps with what they found out.
+        finished_at: When it was finished or undone, None while it is under way.
+        undone: Its steps were taken back.
+    """
+
+    id: str
+    verb: str
+    query: str
+    plan: Mapping[str, Any]
+    command: str
+    begun_at: str
+    done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    finished_at: str | None = None
+    undone: bool = False
+
+    @property
+    def state(self) -> str:
+        """Say how far it is: `unfinished`, `finished` or `undone`."""
+        return "undone" if self.undone else "finished" if self.finished_at else "unfinished"
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> Operation:
+        """Read the file of an operation.
+
+        Raises:
+            VerificationError: If it is damaged.
+        """
+        try:
+            # Journals of version 0.1 have no checksum.
+            content = sealed.unseal(data) if b'"sha256"' in data else json.loads(data)
+            if content.pop("schema_version") != SCHEMA_VERSION:
+                raise ValueError("another schema_version")
+            return cls(**content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise VerificationError(
+                f"the journal {path} is damaged: {error!r}",
+                hint="its bucket may have an older version of the object; without the journal the "
+                "operation cannot be finished by itself",
+                file=path,
+            ) from None
+
+
+class Journal:
+    """Records the steps of one operation."""
+
+    def __init__(self, root: Location, operation: Operation) -> None:
+        """Keep the operation and where it is recorded."""
+        self._root = root
+        self.operation = operation
+
+    @classmethod
+    def begin(cls, root: Location, operation: Operation) -> Journal:
+        """Record a new operation before its first step."""
+        journal = cls(root, operation)
+        journal._write()
+        faults.reach(f"{operation.verb}.begun")
+        return journal
+
+    def is_done(self, step: str) -> bool:
+        """Say whether a step was finished, maybe by a process that died later."""
+        return step in self.operation.done
+
+    def record(self, step: str, **facts: object) -> None:
+        """Record that a step's effect is there."""
+        faults.reach(f"{self.operation.verb}.{step}")
+        done = {**self.operation.done, step: {"at": rfc3339(utc_now()), **to_json(facts)}}
+        self.operation = dataclasses.replace(self.operation, done=done)
+        self._write()
+
+    def finish(self, *, undone: bool = False) -> None:
+        """Move the operation to the finished ones."""
+        self.operation = dataclasses.replace(
+            self.operation, finished_at=rfc3339(utc_now()), undone=undone
+        )
+        self._root.put(f"{_FINISHED}/{self.operation.id}.json", _encode(self.operation))
+        faults.reach(f"{self.operation.verb}.finished")
+        self._root.delete([_path(self.operation.id)])
+
+    def _write(self) -> None:
+        self._root.put(_path(self.operation.id), _encode(self.operation))
+
+
+def all_operations(root: Location) -> list[Operation]:
+    """Return all operations, those under way and those that are finished, the newest first."""
+    # Killed in its last moment, an operation has both files, and is to be finished once more.
+    found = {one.id: one for one in (*_in(root, _FINISHED), *all_unfinished(root))}
+    return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
+
+
+def all_unfinished(root: Location) -> list[Operation]:
+    """Return the operations on all queries that were begun and not finished."""
+    return _in(root, _UNFINISHED)
+
+
+def unfinished(root: Location, query: str) -> Operation | None:
+    """Return the operation on a query that was begun and not finished, None if there is none.
+
+    A promotion is one on the live query and on its fork.
+    """
+    concerned = (one for one in all_unfinished(root) if query in (one.query, one.plan.get("fork")))
+    return next(concerned, None)
+
+
+def _in(root: Location, directory: str) -> list[Operation]:
+    found = []
+    for info in root.list(directory):
+        if info.path.rpartition("/")[0] == directory:
+            try:
+                found.append(Operation.parse(root.get(info.path), info.path))
+            except FileNotFoundError:
+                continue  # Finished at this moment.
+    return found
+
+
+def refuse_unfinished(root: Location, query: str) -> None:
+    """Refuse to touch a query while an operation on it is unfinished.
+
+    Raises:
+        UnfinishedOperationError: Names the operation and the command that finishes it.
+    """
+    operation = unfinished(root, query)
+    if operation is not None:
+        raise refusal(operation)
+
+
+def refusal(operation: Operation) -> UnfinishedOperationError:
+    """Return the error that says an operation must be finished first."""
+    if UNDOING in operation.done:
+        return UnfinishedOperationError(
+            f"{operation.verb} {operation.id} of {operation.query} was being taken back and is "
+            "half undone",
+            hint=f"take it back to the end: savepoints operations undo {operation.id}",
+            query=operation.query,
+            operation=operation.id,
+        )
+    return UnfinishedOperationError(
+        f"{operation.verb} {operation.id} of {operation.query} was interrupted after "
+        f"{', '.join(operation.done) or 'its beginning'}",
+        hint=f"finish it first: {operation.command}; or take it back: "
+        f"savepoints operations undo {operation.id}",
+        query=operation.query,
+        operation=operation.id,
+    )
+
+
+def _encode(operation: Operation) -> bytes:
+    return sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(operation)})
+
+
+def _path(operation_id: str) -> str:
+    return f"{_UNFINISHED}/{operation_id}.json"

@@ -1,0 +1,1 @@
+"""A savepoint's files: manifest, native and canonical form, labels."""

@@ -1,0 +1,127 @@
+"""The manifest: the commit point of a savepoint's own data.
+
+`savepoints/<id>/manifest.json` is written once, last of the savepoint's files and never changed. It
+lists every file with its size and SHA-256, so that a savepoint can be verified, copied and found
+again without the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from savepoints.errors import SavepointsError, UsageError, VerificationError
+from savepoints.model import Savepoint, checked_name, to_json
+from savepoints.store.savepoint import sealed
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file of a savepoint.
+
+    Attributes:
+        path: Where it lies in a checkpoint (native files) or in the savepoint's canonical table.
+        stored_at: Where it lies in the store, relative to the store's root.
+        size: Bytes.
+        sha256: In hex.
+    """
+
+    path: str
+    stored_at: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A savepoint and all its files.
+
+    Attributes:
+        savepoint: What the catalog shows too.
+        native: The files of the checkpoint; without state files when the savepoint is canonical
+            only.
+        canonical: The files of the Delta table `state/`.
+    """
+
+    savepoint: Savepoint
+    native: tuple[StoredFile, ...]
+    canonical: tuple[StoredFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """All files."""
+        return self.native + self.canonical
+
+    def to_bytes(self) -> bytes:
+        """Write the manifest as JSON with a checksum of itself."""
+        return sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(self)})
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> Manifest:
+        """Read a manifest.
+
+        Raises:
+            VerificationError: If it is not one, or of a newer version.
+        """
+        try:
+            content = sealed.unseal(data)
+            if content["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema_version {content['schema_version']!r}")
+            savepoint = Savepoint.from_json(content["savepoint"])
+            if manifest_path(savepoint.id) != path:
+                raise ValueError(f"it is the manifest of {savepoint.id}")
+            homes = (f"{directory(savepoint.id)}/", f"files/{_checked(savepoint.query_id)}/")
+            return cls(
+                savepoint,
+                tuple(_stored_file(one, homes) for one in content["native"]),
+                tuple(_stored_file(one, homes) for one in content["canonical"]),
+            )
+        except (KeyError, ValueError, TypeError, AttributeError, SavepointsError) as error:
+            raise VerificationError(
+                f"{path} is damaged or of a newer version: {error!r}",
+                hint="restore another savepoint: savepoints list",
+                file=path,
+            ) from None
+
+
+def _stored_file(data: Mapping[str, Any], homes: tuple[str, ...]) -> StoredFile:
+    """Read an entry; what lies in a store is never trusted to name a place outside of it."""
+    file = StoredFile(**data)
+    if not _checked(file.stored_at).startswith(homes):
+        raise ValueError(f"{file.stored_at!r} is not a file of this savepoint")
+    _checked(file.path)
+    return file
+
+
+def _checked(path: str) -> str:
+    """Return a relative path that goes down only, however it is written."""
+    parts = unquote(path).replace("\\", "/").split("/")
+    if any(part in {"", ".", ".."} for part in parts) or not path.isprintable():
+        raise ValueError(f"{path!r} is not a path within the store")
+    return path
+
+
+def directory(savepoint_id: str) -> str:
+    """Return where a savepoint's own files lie in the store.
+
+    Raises:
+        VerificationError: If it is no id, but for example a path that leads elsewhere.
+    """
+    try:
+        checked_name(savepoint_id, "savepoint id")
+    except UsageError:
+        raise VerificationError(
+            f"the store names a savepoint {savepoint_id!r}, which is no id",
+            hint="somebody wrote that by hand; see what is wrong: savepoints check",
+            savepoint=savepoint_id,
+        ) from None
+    return f"savepoints/{savepoint_id}"
+
+
+def manifest_path(savepoint_id: str) -> str:
+    """Return where a savepoint's manifest lies in the store."""
+    return f"{directory(savepoint_id)}/manifest.json"

@@ -1,0 +1,263 @@
+"""The native form: a checkpoint's files, copied as the state store wrote them.
+
+Small files and snapshots are kept verbatim under `savepoints/<id>/checkpoint/`. SST files are
+immutable and have a unique name, so they lie under `files/<query id>/` and all savepoints of the
+query share them: what is there already is not copied again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from savepoints import faults
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.small_files import Skeleton, may_change
+from savepoints.errors import NotAlignedError, TargetExistsError
+from savepoints.io import Location, ObjectInfo, in_parallel
+from savepoints.model import is_id
+from savepoints.store.savepoint import manifest
+from savepoints.store.savepoint.manifest import StoredFile
+
+_LOG = logging.getLogger(__name__)
+
+# Lies in every restored checkpoint and says which restore made it; Spark takes no notice of it.
+RESTORE_MARKER = "_savepoints_restored_by"
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """The files of a cut as they lie in the store, not yet hashed.
+
+    Attributes:
+        files: Path in the checkpoint, path in the store and size of each.
+        copied: Those that this pin copied; the others were there already.
+        seconds: How long the copying took.
+    """
+
+    files: tuple[tuple[str, str, int], ...]
+    copied: frozenset[str]
+    seconds: float
+
+
+def pin(checkpoint: Location, files: CutFiles, root: Location, savepoint_id: str) -> Pinned:
+    """Copy the files of a cut into the store: the small ones first, then the state.
+
+    Nothing passes through this process when checkpoint and store are in one bucket or file system.
+    Every copy is compared with its source by size.
+
+    Raises:
+        FileNotFoundError: If the query's maintenance removed a file meanwhile: pin a newer batch.
+        NotAlignedError: If a copy has another size than its source.
+    """
+    begun = time.monotonic()
+    own = f"{manifest.directory(savepoint_id)}/checkpoint"
+    shared = f"files/{files.query_id}"
+    # What an earlier attempt of this savepoint left belongs to an older batch.
+    root.delete(f"{own}/{info.path}" for info in (root / own).list())
+    there = {info.path: info for info in root.list(shared)}
+
+    def place(info: ObjectInfo) -> tuple[ObjectInfo, str]:
+        is_sst = info in ssts
+        return info, f"{shared}/{info.path.rpartition('/')[2]}" if is_sst else f"{own}/{info.path}"
+
+    ssts = frozenset(files.ssts)
+    placed = [place(info) for info in files.all]
+    wanted = [(info, target) for info, target in placed if not _same(info, there.get(target))]
+    logs = [item for item in wanted if item[0] in files.small]
+    state = [item for item in wanted if item[0] not in files.small]
+    for group in (logs, state):
+        in_parallel(lambda item: root.copy_from(checkpoint, item[0].path, item[1]), group)
+
+    arrived = {info.path: info.size for prefix in (own, shared) for info in root.list(prefix)}
+    for info, target in placed:
+        if arrived.get(target) != info.size:
+            raise NotAlignedError(
+                f"{checkpoint}/{info.path} has {info.size} bytes, but its copy {root}/{target} "
+                f"has {arrived.get(target, 'none')}",
+                hint="the file changed while it was copied: run the command again",
+                file=info.path,
+            )
+    return Pinned(
+        tuple((info.path, target, info.size) for info, target in placed),
+        frozenset(target for _, target in wanted),
+        time.monotonic() - begun,
+    )
+
+
+def checksummed(root: Location, pinned: Pinned, known: dict[str, str]) -> tuple[StoredFile, ...]:
+    """Hash what a pin copied; the hash of a shared file comes from the savepoint that brought it.
+
+    Args:
+        root: The store.
+        pinned: The pin.
+        known: SHA-256 by path in the store, from earlier manifests of the query.
+    """
+
+    def entry(file: tuple[str, str, int]) -> StoredFile:
+        path, target, size = file
+        hashed = None if target in pinned.copied else known.get(target)
+        return StoredFile(path, target, size, hashed or root.sha256(target))
+
+    return tuple(in_parallel(entry, pinned.files))
+
+
+def mount(
+    root: Location, files: Sequence[StoredFile], target: Location, skeleton: Skeleton
+) -> None:
+    """Lay out files of the store as a checkpoint directory, but for `metadata`.
+
+    Spark refuses a directory without `metadata`, so a half-laid one can never be started.
+
+    Args:
+        root: The store.
+        files: What to lay out.
+        target: The directory.
+        skeleton: How the small files must be there.
+    """
+
+    def lay(file: StoredFile) -> None:
+        if may_change(file.path):
+            target.put(file.path, skeleton.changed(file.path, root.get(file.stored_at)))
+        else:
+            target.copy_from(root, file.stored_at, file.path)
+
+    in_parallel(lay, [file for file in files if file.path != "metadata"])
+
+
+def lay_out(
+    root: Location,
+    files: Sequence[StoredFile],
+    wanted: Callable[[str], bool],
+    target: Location,
+    partitions: int | None,
+) -> None:
+    """Make a checkpoint to be read and not to be started, with what is wanted of a savepoint.
+
+    Args:
+        root: The store.
+        files: The native files of the savepoint.
+        wanted: Says of a path whether it is needed.
+        target: The directory.
+        partitions: Number of state partitions, as the savepoint has it.
+    """
+    chosen = [file for file in files if wanted(file.path)]
+    mount(root, chosen, target, Skeleton(target.uri, partitions, {}))
+    seal(root, files, target)
+
+
+def seal(
+    root: Location, files: Sequence[StoredFile], target: Location, *, query_id: str | None = None
+) -> None:
+    """Write `metadata`, which makes a laid-out directory a checkpoint that Spark starts from.
+
+    Args:
+        root: The store.
+        files: The native files of the savepoint.
+        target: The directory.
+        query_id: Spark's id of the query to be, which stands in there; None to keep it.
+    """
+    metadata = next(file for file in files if file.path == "metadata")
+    if query_id is None:
+        target.copy_from(root, metadata.stored_at, metadata.path)
+    else:
+        changed = {**json.loads(root.get(metadata.stored_at)), "id": query_id}
+        target.put(metadata.path, json.dumps(changed, separators=(",", ":")).encode())
+
+
+def claim(target: Location, owner: str) -> bool:
+    """Take an empty directory for a restore, or the one that the same restore left unfinished.
+
+    Args:
+        target: The checkpoint directory to be.
+        owner: What identifies the restore, beginning with the savepoint's id: the same one may
+            go on after a crash.
+
+    Returns:
+        False when this very restore was already finished there.
+
+    Raises:
+        TargetExistsError: If anything else is there.
+    """
+    files = {info.path for info in target.list()}
+    if not files:
+        try:
+            # The nonce tells two processes apart that begin the same restore at one moment.
+            target.create(RESTORE_MARKER, f"{owner}\n{secrets.token_hex(8)}".encode())
+        except FileExistsError:
+            raise _taken(target, "another restore, begun at this moment") from None
+        return True
+    refuse_taken(target, owner)
+    if "metadata" in files:
+        return False
+    target.delete(files - {RESTORE_MARKER})
+    return True
+
+
+def refuse_taken(target: Location, owner: str) -> None:
+    """Refuse a directory that has anything but this very restore, before anything is planned.
+
+    Raises:
+        TargetExistsError: If anything else is there.
+    """
+    files = {info.path for info in target.list()}
+    if files and (RESTORE_MARKER not in files or _owner(target) != owner):
+        raise _taken(target, f"{len(files)} files, such as {min(files)}")
+
+
+def is_restored(target: Location, owner: str) -> bool:
+    """Say whether a restore with this mark has finished in a directory."""
+    try:
+        return _owner(target) == owner and target.exists("metadata")
+    except FileNotFoundError:
+        return False
+
+
+def _owner(target: Location) -> str:
+    return target.get(RESTORE_MARKER).decode().partition("\n")[0]
+
+
+def discard(target: Location, operation_id: str) -> None:
+    """Remove a checkpoint if the restore that is a part of an operation wrote it.
+
+    The marker goes last: without it nobody would know any more whose the rest is.
+    """
+    try:
+        is_ours = operation_id in _owner(target).split()
+    except FileNotFoundError:
+        return
+    if is_ours:
+        target.delete({info.path for info in target.list()} - {RESTORE_MARKER})
+        faults.reach("rollback.undo_files")
+        target.delete([RESTORE_MARKER])
+
+
+def restored_by(checkpoint: Location) -> str | None:
+    """Return the id of the savepoint that a checkpoint was restored from, None for a fresh one."""
+    try:
+        first = checkpoint.get(RESTORE_MARKER).decode().split()[0]
+    except FileNotFoundError:
+        return None
+    return first if is_id(first) else None
+
+
+def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
+    """Say whether a stored file is the source: same size, and same MD5 where both tags are one.
+
+    A tag with a dash is no MD5 (multipart uploads, local files) and proves nothing.
+    """
+    if stored is None or stored.size != source.size:
+        return False
+    return source.etag == stored.etag or "-" in source.etag or "-" in stored.etag
+
+
+def _taken(target: Location, what: str) -> TargetExistsError:
+    return TargetExistsError(
+        f"{target} already has {what}",
+        hint="give --to a directory that does not exist; nothing is ever overwritten",
+        target=str(target),
+    )

@@ -1,0 +1,1 @@
+"""The store's Delta tables: catalog, generations, events, merge ledger."""

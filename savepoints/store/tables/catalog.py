@@ -1,0 +1,405 @@
+"""The catalog: a savepoint exists if and only if its row is here.
+
+A Delta table `catalog/`, one row a savepoint, readable by any Delta reader. All facts are also in
+the manifests, so the catalog is never the only copy of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
+from savepoints.io import Location
+from savepoints.model import (
+    Labels,
+    Savepoint,
+    SavepointState,
+    kafka_offsets,
+    parse_rfc3339,
+    rfc3339,
+)
+from savepoints.store.savepoint import labels
+from savepoints.store.tables.delta_table import StoreTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LATEST = re.compile(r"latest(~\d{1,9})?", re.ASCII)
+
+_OF_CUT = ("batch_id", "watermark_ms", "provider", "partitions", "checkpoint_format")
+
+# Candidates that an ambiguous name lists before it says "and N more".
+_CANDIDATES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The savepoints of a store."""
+
+    root: Location
+
+    def all(self) -> list[Savepoint]:
+        """Return all savepoints, the newest first.
+
+        The order is that of the recorded times, never of the names.
+        """
+        found = [_from_row(row) for row in self._table.rows()]
+        return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+
+    def add(self, savepoint: Savepoint) -> None:
+        """Add a savepoint, which makes it exist; adding it again changes nothing."""
+        if all(known.id != savepoint.id for known in self.all()):
+            self._table.append([_to_row(savepoint)])
+
+    def put(self, savepoints: Sequence[Savepoint]) -> None:
+        """Make the rows of savepoints say what they say, and add those that are missing."""
+        wanted = [_to_row(one) for one in savepoints]
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            known = {row["id"]: _from_row(row).to_json() for row in rows}
+            return [row for row in wanted if known.get(row["id"]) != _from_row(row).to_json()]
+
+        if wanted:
+            self._table.change(("id",), decide)
+
+    def relabel(self, ids: Sequence[str], change: Callable[[Labels], Labels]) -> list[Savepoint]:
+        """Change what may change about savepoints, in their own files first and then here.
+
+        Doing it again after a crash changes nothing more than was left to do.
+
+        Returns:
+            The savepoints as they are now; those that do not exist (any more) are left out.
+        """
+        wanted = frozenset(ids)
+        changed: dict[str, Savepoint] = {}
+        for one in self.all():
+            if one.id in wanted:
+                labels.change(self.root, one, change)
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            # The files are read again each time: somebody else's change may be there by now.
+            known = [_from_row(row) for row in rows if row["id"] in wanted]
+            renewed = [
+                (one, one.with_labels(labels.read(self.root, one.id) or one.labels))
+                for one in known
+            ]
+            changed.update((new.id, new) for _, new in renewed)
+            return [_to_row(new) for old, new in renewed if new != old]
+
+        self._table.change(("id",), decide)
+        return list(changed.values())
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Take rows away; those that do not exist are no error."""
+        self._table.remove("id", ids)
+
+    def rebuild(self, savepoints: Sequence[Savepoint], aside: Location) -> None:
+        """Make the catalog anew, when its table can no longer be read.
+
+        Args:
+            savepoints: What it is to have.
+            aside: Where the damaged table is kept.
+        """
+        self._table.make_anew([_to_row(one) for one in savepoints], aside)
+
+    def exported(self, savepoint: Savepoint) -> None:
+        """Say that a savepoint has its canonical form now; tags and the like stay as they are."""
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            known = next(_from_row(row) for row in rows if row["id"] == savepoint.id)
+            new = replace(
+                known,
+                forms=savepoint.forms,
+                operators=savepoint.operators,
+                cost=savepoint.cost,
+                spark_version=savepoint.spark_version,
+            )
+            return [] if new == known else [_to_row(new)]
+
+        self._table.change(("id",), decide)
+
+    def find(self, name: str, *, query: str | None = None) -> Savepoint:
+        """Return the one savepoint that a name means. See `resolve`."""
+        return resolve(self.all(), name, query=query)
+
+    @property
+    def _table(self) -> StoreTable:
+        return StoreTable(self.root / "catalog", _schema())
+
+
+def select(
+    savepoints: Iterable[Savepoint],
+    *,
+    query: str | None = None,
+    tag: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    state: SavepointState | None = None,
+    limit: int | None = None,
+) -> list[Savepoint]:
+    """Choose savepoints, in the order in which they come.
+
+    Args:
+        savepoints: All there are, the newest first.
+        query: Only of this query.
+        tag: Only with this tag.
+        since: Only those whose cut was committed at this time or later.
+        until: Only those whose cut was committed at this time or before.
+        state: Only in this state; without it, all that are not being removed.
+        limit: At most so many.
+    """
+    chosen = [
+        one
+        for one in savepoints
+        if (query is None or one.query == query)
+        and (tag is None or tag in one.tags)
+        and (since is None or one.cut.committed_at >= since)
+        and (until is None or one.cut.committed_at <= until)
+        and (one.state != "expired" if state is None else one.state == state)
+    ]
+    return chosen[:limit]
+
+
+def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = None) -> Savepoint:
+    """Find the savepoint that a name means.
+
+    Args:
+        savepoints: All there are, the newest first.
+        name: An id, a unique prefix of one, a tag, `latest`, `latest~2` (the second before it), or
+            `@TIME` (the newest whose cut was committed at or before an RFC 3339 time). Savepoints
+            that were edited by hand are meant by id, prefix and tag only.
+        query: Only savepoints of this query.
+
+    Raises:
+        SavepointNotFoundError: If none fits.
+        AmbiguousNameError: If several fit; the message lists them.
+    """
+    mine = [
+        one
+        for one in savepoints
+        if one.state != "expired" and (query is None or one.query == query)
+    ]
+    if name.startswith("@") or _LATEST.fullmatch(name):
+        usable = _of_one_query(
+            [one for one in mine if one.state == "complete" and one.edit is None], name
+        )
+        if name.startswith("@"):
+            moment = parse_rfc3339(name[1:])
+            by_cut = sorted(usable, key=lambda one: one.cut.committed_at, reverse=True)
+            fitting = [one for one in by_cut if one.cut.committed_at <= moment]
+        else:
+            fitting = usable[int(name.removeprefix("latest").removeprefix("~") or 0) :]
+        if fitting:
+            return fitting[0]
+        raise _not_found(name, query, len(usable))
+    tagged = [one for one in mine if name in one.tags]
+    exact = [one for one in mine if one.id == name]
+    prefixed = [one for one in mine if one.id.startswith(name)] if name else []
+    for fitting in (exact, tagged, prefixed):
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise _ambiguous(name, fitting)
+    raise _not_found(name, query, len(mine))
+
+
+def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:
+    queries = sorted({one.query for one in savepoints})
+    if len(queries) > 1:
+        raise AmbiguousNameError(
+            f"{name!r} could mean a savepoint of each of the queries {', '.join(queries)}",
+            hint=f"say which with --query, for example --query {queries[0]}",
+            candidates=queries,
+        )
+    return savepoints
+
+
+def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
+    shown = [f"{one.id} ({one.query}, batch {one.cut.batch_id})" for one in fitting]
+    more = len(shown) - _CANDIDATES_SHOWN
+    return AmbiguousNameError(
+        f"{name!r} fits {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
+        + (f" and {more} more" if more > 0 else ""),
+        hint="write more of the id",
+        candidates=[one.id for one in fitting],
+    )
+
+
+def _not_found(name: str, query: str | None, among: int) -> SavepointNotFoundError:
+    of = f" of query {query}" if query else ""
+    return SavepointNotFoundError(
+        f"no savepoint{of} is called {name!r}; there are {among}{of} to choose from",
+        hint="see them with: savepoints list",
+        savepoint=name,
+        query=query,
+    )
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    moment: pa.DataType = pa.timestamp("us", tz="UTC")
+    text: pa.DataType = pa.string()
+    return pa.schema(
+        [
+            ("id", text),
+            ("query", text),
+            ("query_id", text),
+            ("generation", pa.int64()),
+            ("batch_id", pa.int64()),
+            ("committed_at", moment),
+            ("created_at", moment),
+            ("watermark_ms", pa.int64()),
+            ("positions", pa.list_(text)),
+            (
+                "offsets",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("source", pa.int32()),
+                            ("topic", text),
+                            ("partition", pa.int32()),
+                            ("offset", pa.int64()),
+                        ]
+                    )
+                ),
+            ),
+            (
+                "outputs",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("name", text),
+                            ("uri", text),
+                            ("table_id", text),
+                            ("version", pa.int64()),
+                            ("app_id", text),
+                            ("app_version", pa.int64()),
+                            ("kind", text),
+                        ]
+                    )
+                ),
+            ),
+            ("forms", pa.list_(text)),
+            (
+                "operators",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("operator_id", pa.int32()),
+                            ("name", text),
+                            ("stores", pa.list_(text)),
+                            ("partitions", pa.int32()),
+                            ("rows", pa.int64()),
+                            ("state_bytes", pa.int64()),
+                            ("content_hash", text),
+                            ("native_only", text),
+                            ("keyless", pa.bool_()),
+                            ("column_families", pa.bool_()),
+                        ]
+                    )
+                ),
+            ),
+            (
+                "cost",
+                pa.struct(
+                    [
+                        ("pin_seconds", pa.float64()),
+                        ("checksum_seconds", pa.float64()),
+                        ("export_seconds", pa.float64()),
+                        ("objects_copied", pa.int64()),
+                        ("bytes_copied", pa.int64()),
+                        ("objects_shared", pa.int64()),
+                        ("bytes_shared", pa.int64()),
+                        ("export_bytes", pa.int64()),
+                        ("attempts", pa.int64()),
+                    ]
+                ),
+            ),
+            ("provider", text),
+            ("partitions", pa.int32()),
+            ("checkpoint_format", pa.int32()),
+            ("spark_version", text),
+            ("application", text),
+            ("code_version", text),
+            ("settings", pa.list_(pa.struct([("key", text), ("value", text)]))),
+            ("topics", pa.list_(pa.struct([("topic", text), ("id", text)]))),
+            (
+                "edit",
+                pa.struct(
+                    [
+                        ("by", text),
+                        ("reason", text),
+                        ("operator_id", pa.int32()),
+                        ("variable", text),
+                        ("where", text),
+                        ("assignments", pa.list_(text)),
+                        ("function", text),
+                        ("rows_changed", pa.int64()),
+                        ("rows_removed", pa.int64()),
+                    ]
+                ),
+            ),
+            ("parent", text),
+            ("tags", pa.list_(text)),
+            ("description", text),
+            ("pinned", pa.bool_()),
+            ("state", text),
+            ("state_reason", text),
+        ]
+    )
+
+
+def _to_row(savepoint: Savepoint) -> dict[str, Any]:
+    data = savepoint.to_json()
+    cut = data.pop("cut")
+    return {
+        **data,
+        **{name: cut[name] for name in _OF_CUT},
+        "committed_at": savepoint.cut.committed_at,
+        "created_at": savepoint.created_at,
+        "positions": cut["offsets"],
+        "offsets": [
+            {"source": source, "topic": topic, "partition": partition, "offset": offset}
+            for source, position in enumerate(cut["offsets"])
+            for topic, parts in (kafka_offsets(position) or {}).items()
+            for partition, offset in parts.items()
+        ],
+        "settings": [{"key": key, "value": value} for key, value in data["settings"].items()],
+        "topics": [{"topic": name, "id": known} for name, known in data["topics"].items()],
+    }
+
+
+def _from_row(row: dict[str, Any]) -> Savepoint:
+    def moment(name: str) -> str:
+        value: datetime = row[name]
+        return rfc3339(value)
+
+    cut = {
+        "batch_id": row["batch_id"],
+        "committed_at": moment("committed_at"),
+        "watermark_ms": row["watermark_ms"],
+        "offsets": row["positions"],
+        "provider": row["provider"],
+        "partitions": row["partitions"],
+        # Catalogs of version 0.1 do not have it.
+        "checkpoint_format": row.get("checkpoint_format") or 1,
+    }
+    flat = {*cut, "positions"}
+    rest = {name: value for name, value in row.items() if name not in flat}
+    return Savepoint.from_json(
+        {
+            **rest,
+            "cut": cut,
+            "created_at": moment("created_at"),
+            # Rows from before there were pins.
+            "pinned": bool(row.get("pinned")),
+            "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
+            # Rows from before they were recorded.
+            "topics": {pair["topic"]: pair["id"] for pair in row.get("topics") or ()},
+        }
+    )

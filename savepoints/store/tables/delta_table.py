@@ -1,0 +1,290 @@
+"""A small Delta table that several processes write, always through deltalake.
+
+deltalake commits by conditional PUT, so concurrent appends are all kept; Spark's own S3 log store
+is not safe for several drivers, so Spark never writes these tables. Each row has a checksum of
+itself, because Parquet's own are rarely written and never asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import SavepointsError, VerificationError
+from savepoints.io import (
+    Location,
+    in_parallel,
+    persistently,
+    plain,
+    storage_options,
+    unavailable,
+)
+from savepoints.model import rfc3339
+from savepoints.store.tables import checksums
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+
+_LOG = logging.getLogger(__name__)
+
+# A writer that loses the race for a version number tries the next one, this often.
+COMMIT_RETRIES = 50
+# One commit adds one small file; so many of them are made one.
+COMPACT_FILES = 64
+_CHECKSUM = "row_sha256"
+
+
+@dataclass(frozen=True)
+class StoreTable:
+    """One Delta table of the store.
+
+    Attributes:
+        location: Its directory.
+        schema: Its columns, made when the first row is written.
+    """
+
+    location: Location
+    schema: pa.Schema
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return all rows; none when the table has not been made yet.
+
+        Raises:
+            VerificationError: If the table is damaged.
+        """
+
+        def read() -> list[dict[str, Any]]:
+            table = self._open()
+            return [] if table is None else self._rows(table)
+
+        return persistently(read)
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows in one commit; columns that an older version did not have are added."""
+        from deltalake import write_deltalake
+
+        data = self._arrow(rows)
+
+        def write(table: DeltaTable, properties: CommitProperties) -> None:
+            write_deltalake(
+                table, data, mode="append", schema_mode="merge", commit_properties=properties
+            )
+
+        self._compact(self._commit(write))
+
+    def change(
+        self, key: tuple[str, ...], decide: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+    ) -> None:
+        """Replace rows with the same key and add others, in one commit.
+
+        Args:
+            key: Columns that identify a row.
+            decide: From all rows there are, makes those to write; called again when others were
+                faster, so that it never decides on what is old. None to write changes nothing.
+        """
+        condition = " AND ".join(f"t.{name} = s.{name}" for name in key)
+
+        def write(table: DeltaTable, properties: CommitProperties) -> None:
+            rows = decide(self._rows(table))
+            if rows:
+                (
+                    table.merge(
+                        self._arrow(rows),
+                        condition,
+                        source_alias="s",
+                        target_alias="t",
+                        merge_schema=True,
+                        commit_properties=properties,
+                    )
+                    .when_matched_update_all()
+                    .when_not_matched_insert_all()
+                    .execute()
+                )
+
+        self._commit(write)
+
+    def remove(self, column: str, values: Sequence[str]) -> None:
+        """Take away the rows with these values in a column; those that do not exist are no error.
+
+        Args:
+            column: A column of text.
+            values: Ids, so that nothing in them needs to be quoted.
+        """
+        if values and self.rows():
+            listed = ", ".join(f"'{value}'" for value in values)
+            condition = f"{column} IN ({listed})"
+            self._commit(
+                lambda table, properties: table.delete(condition, commit_properties=properties)
+            )
+
+    def make_anew(self, rows: list[dict[str, Any]], aside: Location) -> None:
+        """Put the table aside, whatever is left of it, and make one with these rows.
+
+        Args:
+            rows: All rows.
+            aside: An empty directory, where the files of the old table are kept.
+        """
+        old = [info.path for info in self.location.list()]
+        in_parallel(lambda path: aside.copy_from(self.location, path, path), old)
+        self.location.delete(old)
+        if rows:
+            self.append(rows)
+
+    def _commit(self, write: Callable[[DeltaTable, CommitProperties], object]) -> DeltaTable:
+        """Write to the newest version, again and again while others are faster.
+
+        The commit has a transaction id of its own: when the answer to it is lost, the next attempt
+        finds it in the table and does not write twice.
+        """
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        commit_id = str(uuid.uuid4())
+        properties = CommitProperties(app_transactions=[Transaction(commit_id, 1)])
+
+        def attempt() -> DeltaTable:
+            try:
+                table = self._open() or self._make()
+                if table.transaction_version(commit_id) is None:
+                    write(table, properties)
+            except CommitFailedError:
+                raise
+            except (DeltaError, OSError) as error:
+                raise self._unwritten(error) from None
+            return table
+
+        for nth in range(COMMIT_RETRIES):
+            try:
+                table = persistently(attempt)
+            except CommitFailedError:
+                # The others are done sooner or later.
+                _LOG.debug("%s: lost the race for a version, attempt %d", self.location, nth)
+                continue
+            checksums.record(self.location, int(table.version()))
+            return table
+        raise SavepointsError(
+            f"{self.location}: others committed {COMMIT_RETRIES} times while this tried to",
+            hint="run the command again",
+            table=str(self.location),
+        )
+
+    def _make(self) -> DeltaTable:
+        import pyarrow as pa
+        from deltalake import DeltaTable
+
+        return DeltaTable.create(
+            str(self.location),
+            self.schema.append(pa.field(_CHECKSUM, pa.string())),
+            mode="ignore",
+            storage_options=storage_options(self.location.uri),
+        )
+
+    def _compact(self, table: DeltaTable) -> None:
+        """Write many small files as one, so that reading stays fast; without it nothing is lost.
+
+        Not by OPTIMIZE: its files count as unchanged data, and deltalake lets others commit who
+        read those before it, so that rows would be there twice.
+        """
+        from deltalake import write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if len(table.file_uris()) >= COMPACT_FILES:
+                write_deltalake(table, self._read(table), mode="overwrite")
+                checksums.record(self.location, int(table.version()))
+        except (DeltaError, OSError, SavepointsError) as error:
+            _LOG.debug("%s: not compacted this time: %s", self.location, error)
+
+    def _arrow(self, rows: list[dict[str, Any]]) -> pa.Table:
+        """Make a table of rows with their checksums."""
+        import pyarrow as pa
+
+        plain = pa.Table.from_pylist(rows, schema=self.schema)
+        hashes = [_checksum(row) for row in plain.to_pylist()]
+        return plain.append_column(_CHECKSUM, pa.array(hashes, pa.string()))
+
+    def _open(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        # Without its first commit a table is not found either, and must not be made anew; but
+        # another process may have made it since it was not found.
+        for _ in range(2):
+            try:
+                return DeltaTable(
+                    str(self.location), storage_options=storage_options(self.location.uri)
+                )
+            except TableNotFoundError:
+                if not self.location.list("_delta_log"):
+                    return None
+            except (DeltaError, OSError) as error:
+                raise self._damaged(error) from None
+        raise self._damaged("its log has no beginning")
+
+    def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._read(table).to_pylist()
+        for row in rows:
+            # Rows of version 0.1 have no checksum.
+            recorded = row.pop(_CHECKSUM, None)
+            if recorded not in {None, _checksum(row)}:
+                raise self._damaged(f"the row {next(iter(row.values()))} has another checksum")
+        return rows
+
+    def _read(self, table: DeltaTable) -> pa.Table:
+        """Read all rows with deltalake's own engine.
+
+        PyArrow's would read through Python file objects in threads of its own, and when the process
+        ends right after, such a thread can abort it ("terminate called without an active
+        exception").
+        """
+        import pyarrow as pa
+        from deltalake import QueryBuilder
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return pa.table(QueryBuilder().register("rows", table).execute("select * from rows"))
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+
+    def _damaged(self, why: object) -> SavepointsError:
+        """Return the error for a table that cannot be read: damaged, or out of reach for now."""
+        return unavailable(self.location.uri, str(why)) or VerificationError(
+            f"the table {self.location} is damaged: {plain(str(why))[:500]}",
+            hint="see what is: savepoints check; the catalog can be made anew: "
+            "savepoints check --rebuild-catalog",
+            table=str(self.location),
+        )
+
+    def _unwritten(self, why: object) -> SavepointsError:
+        """Return the error for a table that cannot be written."""
+        return unavailable(self.location.uri, str(why)) or SavepointsError(
+            f"the table {self.location} cannot be written: {plain(str(why))[:500]}",
+            hint="see whether it is whole: savepoints check; on a local disk, look at its space "
+            "and permissions",
+            table=str(self.location),
+        )
+
+
+def _checksum(row: dict[str, Any]) -> str:
+    """Hash the values of a row; columns that are added later are empty in it and do not count."""
+    return hashlib.sha256(json.dumps(_plain(row), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
+    # A thousand rows have a hundred thousand values, most of which are these.
+    if value.__class__ in {str, int, float}:
+        return value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    return value

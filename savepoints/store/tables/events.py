@@ -1,0 +1,104 @@
+"""Events: what was done to a store, by whom and with what result.
+
+A Delta table `events/`, one row each time a verb ended, only ever added to. Metrics are counted
+from it, and it is the answer to "who did that, and when?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from savepoints.io import Location
+from savepoints.store.tables.delta_table import StoreTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Result = Literal["done", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One verb that ended.
+
+    Attributes:
+        id: `op-…`; of a verb with a journal its operation's.
+        at: When it ended.
+        verb: Such as `create`.
+        who: User and host, and the process.
+        result: `done`, `failed`, or `skipped` because another did the same.
+        query: Name of the query, None for verbs on the whole store.
+        savepoint: Id of the savepoint that it made or read, None without one.
+        parameters: What it was asked to do, secrets masked.
+        error: Class of the error, None when it did not fail.
+        message: What a person should know of the result; of a failed verb, the error's message.
+        seconds: How long it took.
+        bytes: Bytes that it wrote or read, None when it did not count them.
+        rows: State rows, likewise.
+    """
+
+    id: str
+    at: datetime
+    verb: str
+    who: str
+    result: Result
+    query: str | None = None
+    savepoint: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    error: str | None = None
+    message: str = ""
+    seconds: float = 0.0
+    bytes: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of a store."""
+
+    root: Location
+
+    def all(self) -> list[Event]:
+        """Return all events, the newest first."""
+        found = [_from_row(row) for row in self._table.rows()]
+        return sorted(found, key=lambda one: (one.at, one.id), reverse=True)
+
+    def append(self, event: Event) -> None:
+        """Add an event."""
+        parameters = [{"key": key, "value": value} for key, value in event.parameters.items()]
+        self._table.append([{**vars(event), "parameters": parameters}])
+
+    @property
+    def _table(self) -> StoreTable:
+        return StoreTable(self.root / "events", _schema())
+
+
+def _from_row(row: dict[str, Any]) -> Event:
+    parameters = {pair["key"]: pair["value"] for pair in row["parameters"]}
+    return Event(**{**row, "parameters": parameters})
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text: pa.DataType = pa.string()
+    return pa.schema(
+        [
+            ("id", text),
+            ("at", pa.timestamp("us", tz="UTC")),
+            ("verb", text),
+            ("who", text),
+            ("result", text),
+            ("query", text),
+            ("savepoint", text),
+            ("parameters", pa.list_(pa.struct([("key", text), ("value", text)]))),
+            ("error", text),
+            ("message", text),
+            ("seconds", pa.float64()),
+            ("bytes", pa.int64()),
+            ("rows", pa.int64()),
+        ]
+    )

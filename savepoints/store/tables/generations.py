@@ -1,0 +1,148 @@
+"""The generations of each query: which checkpoint is the current one, and where each came from.
+
+A Delta table `generations/`, one row a generation. Restoring, rolling back, merging or promoting
+begins a new one; a live checkpoint is never edited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from savepoints.errors import QueryNotFoundError
+from savepoints.io import Location
+from savepoints.model import Generation, utc_now
+from savepoints.store.tables.delta_table import StoreTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Generations:
+    """The generations of all queries of a store."""
+
+    root: Location
+
+    def all(self, query: str | None = None) -> list[Generation]:
+        """Return the generations, of one query or all, the newest first."""
+        found = [Generation(**row) for row in self._table.rows()]
+        return sorted(
+            (one for one in found if query is None or one.query == query),
+            key=lambda one: (one.query, one.generation),
+            reverse=True,
+        )
+
+    def find_current(self, query: str) -> Generation | None:
+        """Return the generation that `run` starts, None when the query has none yet."""
+        return next((one for one in self.all(query) if one.status == "current"), None)
+
+    def current(self, query: str) -> Generation:
+        """Return the generation that `run` starts.
+
+        Raises:
+            QueryNotFoundError: If the store has no query of that name.
+        """
+        found = self.find_current(query)
+        if found is None:
+            known = sorted({one.query for one in self.all()})
+            raise QueryNotFoundError(
+                f"the store {self.root} has no query {query!r}",
+                hint=f"it has: {', '.join(known)}"
+                if known
+                else f"start it with: savepoints run {query}",
+                query=query,
+                known=known,
+            )
+        return found
+
+    def of_checkpoint(self, checkpoint: Location) -> Generation | None:
+        """Return the generation that lives in a checkpoint directory, None for an unknown one."""
+        return next((one for one in self.all() if one.checkpoint == str(checkpoint)), None)
+
+    def next_number(self, query: str) -> int:
+        """Return the number that the next generation of a query gets."""
+        return max((one.generation for one in self.all(query)), default=0) + 1
+
+    def begin(
+        self,
+        query: str,
+        number: int,
+        checkpoint: Location,
+        *,
+        by: str,
+        begun_from: str | None = None,
+        restore_seconds: float | None = None,
+        restored_bytes: int | None = None,
+    ) -> Generation:
+        """Begin a generation and end the one before, in one commit.
+
+        Beginning a generation that has begun changes nothing: the one that exists is returned.
+        """
+        now = utc_now()
+        begun = Generation(
+            query,
+            number,
+            str(checkpoint),
+            "current",
+            now,
+            by,
+            begun_from,
+            restore_seconds=restore_seconds,
+            restored_bytes=restored_bytes,
+        )
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            before = [Generation(**row) for row in rows if row["query"] == query]
+            if any(one.generation == number for one in before):
+                return []
+            ended = [
+                dataclasses.replace(one, status="ended", ended_at=now, ended_why=by)
+                for one in before
+                if one.status == "current"
+            ]
+            return [vars(one) for one in (*ended, begun)]
+
+        self._table.change(("query", "generation"), decide)
+        return next(one for one in self.all(query) if one.generation == number)
+
+    def end(self, query: str, *, why: str) -> None:
+        """End the current generation of a query, which then has none; ended before, it stays so."""
+        now = utc_now()
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            current = [Generation(**row) for row in rows if row["query"] == query]
+            return [
+                vars(dataclasses.replace(one, status="ended", ended_at=now, ended_why=why))
+                for one in current
+                if one.status == "current"
+            ]
+
+        self._table.change(("query", "generation"), decide)
+
+    @property
+    def _table(self) -> StoreTable:
+        return StoreTable(self.root / "generations", _schema())
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    moment: pa.DataType = pa.timestamp("us", tz="UTC")
+    text: pa.DataType = pa.string()
+    return pa.schema(
+        [
+            ("query", text),
+            ("generation", pa.int64()),
+            ("checkpoint", text),
+            ("status", text),
+            ("begun_at", moment),
+            ("begun_by", text),
+            ("begun_from", text),
+            ("ended_at", moment),
+            ("ended_why", text),
+            ("restore_seconds", pa.float64()),
+            ("restored_bytes", pa.int64()),
+        ]
+    )

@@ -1,0 +1,304 @@
+"""The ledger: which late batches were merged into which query, with what result.
+
+A Delta table `ledger/`, one row a merge, only ever added to. A merge counts for a generation if the
+generation that the merge began is among those from which that one descends, so a rollback to before
+a merge takes it out of effect, and one to after it brings it back, without touching the ledger. A
+reset to an empty state descends from the generation before it: it reads the merged events again,
+each where it belongs, so until it has come to the offsets of the merge they are not in its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from savepoints.errors import NotAlignedError
+from savepoints.io import Location
+from savepoints.model import Generation, KafkaOffsets, OutputVersion, Savepoint, to_json
+from savepoints.store.tables.delta_table import StoreTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A generation that begins so with nothing reads everything once more, what was merged too.
+_READS_ANEW = "reset"
+Policy = Literal["exact", "append", "replay-all", "merge-function"]
+Way = Literal["short", "faithful"]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One late batch that was merged.
+
+    Attributes:
+        id: `op-…`, also the merge id of the batch's events in the archive.
+        query: Name of the query.
+        generation: The generation that the merge began; with the policy `append` the one that ran.
+        input: Name of the input that the batch is of.
+        batch: URI of the batch, or what was given for it.
+        content_hash: Of the batch's events, whatever their order; see `sources.late`.
+        rows: Events that were merged: of the batch, without those that were known already.
+        known: Events of the batch that were known already.
+        entities: Entities that they touch.
+        first_event_time: Earliest of them; None when all events were known already.
+        last_event_time: Latest of them, likewise.
+        policy: `exact`, or what was given up.
+        way: How it was replayed; None without a replay.
+        controls: Entities that were replayed although no late event touches them.
+        controls_differing: How many of them did not come out as the live query has them.
+        batch_id: The last batch of the generation before, at which the state was spliced.
+        offsets: Next-to-read offsets there.
+        outputs: The tables as the merge left them.
+        descent: The generations from which the merge's own one descends, as `query/number`: they
+            stay known when the savepoints in between are gone.
+        pause_seconds: How long the query stood still.
+        by: Who did it: user, host and process.
+        at: When it was done.
+    """
+
+    id: str
+    query: str
+    generation: int
+    input: str
+    batch: str
+    content_hash: str
+    rows: int
+    known: int
+    entities: int
+    first_event_time: datetime | None
+    last_event_time: datetime | None
+    policy: Policy
+    way: Way | None
+    controls: int
+    controls_differing: int
+    batch_id: int
+    offsets: KafkaOffsets
+    outputs: tuple[OutputVersion, ...]
+    descent: tuple[str, ...]
+    pause_seconds: float
+    by: str
+    at: datetime
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return dict(to_json(self))
+
+
+@dataclass(frozen=True)
+class Ancestry:
+    """The generations from which one descends, itself among them.
+
+    Attributes:
+        generations: Query and number of each.
+        lost: What cannot be followed any further, because the savepoint that a generation began
+            from is gone: that generation and the savepoint's id; None when all are known.
+    """
+
+    generations: frozenset[tuple[str, int]]
+    lost: tuple[Generation, str] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the generations as `Merge.descent` has them."""
+        return tuple(f"{query}/{number}" for query, number in sorted(self.generations))
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The merges of a store."""
+
+    root: Location
+
+    def all(self, query: str | None = None) -> list[Merge]:
+        """Return the merges, of one query or all, the newest first."""
+        found = [_from_row(row) for row in self._table.rows()]
+        return sorted(
+            (one for one in found if query is None or one.query == query),
+            key=lambda one: (one.at, one.id),
+            reverse=True,
+        )
+
+    def add(self, merge: Merge) -> None:
+        """Add a merge; one that is there already, by its id, changes nothing."""
+        row = _to_row(merge)
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [] if any(known["id"] == merge.id for known in rows) else [row]
+
+        self._table.change(("id",), decide)
+
+    @property
+    def _table(self) -> StoreTable:
+        return StoreTable(self.root / "ledger", _schema())
+
+
+def ancestry(
+    query: str,
+    generation: int,
+    generations: Iterable[Generation],
+    savepoints: Iterable[Savepoint],
+    merges: Iterable[Merge],
+) -> Ancestry:
+    """Find out from which generations one descends.
+
+    Args:
+        query: Its query.
+        generation: Its number.
+        generations: All of the store; a fork descends from those of another query.
+        savepoints: All of the store.
+        merges: All of the store; they know from what their generations descend.
+    """
+    recorded = {(one.query, one.generation): one.descent for one in merges}
+    lives = {(one.query, one.generation): one for one in generations}
+    taken = {one.id: (one.query, one.generation) for one in savepoints}
+    found: set[tuple[str, int]] = set()
+    at: tuple[str, int] | None = (query, generation)
+    while at is not None and at not in found:
+        found.add(at)
+        if at in recorded:
+            found.update(_generation(name) for name in recorded[at])
+            break
+        life = lives.get(at)
+        if life is not None and life.begun_from is None and life.begun_by == _READS_ANEW:
+            at = max((one for one in lives if one < at and one[0] == at[0]), default=None)
+            continue
+        if life is None or life.begun_from is None:
+            break
+        at = taken.get(life.begun_from)
+        if at is None:
+            return Ancestry(frozenset(found), (life, life.begun_from))
+    return Ancestry(frozenset(found))
+
+
+def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
+    """Return the merges that a generation has in its state, the oldest first.
+
+    Args:
+        merges: All of the store.
+        ancestry: From which generations it descends.
+
+    Raises:
+        NotAlignedError: If that cannot be said, because a savepoint is gone from which one of these
+            began.
+    """
+    if ancestry.lost is not None:
+        life, gone = ancestry.lost
+        # A generation descends only from what there was when it began.
+        unsure = [
+            one
+            for one in merges
+            if (one.query, one.generation) not in ancestry.generations
+            and one.policy != "append"
+            and (one.query != life.query or one.generation < life.generation)
+            and one.at <= life.begun_at
+        ]
+        if unsure:
+            raise NotAlignedError(
+                f"whether the merge {unsure[0].id} is in the state of generation {life.generation} "
+                f"of {life.query} is not known: it began from {gone}, which is gone",
+                hint="bring that savepoint back into the store: savepoints copy, from a copy of it",
+                merges=[one.id for one in unsure],
+                savepoint=gone,
+            )
+    # What was appended to the topic arrived there, and is in a state or not as anything that did.
+    mine = [
+        one
+        for one in merges
+        if (one.query, one.generation) in ancestry.generations and one.policy != "append"
+    ]
+    return sorted(mine, key=lambda one: (one.at, one.id))
+
+
+def find(merges: Iterable[Merge], input_name: str, content_hash: str) -> Merge | None:
+    """Return the merge of a batch with just these events into an input, None when there is none.
+
+    Args:
+        merges: Those in effect: one that was rolled back does not count.
+        input_name: The input.
+        content_hash: See `Merge`.
+    """
+    return next(
+        (one for one in merges if (one.input, one.content_hash) == (input_name, content_hash)), None
+    )
+
+
+def _generation(name: str) -> tuple[str, int]:
+    query, _, number = name.rpartition("/")
+    return query, int(number)
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    moment: pa.DataType = pa.timestamp("us", tz="UTC")
+    text: pa.DataType = pa.string()
+    return pa.schema(
+        [
+            ("id", text),
+            ("query", text),
+            ("generation", pa.int64()),
+            ("input", text),
+            ("batch", text),
+            ("content_hash", text),
+            ("rows", pa.int64()),
+            ("known", pa.int64()),
+            ("entities", pa.int64()),
+            ("first_event_time", moment),
+            ("last_event_time", moment),
+            ("policy", text),
+            ("way", text),
+            ("controls", pa.int64()),
+            ("controls_differing", pa.int64()),
+            ("batch_id", pa.int64()),
+            (
+                "offsets",
+                pa.list_(
+                    pa.struct([("topic", text), ("partition", pa.int32()), ("offset", pa.int64())])
+                ),
+            ),
+            (
+                "outputs",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("name", text),
+                            ("uri", text),
+                            ("table_id", text),
+                            ("version", pa.int64()),
+                            ("app_id", text),
+                            ("app_version", pa.int64()),
+                            ("kind", text),
+                        ]
+                    )
+                ),
+            ),
+            ("descent", pa.list_(text)),
+            ("pause_seconds", pa.float64()),
+            ("by", text),
+            ("at", moment),
+        ]
+    )
+
+
+def _to_row(merge: Merge) -> dict[str, Any]:
+    return {
+        **vars(merge),
+        "offsets": [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for topic, parts in sorted(merge.offsets.items())
+            for partition, offset in sorted(parts.items())
+        ],
+        "outputs": [vars(one) for one in merge.outputs],
+        "descent": list(merge.descent),
+    }
+
+
+def _from_row(row: Mapping[str, Any]) -> Merge:
+    offsets: KafkaOffsets = {}
+    for one in row["offsets"]:
+        offsets.setdefault(one["topic"], {})[one["partition"]] = one["offset"]
+    outputs = tuple(OutputVersion.from_json(one) for one in row["outputs"])
+    descent = tuple(row["descent"])
+    return Merge(**{**row, "offsets": offsets, "outputs": outputs, "descent": descent})

@@ -1,0 +1,105 @@
+"""Where a checkpoint stands, read from logs that Spark wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from savepoints.checkpoint import damage_patterns
+from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.logs import planned_batch
+from savepoints.errors import NoCommittedBatchError, NotAlignedError
+from savepoints.io import Location
+from tests.samples import files_of, unpack, write
+
+
+def test_a_checkpoint_that_does_not_exist_has_run_nothing(place: Location) -> None:
+    now = checkpoint_position.read(place / "nowhere")
+
+    assert (now.committed, now.begun, now.next_batch, now.offsets) == (None, None, 0, {})
+
+
+def test_the_newest_committed_batch_and_its_positions(place: Location) -> None:
+    now = checkpoint_position.read(unpack("rocksdb", place))
+
+    assert (now.committed, now.begun, now.next_batch) == (3, None, 4)
+    assert now.positions == ('{"logOffset":3}',)
+    assert now.offsets == {}, "a source of files"
+
+
+def test_a_batch_that_was_begun_is_seen(place: Location) -> None:
+    files = files_of("rocksdb")
+    now = checkpoint_position.read(unpack("rocksdb", place))
+    write(place, {"offsets/4": files["offsets/3"].replace(b'"logOffset":3', b'"logOffset":4')})
+
+    later = checkpoint_position.read(place)
+
+    assert (later.committed, later.begun, later.begun_positions) == (3, 4, ('{"logOffset":4}',))
+    assert later.positions == now.positions
+
+
+def test_a_source_without_position_is_where_it_begins(place: Location) -> None:
+    files = files_of("two_sources")
+    begins = '{"b":{"0":5}}'
+    write(
+        place,
+        {
+            "offsets/0": files["offsets/0"],
+            "commits/0": files["commits/0"],
+            "sources/1/0": planned_batch.initial_position(begins),
+        },
+    )
+
+    now = checkpoint_position.read(place)
+
+    assert now.positions == ('{"logOffset":0}', begins)
+    assert now.offsets == {"b": {0: 5}}
+
+
+def test_of_two_sources_of_one_topic_the_one_behind_counts(place: Location) -> None:
+    for number, offset in enumerate((9, 4)):
+        position = f'{{"t":{{"0":{offset},"1":1}}}}'
+        write(place, {f"sources/{number}/0": planned_batch.initial_position(position)})
+
+    assert checkpoint_position.read(place).offsets == {"t": {0: 4, 1: 1}}
+
+
+@pytest.mark.parametrize(("batch", "moved"), [(1, True), (2, False), (3, True)])
+def test_a_watermark_that_moved_is_seen(place: Location, batch: int, moved: bool) -> None:
+    files = files_of("watermark")
+    write(place, {path: files[path] for path in (f"offsets/{batch}", f"commits/{batch}")})
+
+    assert checkpoint_position.read(place).watermark_moved is moved
+
+
+def test_trap_several_planned_batches_lose_the_rows_of_all_but_the_last(place: Location) -> None:
+    offsets = files_of("rocksdb")["offsets/3"]
+    unpack("rocksdb", place)
+    write(place, {"offsets/4": offsets, "offsets/5": offsets})
+
+    with pytest.raises(NotAlignedError, match=r"offsets of batches 4, 5, .* one is 3"):
+        checkpoint_position.read(place)
+
+
+def test_offsets_that_are_missing_are_named(place: Location) -> None:
+    unpack("rocksdb", place).delete(["offsets/3"])
+
+    with pytest.raises(NoCommittedBatchError, match="offsets/3 is missing"):
+        checkpoint_position.read(place)
+
+
+@pytest.mark.parametrize(
+    ("report", "damaged"),
+    [
+        ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_CHECKPOINT] Cannot read RocksDB checkpoint", True),
+        ("org.rocksdb.RocksDBException: Corruption: block checksum mismatch", True),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] AmazonS3: Status Code: 503, SlowDown", False),
+        ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema", False),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", False),
+        ("ZeroDivisionError: division by zero", False),
+    ],
+)
+def test_damage_is_told_from_a_changed_program_and_a_busy_network(
+    report: str,
+    damaged: bool,
+) -> None:
+    assert damage_patterns.is_in(report) is damaged

@@ -1,0 +1,361 @@
+"""Settings: where each value comes from, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from savepoints.config import files
+from savepoints.config import settings as config_settings
+from savepoints.config.settings import RetentionSettings
+from savepoints.errors import UsageError
+
+FILE = """
+store = "from-file"
+
+[kafka]
+bootstrap_servers = "file:9092"
+
+[kafka.options]
+"security.protocol" = "SSL"
+
+[spark.conf]
+"spark.sql.shuffle.partitions" = "5"
+
+[queries.totals]
+app = "jobs:app"
+checkpoints = "s3://b/c"
+every = "10m"
+
+[profiles.prod]
+store = "from-profile"
+
+[profiles.prod.kafka]
+bootstrap_servers = "prod:9092"
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Work in an empty directory without any of our variables."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of-the-user"))
+    for name in [name for name in os.environ if name.startswith("SAVEPOINTS_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / files.FILE
+    path.write_text(FILE)
+    return path
+
+
+def test_without_anything_there_are_defaults() -> None:
+    settings = config_settings.load()
+
+    assert (settings.store, settings.jars, settings.queries) == ("", None, {})
+    assert settings.spark.master == "local[*]"
+
+
+def test_flag_wins_over_environment_over_profile_over_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert config_settings.load().store == "from-file"
+    assert config_settings.load(profile="prod").store == "from-profile"
+
+    monkeypatch.setenv("SAVEPOINTS_STORE", "from-environment")
+    assert config_settings.load(profile="prod").store == "from-environment"
+
+    assert config_settings.load(profile="prod", flags={"store": "from-flag"}).store == "from-flag"
+    assert config_settings.load(profile="prod", flags={"store": None}).store == "from-environment"
+
+
+def test_a_profile_replaces_single_values_of_a_table(file: Path) -> None:
+    kafka = config_settings.load(profile="prod").kafka
+
+    assert kafka.bootstrap_servers == "prod:9092"
+    assert kafka.options == {"security.protocol": "SSL"}
+
+
+def test_nested_settings_come_from_the_environment(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS", "env:9092")
+
+    settings = config_settings.load()
+
+    assert settings.kafka.bootstrap_servers == "env:9092"
+    assert settings.kafka.options == {"security.protocol": "SSL"}
+
+
+def test_sparks_own_names_are_kept(file: Path) -> None:
+    assert config_settings.load().spark.conf == {"spark.sql.shuffle.partitions": "5"}
+
+
+def test_durations_in_the_file_are_read(file: Path) -> None:
+    file.write_text(FILE.replace('every = "10m"', 'trigger = "90s"'))
+
+    query = config_settings.load().queries["totals"]
+
+    assert (query.every, query.trigger) == (None, timedelta(seconds=90))
+
+
+@pytest.mark.parametrize("every", ["10m", "PT1H", "*/10 * * * *"])
+def test_periodic_savepoints_have_an_interval_or_a_cron_expression(every: str, file: Path) -> None:
+    file.write_text(FILE.replace("10m", every))
+
+    assert config_settings.load().queries["totals"].every == every
+
+
+def test_retention_of_a_query_stands_beside_that_for_all(file: Path) -> None:
+    file.write_text(
+        FILE
+        + """
+[retention]
+keep_last = 3
+keep_within = "36h"
+keep_tags = ["release"]
+
+[queries.totals.retention]
+keep_daily = 7
+after_savepoint = true
+"""
+    )
+
+    settings = config_settings.load()
+
+    assert settings.retention == RetentionSettings(
+        keep_last=3, keep_within=timedelta(hours=36), keep_tags=("release",)
+    )
+    assert settings.queries["totals"].retention == RetentionSettings(
+        keep_daily=7, after_savepoint=True
+    )
+
+
+def user_file(content: str) -> None:
+    files.user_file().parent.mkdir(parents=True, exist_ok=True)
+    files.user_file().write_text(content)
+
+
+def test_what_is_nearer_to_the_project_wins(tmp_path: Path) -> None:
+    user_file('store = "user"\njars = "user"\nmetrics_file = "user"\n[profiles.p]\njars = "p"')
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.savepoints]\nstore = "pyproject"\njars = "pyproject"\n[tool.other]\nx = 1'
+    )
+    (tmp_path / files.FILE).write_text('store = "project"')
+
+    plain, profile = config_settings.load(), config_settings.load(profile="p")
+
+    assert (plain.store, str(plain.jars), str(plain.metrics_file)) == (
+        *("project", "pyproject", "user"),
+    )
+    # A profile wins over all that has no profile, in whatever file it stands.
+    assert (profile.store, str(profile.jars)) == ("project", "p")
+
+
+def test_a_file_that_is_named_stands_for_those_of_the_directory(tmp_path: Path) -> None:
+    user_file('metrics_file = "user"')
+    (tmp_path / "pyproject.toml").write_text('[tool.savepoints]\njars = "pyproject"')
+    (tmp_path / files.FILE).write_text('store = "project"')
+    (tmp_path / "other.toml").write_text("")
+
+    settings = config_settings.load(file=tmp_path / "other.toml")
+
+    assert (settings.store, settings.jars, str(settings.metrics_file)) == ("", None, "user")
+
+
+def test_a_pyproject_without_our_table_is_nothing_to_us(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[tool]\n')
+
+    assert config_settings.load().store == ""
+
+
+def test_two_loads_do_not_share_anything(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.toml", tmp_path / "two.toml"
+    one.write_text('store = "one"')
+    two.write_text('store = "two"')
+
+    first = config_settings.load(file=one)
+    second = config_settings.load(file=two)
+
+    assert (first.store, second.store, config_settings.load().store) == ("one", "two", "")
+
+
+def test_the_file_may_be_named_by_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other.toml").write_text('store = "other"')
+    monkeypatch.setenv("SAVEPOINTS_CONFIG", str(tmp_path / "other.toml"))
+
+    assert config_settings.load().store == "other"
+
+
+def test_a_file_that_was_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        config_settings.load(file=Path("none.toml"))
+
+    monkeypatch.setenv("SAVEPOINTS_CONFIG", "none.toml")
+    with pytest.raises(UsageError, match=r"none\.toml does not exist"):
+        config_settings.load()
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "suggestion"),
+    [
+        ('stor = "x"', "stor", "store"),
+        ('[kafka]\nbootstrap_server = "x"', "kafka.bootstrap_server", "bootstrap_servers"),
+        ('[spark]\nmastr = "x"', "spark.mastr", "master"),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\ntriger = "1s"',
+            "queries.q.triger",
+            "trigger",
+        ),
+        ('[profiles.p]\nstorre = "x"', "storre", "store"),
+        ("[retention]\nkeep_lsat = 1", "retention.keep_lsat", "keep_last"),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\n[queries.q.retention]\nkeep_lsat = 1',
+            "queries.q.retention.keep_lsat",
+            "keep_last",
+        ),
+        ("[profiles.p.queries.q.retention]\nkep_tags = []", None, "keep_tags"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_a_suggestion(
+    content: str, path: str | None, suggestion: str, tmp_path: Path
+) -> None:
+    (tmp_path / files.FILE).write_text(content)
+
+    if path is None:
+        content = '[queries.q]\napp = "a:b"\ncheckpoints = "c"\n' + content
+        (tmp_path / files.FILE).write_text(content)
+        path = "queries.q.retention.kep_tags"
+
+    with pytest.raises(UsageError, match=f"no setting {path}$") as refused:
+        config_settings.load(profile="p" if "profiles" in content else None)
+
+    assert refused.value.hint == f"did you mean {suggestion}?"
+
+
+def test_an_unknown_key_that_is_like_no_other_is_refused(tmp_path: Path) -> None:
+    (tmp_path / files.FILE).write_text("zzzzzz = 1")
+
+    with pytest.raises(UsageError, match="no setting zzzzzz") as refused:
+        config_settings.load()
+
+    assert refused.value.hint
+
+
+def test_an_unknown_nested_key_of_the_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SAVEPOINTS_KAFKA__BOOTSTRAP_SERVER", "x")
+
+    with pytest.raises(UsageError) as refused:
+        config_settings.load()
+
+    assert refused.value.hint == "did you mean bootstrap_servers?"
+
+
+@pytest.mark.parametrize(
+    ("variable", "suggestion"),
+    [
+        ("SAVEPOINTS_STROE", "SAVEPOINTS_STORE"),
+        ("SAVEPOINTS_KAFKE__BOOTSTRAP_SERVERS", "SAVEPOINTS_KAFKA"),
+        ("SAVEPOINTS_PROFIL", "SAVEPOINTS_PROFILE"),
+        ("savepoints_stroe", "SAVEPOINTS_STORE"),
+    ],
+)
+def test_a_mistyped_variable_is_refused_with_a_suggestion(
+    variable: str, suggestion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "x")
+
+    with pytest.raises(UsageError, match=f"{variable} is no setting") as refused:
+        config_settings.load()
+
+    assert refused.value.hint == f"did you mean {suggestion}?"
+
+
+def test_a_variable_that_is_like_no_other_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAVEPOINTS_ZZZZZZ", "x")
+
+    with pytest.raises(UsageError) as refused:
+        config_settings.load()
+
+    assert "SAVEPOINTS_STORE" in refused.value.hint
+
+
+def test_trap_what_kubernetes_says_of_a_service_called_savepoints_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP_ADDR"):
+        monkeypatch.setenv(f"SAVEPOINTS_{name}", "tcp://10.0.0.1:80")
+
+    assert config_settings.load().store == ""
+
+
+def test_every_variable_that_the_code_reads_is_known() -> None:
+    package = Path(config_settings.__file__).parent
+    named = {
+        name
+        for path in package.rglob("*.py")
+        for name in re.findall(r"[\"'](SAVEPOINTS_[A-Z]+(?:_[A-Z]+)*)[\"']", path.read_text())
+    }
+    settings = {f"SAVEPOINTS_{name.upper()}" for name in config_settings.Settings.model_fields}
+
+    assert {"SAVEPOINTS_CODE_VERSION", "SAVEPOINTS_CRASH_AT"} <= named
+    assert named <= settings | set(files.OTHER_VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("store = ", "is not TOML"),
+        ("[retention]\nkeep_last = -2", r"setting retention\.keep_last"),
+        ("[retention]\nkeep_within = 7", r"setting retention\.keep_within: '7' is not a duration"),
+        ("profiles = 1", "profiles in savepoints.toml are no tables"),
+        ("profiles.x = 1", "profiles in savepoints.toml are no tables"),
+        ("store = 5", "setting store"),
+        ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints"),
+        ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', r"q\.every: .*soon"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(content: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / files.FILE).write_text(content)
+
+    with pytest.raises(UsageError, match=says):
+        config_settings.load()
+
+
+def test_a_wrong_value_says_where_it_stands(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(FILE + "[profiles.prod.retention]\nkeep_last = -2")
+    with pytest.raises(UsageError) as refused:
+        config_settings.load(profile="prod")
+    assert refused.value.hint == "correct it in savepoints.toml [profiles.prod]"
+
+    monkeypatch.setenv("SAVEPOINTS_RETENTION__KEEP_LAST", "many")
+    with pytest.raises(UsageError) as refused:
+        config_settings.load()
+    assert refused.value.hint == "correct it in environment SAVEPOINTS_RETENTION__KEEP_LAST"
+
+    monkeypatch.delenv("SAVEPOINTS_RETENTION__KEEP_LAST")
+    monkeypatch.setenv("SAVEPOINTS_RETENTION", "{no json")
+    with pytest.raises(UsageError, match="retention"):
+        config_settings.load()
+
+
+def test_an_unknown_profile_is_refused_and_the_known_are_named(file: Path) -> None:
+    with pytest.raises(UsageError, match="'live'") as refused:
+        config_settings.load(profile="live")
+
+    assert refused.value.hint == "the file has: prod"
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        config_settings.load().store = "x"

@@ -1,0 +1,109 @@
+"""Metrics, counted by hand from events that are written here."""
+
+from __future__ import annotations
+
+import dataclasses
+import urllib.request
+from datetime import timedelta
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from savepoints.model import Edit
+from savepoints.observe import metrics
+from savepoints.store.root import Store
+from savepoints.store.tables.events import Event
+from tests.samples import BEGINNING, savepoint
+
+LINES = {
+    'savepoints_last_success_timestamp_seconds{query="clicks"}': (
+        BEGINNING + timedelta(hours=2)
+    ).timestamp(),
+    'savepoints_catalog_size{query="clicks",state="broken"}': 1,
+    'savepoints_catalog_size{query="clicks",state="complete"}': 2,
+    'savepoints_capture_duration_seconds_count{query="clicks"}': 2,
+    'savepoints_capture_duration_seconds_sum{query="clicks"}': 4.0,
+    'savepoints_captured_bytes_total{query="clicks"}': 1500,
+    'savepoints_operations_total{query="clicks",result="failed",verb="create"}': 1,
+    'savepoints_operations_total{query="clicks",result="done",verb="create"}': 2,
+    'savepoints_restore_verify_failures_total{query="clicks"}': 2,
+    'savepoints_recovery_seconds{query="clicks"}': 2.5,
+}
+
+
+def event(number: int, verb: str, result: str = "done", **facts: object) -> Event:
+    made = Event(
+        f"op-20261120-100000-{number:06d}",
+        BEGINNING + timedelta(minutes=number),
+        verb,
+        "ops@host",
+        result,  # type: ignore[arg-type]
+        "clicks",
+    )
+    return dataclasses.replace(made, **facts)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def counted(local_store: Store) -> Store:
+    for number, state in ((1, "complete"), (2, "complete"), (3, "broken")):
+        local_store.catalog.add(savepoint(number, query="clicks", state=state))
+    for one in (
+        event(1, "create", seconds=1.5, bytes=1000),
+        event(2, "create", seconds=2.5, bytes=500),
+        event(3, "create", "failed", seconds=9.0),
+        event(4, "verify", "failed"),
+        event(5, "restore", "failed", seconds=8.0),
+        event(6, "restore", seconds=7.5),
+        event(7, "restore", seconds=2.5),
+    ):
+        local_store.events.append(one)
+    return local_store
+
+
+def samples_of(text: str) -> dict[str, float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f'{k}="{v}"' for k, v in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}"] = sample.value
+    return found
+
+
+def test_every_metric_is_counted_from_catalog_and_events(counted: Store) -> None:
+    found = samples_of(metrics.text(counted))
+
+    assert {name: found.get(name) for name in LINES} == LINES
+    assert {
+        name.partition("{")[0].removesuffix("_count").removesuffix("_sum") for name in found
+    } == {metric.name for metric in metrics.METRICS}
+
+
+def test_a_savepoint_that_was_edited_by_hand_does_not_make_the_query_look_saved(
+    counted: Store,
+) -> None:
+    before = samples_of(metrics.text(counted))
+    made = dataclasses.replace(savepoint(9, query="clicks"), edit=Edit("me", "a try", 0))
+    counted.catalog.add(made)
+
+    found = samples_of(metrics.text(counted))
+
+    name = 'savepoints_last_success_timestamp_seconds{query="clicks"}'
+    assert found[name] == before[name]
+
+
+def test_the_endpoint_counts_anew_at_each_scrape(counted: Store) -> None:
+    port, server = metrics.serve(counted, 0)
+    try:
+        url = f"http://127.0.0.1:{port}/metrics"
+        before = samples_of(urllib.request.urlopen(url).read().decode())
+        counted.events.append(event(9, "create", seconds=1.0, bytes=100))
+        after = samples_of(urllib.request.urlopen(url).read().decode())
+    finally:
+        server.shutdown()
+
+    name = 'savepoints_captured_bytes_total{query="clicks"}'
+    assert (before[name], after[name]) == (1500, 1600)
+
+
+def test_an_empty_store_has_no_figures_and_no_error(local_store: Store) -> None:
+    assert samples_of(metrics.text(local_store)) == {}

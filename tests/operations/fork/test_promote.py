@@ -1,0 +1,214 @@
+"""`promote` without a JVM: refusals, and its journalled part, killed, finished, undone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from savepoints import faults
+from savepoints.checkpoint.cut import read_query_id
+from savepoints.config.settings import QuerySettings
+from savepoints.errors import (
+    IncompatibleError,
+    QueryNotFoundError,
+    UnfinishedOperationError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.operations.fork import promote, promote_steps
+from savepoints.operations.fork.promote_steps import PromotionPlan
+from savepoints.operations.inspect.locate import locate
+from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback.target import BeforeLast
+from savepoints.operations.run.run import run
+from savepoints.plan import silent
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from tests.operations.fork.test_fork import (
+    ORIGIN,
+    SAVED,
+    Origin,
+    origin,
+    rows,
+    transactions,
+)
+from tests.samples import query_id
+
+__all__ = ["origin"]  # A fixture.
+
+V2 = "spark_jobs.order_tiers_v2:app"
+STEPS = (
+    "promote.begun",
+    "promote.safety_savepoint",
+    "promote.fork_saved",
+    "promote.checkpoint_written",
+    "promote.output_totals_rewound",
+    "promote.generation_begun",
+    "promote.settled",
+    "promote.finished",
+)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def planned(shop: Origin) -> PromotionPlan:
+    """Plan what follows when both stand still; here they stand where they are."""
+    return promote_steps.plan(
+        shop.store,
+        shop.store.generations.current(ORIGIN),
+        shop.store.generations.current("variant"),
+        given=shop.settings,
+        hand_over="point",
+        command="savepoints promote variant --yes",
+        paused=False,
+    )
+
+
+def carry_out(shop: Origin, plan: PromotionPlan) -> None:
+    with lease.hold(shop.store.root, ORIGIN, "promote") as held:
+        promote_steps.carry_out(plan, shop.store, held, given=shop.settings, progress=silent)
+
+
+def kill(shop: Origin, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reach(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", reach)
+        with pytest.raises(Killed):
+            carry_out(shop, planned(shop))
+
+
+def now(shop: Origin) -> QuerySettings:
+    """Return what the live query is bound to."""
+    return bindings.complete(shop.store, shop.settings).queries[ORIGIN]
+
+
+@pytest.fixture
+def forked(origin: Origin) -> Origin:
+    """Give a query and a fork of it with another program, in a table of its own."""
+    shop = origin.with_table(
+        "variant", app=V2, app_name="order_tiers_v2", outputs={"totals": str(origin.place / "v2")}
+    )
+    shop.fork(check_source=False)
+    return shop
+
+
+def test_the_live_query_goes_on_as_its_fork_in_the_fork_s_table(forked: Origin) -> None:
+    shop, old = forked, forked.settings.queries[ORIGIN]
+    carry_out(shop, planned(shop))
+
+    live = shop.store.generations.current(ORIGIN)
+    assert (live.generation, live.begun_by) == (2, "promote")
+    assert read_query_id(Location.of(live.checkpoint)) == query_id("rocksdb"), "it stays the query"
+    bound = now(shop)
+    assert (bound.app, bound.app_name) == (V2, "order_tiers_v2")
+    assert bound.outputs == {"totals": str(shop.place / "v2")}
+    assert (bound.every, bound.checkpoints) == (old.every, old.checkpoints), "all else is its own"
+    assert locate(shop.store, ORIGIN, settings=shop.settings).outputs == bound.outputs
+    assert transactions(bound.outputs["totals"])[f"{ORIGIN}/totals/2"] == SAVED
+    first = shop.store.catalog.find("latest", query=ORIGIN)
+    assert (first.generation, first.cut.batch_id) == (2, SAVED)
+    with pytest.raises(QueryNotFoundError, match="promoted to order_totals"):
+        run(shop.store, "variant", settings=shop.settings)
+
+
+@pytest.mark.parametrize("point", STEPS)
+def test_killed_anywhere_it_is_finished_by_its_journal(
+    forked: Origin, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = forked
+    kill(shop, point, monkeypatch)
+    for query in (ORIGIN, "variant"):
+        with pytest.raises(UnfinishedOperationError):
+            journal.refuse_unfinished(shop.store.root, query)
+    operation = journal.unfinished(shop.store.root, ORIGIN)
+    assert operation is not None
+
+    promote.finish(
+        PromotionPlan.from_json(dict(operation.plan)), shop.store, settings=shop.settings
+    )
+
+    assert journal.unfinished(shop.store.root, "variant") is None
+    assert [one.status for one in shop.store.generations.all(ORIGIN)] == ["current", "ended"]
+    assert shop.store.generations.find_current("variant") is None
+    assert now(shop).app == V2
+    assert len({one.id for one in shop.store.catalog.all() if one.generation == 2}) == 1
+
+
+@pytest.mark.parametrize("point", STEPS[:-3])
+def test_killed_and_taken_back_nothing_has_happened(
+    forked: Origin, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = forked
+    before = now(shop)
+    kill(shop, point, monkeypatch)
+    operation = journal.unfinished(shop.store.root, ORIGIN)
+    assert operation is not None
+
+    promote.undo(PromotionPlan.from_json(dict(operation.plan)), shop.store)
+
+    assert now(shop) == before
+    assert bindings.find(shop.store.root, ORIGIN, 2) is None
+    assert shop.store.generations.current("variant").generation == 1
+    assert transactions(str(shop.place / "v2")).get(f"{ORIGIN}/totals/2", -1) == -1
+    carry_out(shop, planned(shop))  # And it can be done once more.
+    assert now(shop).app == V2
+
+
+def test_undone_the_old_program_goes_on_in_the_old_table(forked: Origin) -> None:
+    """Also when somebody has written the new ones into the settings meanwhile."""
+    shop = forked
+    old = now(shop)
+    carry_out(shop, planned(shop))
+    followed = dataclasses.replace(
+        shop,
+        settings=shop.settings.model_copy(
+            update={"queries": {**shop.settings.queries, ORIGIN: now(shop)}}
+        ),
+    )
+
+    back = rollback.plan(
+        followed.store, BeforeLast(), query=ORIGIN, settings=followed.settings, check_source=False
+    )
+    rollback.execute(back, followed.store, settings=followed.settings)
+
+    assert now(followed) == old
+    assert rows(shop.table) == [0, 1, 2, 3], "it was never touched"
+
+
+def test_what_has_taken_over_and_not_moved_is_not_promoted_again(forked: Origin) -> None:
+    shop = forked
+    plan = dataclasses.replace(planned(shop), hand_over="replace")
+    carry_out(shop, plan)  # Without tables to give it rows: the fork stays.
+
+    with pytest.raises(UsageError, match="took over from order_totals"):
+        promote.plan(shop.store, "variant", settings=shop.settings)
+
+
+def test_a_clone_is_not_what_readers_are_pointed_at(origin: Origin) -> None:
+    origin.fork(way="clone")
+
+    with pytest.raises(IncompatibleError, match="shallow clone"):
+        promote.plan(origin.store, "variant", settings=origin.settings, hand_over="point")
+
+
+def test_only_a_fork_knows_whom_it_takes_over_from(origin: Origin) -> None:
+    with pytest.raises(UsageError, match="was not made by fork"):
+        promote.plan(origin.store, ORIGIN, settings=origin.settings)
+    with pytest.raises(QueryNotFoundError):
+        promote.plan(origin.store, "nobody", settings=origin.settings)
+
+
+def test_other_outputs_cannot_be_handed_over(forked: Origin) -> None:
+    shop = forked
+    more = {**shop.settings.queries[ORIGIN].outputs, "audit": str(shop.place / "audit")}
+    live = shop.settings.queries[ORIGIN].model_copy(update={"outputs": more})
+    settings = shop.settings.model_copy(update={"queries": {**shop.settings.queries, ORIGIN: live}})
+
+    with pytest.raises(UsageError, match="variant writes totals, and order_totals audit, totals"):
+        promote.plan(shop.store, "variant", settings=settings)

@@ -1,0 +1,207 @@
+"""Plans that go back further than Kafka, on a real broker, with an archive made without a JVM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from savepoints.errors import NotAlignedError, NotFoundError, SourceDataGoneError
+from savepoints.io import Location
+from savepoints.local import LocalWorld
+from savepoints.operations.fork import fork
+from savepoints.operations.inspect import availability, estimate
+from savepoints.operations.rollback import rollback, target
+from savepoints.sources.archive import progress
+from savepoints.sources.archive.progress import Arrival
+from savepoints.sources.kafka import topics
+from savepoints.sources.kafka.reset_targets import Target
+from savepoints.store.root import Store
+from savepoints.store.tables.merge_ledger import Ledger
+from tests.kafka_query import QUERY, Query, make
+from tests.sources.broker import HOUR, Broker
+from tests.store.tables.test_merge_ledger import merge
+
+pytestmark = pytest.mark.kafka
+
+# Kafka forgets up to these; the archive has the first eight and four.
+FORGOTTEN = {0: 5, 1: 3}
+ARCHIVED = {0: 8, 1: 4}
+
+
+@pytest.fixture
+def broker(world: LocalWorld) -> Broker:
+    """Give the broker of the local world."""
+    return Broker.of(world)
+
+
+@pytest.fixture
+def query(broker: Broker, on_local: Location, local_store: Store) -> Query:
+    """Give a query whose topic is archived; each record is an hour older than the next."""
+    made = make(broker, on_local, local_store)
+    uri = str(on_local / "archive")
+    archive(broker, made.topic, uri, ARCHIVED)
+    bound = made.settings.queries[QUERY].model_copy(update={"archives": {"orders": uri}})
+    settings = made.settings.model_copy(update={"queries": {QUERY: bound}})
+    for part, offset in FORGOTTEN.items():
+        broker.forget(made.topic, part, offset)
+    return replace(made, settings=settings)
+
+
+def archive(broker: Broker, topic: str, uri: str, ends: dict[int, int]) -> None:
+    rows = [
+        (topic, part, at, broker.now - HOUR * (10 - at))
+        for part, end in ends.items()
+        for at in range(end)
+    ]
+    columns = list(zip(*rows, strict=True))
+    write_deltalake(
+        uri,
+        pa.table(
+            {
+                "topic": columns[0],
+                "partition": pa.array(columns[1], pa.int32()),
+                "offset": pa.array(columns[2], pa.int64()),
+                "timestamp": pa.array(columns[3], pa.timestamp("us", tz="UTC")),
+                "merge_id": pa.nulls(len(rows), pa.string()),
+            }
+        ),
+    )
+    known = topics.ids([topic], broker.settings)[topic]
+    came = [Arrival(topic, part, 0, end, end, None, topic_id=known) for part, end in ends.items()]
+    progress.add(uri, came, app="batches", version=1)
+
+
+def test_a_reset_goes_to_the_first_record_of_the_archive(query: Query) -> None:
+    plan = query.plan(Target("earliest"))
+    assert [(one.to, one.earliest, one.from_archive) for one in plan.moves] == [
+        (0, 0, 5),
+        (0, 0, 3),
+    ]
+    assert any("of 14 records that come next Kafka no longer has 8" in w for w in plan.warnings)
+    assert [one.to for one in query.plan(Target("shift", -3)).moves] == [3, 0]
+
+    without = query.settings.queries[QUERY].model_copy(update={"archives": {}})
+    bare = replace(query, settings=query.settings.model_copy(update={"queries": {QUERY: without}}))
+    with pytest.raises(SourceDataGoneError, match="partition 0 from the target on: available 5"):
+        bare.plan(Target("earliest"))
+
+
+def test_a_time_is_looked_for_in_the_archive_too(query: Query, broker: Broker) -> None:
+    """By Kafka alone it would be Kafka's first record."""
+    moment = broker.now - timedelta(hours=7, minutes=30)
+    assert [one.to for one in query.plan(moment).moves] == [3, 3]
+    assert [one.to for one in query.plan(broker.now - HOUR * 20).moves] == [0, 0]
+    late = broker.now - timedelta(hours=2, minutes=30)
+    assert [one.to for one in query.plan(late).moves] == [8, 4]
+
+
+def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local: Location) -> None:
+    (saved,) = query.store.catalog.all()  # At offsets 2 and 1.
+    kafka = query.settings.kafka
+    archives = tuple(query.settings.queries[QUERY].archives.values())
+    assert availability.of(saved, kafka).restorable == "no"
+    found = availability.of(saved, kafka, archives)
+    assert (found.restorable, [one.archived for one in found.partitions]) == ("yes", [3, 2])
+    assert "5 of them only the archive" in found.reason
+    assert found.basis
+    assert availability.of_all([saved], kafka, {QUERY: archives})[saved.id].restorable == "yes"
+    assert availability.of_all([saved], kafka)[saved.id].restorable == "no"
+
+    told = "of 11 records that come next Kafka no longer has 5"
+    back = rollback.plan(query.store, saved.id, settings=query.settings)
+    assert any(told in one for one in back.warnings)
+    asked = fork.Asked(app="unused:app", outputs={"totals": str(on_local / "fork")})
+    forked = fork.plan(query.store, saved.id, "variant", asked, settings=query.settings)
+    assert any(told in one for one in forked.warnings)
+    assert forked.binding.settings().archives == query.settings.queries[QUERY].archives
+    left = estimate.estimate(query.store, QUERY, settings=query.settings, from_savepoint=saved.id)
+    assert left.backlog_records == 11
+    assert any(told in one for one in left.findings)
+    at = target.AtTime(saved.cut.committed_at)
+    assert (
+        target.find(query.store, at, query=QUERY, settings=query.settings).savepoint_id == saved.id
+    )
+
+
+def test_trap_a_hole_between_archive_and_kafka_is_read_over(query: Query, broker: Broker) -> None:
+    broker.forget(query.topic, 0, 9)
+    with pytest.raises(SourceDataGoneError, match=r"0 to 8 in the archive .*: 8 to 9 are in"):
+        query.plan(Target("earliest"))
+    (saved,) = query.store.catalog.all()
+    with pytest.raises(SourceDataGoneError, match="8 to 9 are in neither"):
+        rollback.plan(query.store, saved.id, settings=query.settings)
+    archives = tuple(query.settings.queries[QUERY].archives.values())
+    found = availability.of(saved, query.settings.kafka, archives)
+    assert found.restorable == "no"
+    assert "8 to 9 are in neither" in found.reason
+
+
+def test_trap_a_topic_made_anew_is_gone_on_with_from_the_archive_of_the_old(
+    query: Query, broker: Broker
+) -> None:
+    broker.remove(query.topic)
+    broker.make(partitions=2, name=query.topic)
+    broker.put(query.topic, 0, *([HOUR] * 12))
+    broker.put(query.topic, 1, *([HOUR] * 6))
+    with pytest.raises(SourceDataGoneError, match="deleted and made anew since it was archived"):
+        query.plan(Target("earliest"))
+
+
+def test_trap_a_reset_forgets_what_was_merged(query: Query) -> None:
+    """Merged at offsets 6 and 3: a reset to before them has to read the events again, or tell."""
+    done = merge(
+        1, QUERY, offsets={query.topic: {0: 6, 1: 3}}, input="orders", id="op-merged", descent=()
+    )
+    Ledger(query.store.root).add(done)
+    assert query.plan(Target("current")).warnings == (), "nothing lies ahead"
+    known = replace_app(query, "tests.sources.json_input:app")
+    with pytest.raises(NotFoundError, match=r"op-merged, which .* not in the archive of orders"):
+        known.plan(Target("earliest"))
+    # Also where Kafka has all of them.
+    with pytest.raises(NotFoundError, match="op-merged"):
+        known.plan(Target("shift", -1), scope={query.topic: frozenset({0})})
+
+    write_late(query, "op-merged")
+    said = [one for one in known.plan(Target("earliest")).warnings if "op-merged" in one]
+    assert len(said) == 1
+    assert said[0].startswith("10 events of 1 merges (op-merged) are read again too")
+
+    Ledger(query.store.root).add(replace(done, id="op-before", offsets={"renamed": {0: 6}}))
+    (told,) = [one for one in known.plan(Target("latest")).warnings if "op-before" in one]
+    assert "not read again: it was made when the query read renamed" in told
+
+    # Where they belong is known only as far as the archive goes.
+    Ledger(query.store.root).add(
+        replace(done, id="op-later", offsets={query.topic: {0: 9, 1: 4}}, at=done.at)
+    )
+    write_late(query, "op-later")
+    with pytest.raises(NotAlignedError, match=r"the merge op-later .* archived up to 8"):
+        known.plan(Target("earliest"))
+
+
+def replace_app(query: Query, app: str) -> Query:
+    """Bind it to another program, whose output has another name."""
+    more = {"app": app, "app_name": "counts", "outputs": {"counts": query.table}}
+    bound = query.settings.queries[QUERY].model_copy(
+        update={**more, "topics": {"orders": query.topic}}
+    )
+    return replace(query, settings=query.settings.model_copy(update={"queries": {QUERY: bound}}))
+
+
+def write_late(query: Query, merge_id: str) -> None:
+    """Let the archive say that it has the events of a merge."""
+    from deltalake import CommitProperties, Transaction
+
+    uri = query.settings.queries[QUERY].archives["orders"]
+    row = {"topic": [query.topic], "partition": [-1], "offset": [0], "merge_id": [merge_id]}
+    write_deltalake(
+        uri,
+        pa.table({**row, "partition": pa.array([-1], pa.int32())}),
+        mode="append",
+        schema_mode="merge",
+        commit_properties=CommitProperties(app_transactions=[Transaction(merge_id, 0)]),
+    )

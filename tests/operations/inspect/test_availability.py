@@ -1,0 +1,210 @@
+"""Whether a savepoint is restorable and until when, against what a real broker was made to keep."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.local import LocalWorld
+from savepoints.model import KafkaOffsets, Savepoint, kafka_position, utc_now
+from savepoints.operations.inspect import availability
+from savepoints.sources.kafka import topics
+from tests.samples import savepoint
+from tests.sources.broker import HOUR, MINUTE, WEEK, WEEK_MS, Broker
+
+NOBODY = KafkaSettings(bootstrap_servers="localhost:1")
+
+
+@pytest.fixture
+def broker(world: LocalWorld) -> Broker:
+    """Give the broker of the local world."""
+    return Broker.of(world)
+
+
+def at(offsets: KafkaOffsets, number: int = 1, ids: Mapping[str, str] | None = None) -> Savepoint:
+    """Describe a savepoint that goes on with these offsets."""
+    one = savepoint(number, offsets=(kafka_position(offsets),))
+    return dataclasses.replace(one, topics=dict(ids or {}))
+
+
+@pytest.mark.kafka
+def test_it_is_restorable_until_the_record_at_its_position_is_as_old_as_retention_allows(
+    broker: Broker,
+) -> None:
+    topic = broker.make(config=WEEK_MS)
+    broker.put(topic, 0, 3 * HOUR, 2 * HOUR, HOUR)
+    broker.put(topic, 1, 5 * HOUR)
+    ids = topics.ids([topic], broker.settings)
+
+    found = availability.of(at({topic: {0: 1, 1: 1}}, ids=ids), broker.settings)
+
+    assert (found.restorable, found.findings) == ("yes", ())
+    assert found.until == broker.now - 2 * HOUR + WEEK
+    assert f"{topic} partition 0: retention.ms 604800000" in found.basis
+    assert "CreateTime" in found.basis
+    first, second = found.partitions
+    assert (first.wanted, first.earliest, first.end, first.until) == (1, 0, 3, found.until)
+    # Nothing waits there, so that what comes later is kept longer.
+    assert second.until is not None
+    assert broker.now + WEEK <= second.until <= utc_now() + WEEK
+
+
+@pytest.mark.kafka
+def test_without_a_limit_it_is_restorable_for_ever(broker: Broker) -> None:
+    topic = broker.make()
+    broker.put(topic, 0, HOUR)
+
+    found = availability.of(at({topic: {0: 0, 1: 0}}), broker.settings)
+
+    assert (found.restorable, found.until, found.basis) == ("yes", None, "kept without a limit")
+    assert "the id of topic" in found.findings[0]
+
+
+@pytest.mark.kafka
+def test_retention_by_size_is_estimated_from_rate_and_size_of_records(broker: Broker) -> None:
+    topic = broker.make(partitions=1, config={"retention.bytes": "10000"})
+    broker.put(topic, 0, 2 * HOUR, *[30 * MINUTE] * 60)
+
+    found = availability.of(at({topic: {0: 1}}), broker.settings)
+
+    # A record has 14 bytes and 80 of Kafka's at most; 60 wait, and 60 come in an hour.
+    left = (10_000 - 60 * 94) / (60 * 94)
+    assert found.until is not None
+    assert abs(found.until - (broker.now + left * HOUR)) < 10 * MINUTE
+    assert "estimated from 94 bytes a record" in found.basis
+    assert "records of the last 1h" in found.basis
+
+
+@pytest.mark.kafka
+def test_what_kafka_no_longer_has_is_not_restorable(broker: Broker) -> None:
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, *[HOUR] * 9)
+    broker.forget(topic, 0, 4)
+    gone, kept, beyond = (at({topic: {0: offset}}) for offset in (3, 4, 10))
+
+    assert availability.of(kept, broker.settings).restorable == "yes"
+    for one, wanted in ((gone, 3), (beyond, 10)):
+        found = availability.of(one, broker.settings)
+        assert found.restorable == "no"
+        assert f"{topic} partition 0: wanted offset {wanted}, available 4 to 9" in found.reason
+        assert found.until is None
+    nowhere = availability.of(at({"no-such-topic": {0: 0}}), broker.settings)
+    assert (nowhere.restorable, nowhere.reason) == ("no", "Kafka has no topic no-such-topic")
+
+
+@pytest.mark.kafka
+def test_a_topic_that_was_deleted_and_recreated_makes_its_savepoints_unrestorable(
+    broker: Broker,
+) -> None:
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, *[HOUR] * 5)
+    before = at({topic: {0: 5}}, ids=topics.ids([topic], broker.settings))
+
+    broker.remove(topic)
+    broker.make(partitions=1, name=topic)
+    broker.put(topic, 0, *[HOUR] * 5)
+
+    found = availability.of(before, broker.settings)
+    assert (found.restorable, found.reason) == (
+        "no",
+        f"topic {topic} was deleted and made anew since",
+    )
+    assert [one.available for one in found.partitions] == ["no"]
+
+
+@pytest.mark.kafka
+def test_a_compacted_topic_keeps_offsets_and_loses_records_and_that_is_said(
+    broker: Broker,
+) -> None:
+    topic = broker.make(partitions=1, config={"cleanup.policy": "compact"})
+    broker.put(topic, 0, *[HOUR] * 5)
+
+    within, at_end = (
+        availability.of(at({topic: {0: offset}}), broker.settings) for offset in (2, 5)
+    )
+
+    assert within.restorable == "unknown"
+    assert "compacted" in within.reason
+    # What comes after the end is not there yet, so nothing of it can be missing.
+    assert at_end.restorable == "yes"
+    for found in (within, at_end):
+        assert any("its offsets stay, but a record vanishes" in one for one in found.findings)
+        assert found.until is None
+
+
+@pytest.mark.kafka
+def test_newly_discovered_kafka_partitions_start_at_earliest_after_a_restore_and_show_says_it(
+    broker: Broker,
+) -> None:
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, HOUR)
+    taken = at({topic: {0: 1}}, ids=topics.ids([topic], broker.settings))
+    broker.grow(topic, 3)
+    broker.put(topic, 1, *[HOUR] * 7)
+    broker.put(topic, 2, *[HOUR] * 7)
+    broker.forget(topic, 2, 5)
+
+    found = availability.of(taken, broker.settings)
+
+    whole, trimmed = found.findings
+    said = "is newer than the savepoint: it will be read from its beginning, offset"
+    assert whole == f"{topic} partition 1 {said} 0"
+    assert trimmed.startswith(f"{topic} partition 2 {said} 5; what was before is gone")
+    assert [(one.wanted, one.earliest, one.end) for one in found.partitions] == [
+        (1, 0, 1),
+        (None, 0, 7),
+        (None, 5, 7),
+    ]
+
+
+@pytest.mark.kafka
+def test_kafka_is_asked_once_for_all_savepoints(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, other = broker.make(partitions=1), broker.make(partitions=1)
+    broker.put(topic, 0, *[HOUR] * 30)
+    broker.forget(topic, 0, 10)
+    savepoints = [at({topic: {0: n}, other: {0: 0}}, n) for n in range(23)]
+    asked = []
+    look = topics.look
+
+    def counting(names: set[str], settings: KafkaSettings, timeout: float) -> object:
+        asked.append(set(names))
+        return look(names, settings, timeout)
+
+    monkeypatch.setattr(topics, "look", counting)
+    found = availability.of_all(savepoints, broker.settings)
+
+    assert asked == [{topic, other}]
+    assert list(found) == [one.id for one in savepoints]
+    assert [found[one.id].restorable for one in savepoints] == ["no"] * 10 + ["yes"] * 13
+
+
+def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(availability, "_TIMEOUT_SECONDS", 0.5)
+    one, other = at({"t": {0: 1}}), savepoint(2, offsets=(None,))
+
+    found = availability.of(one, NOBODY)
+    both = availability.of_all([one, other], NOBODY)
+
+    assert found.restorable == "unknown"
+    assert "Kafka at localhost:1 does not answer" in found.reason
+    assert both[one.id].reason == found.reason
+    assert both[other.id].reason.startswith("it has no offsets of Kafka")
+    unset = availability.of(one, KafkaSettings())
+    assert (unset.restorable, "no broker is configured" in unset.reason) == ("unknown", True)
+
+
+def test_a_broken_savepoint_is_not_restorable_whatever_kafka_has() -> None:
+    broken = dataclasses.replace(
+        savepoint(1, offsets=(None, '{"logOffset":3}'), state="broken"), state_reason="1.sst lost"
+    )
+
+    found = availability.of(broken, NOBODY)
+
+    assert (found.restorable, found.reason) == ("no", "the savepoint is broken: 1.sst lost")

@@ -1,0 +1,61 @@
+"""`verify --deep`: what only a restore shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+import savepoints
+from savepoints.io import Location
+from savepoints.store.root import Store
+from savepoints.store.savepoint.manifest import manifest_path
+from tests import samples
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("sample", ["limit", "transform_with_state", "format_2_changelog"])
+def test_a_whole_savepoint_is_restored_and_equal(
+    spark: SparkSession, local_store: Store, on_local: Location, sample: str
+) -> None:
+    checkpoint = samples.unpack(sample, on_local / "live")
+    taken = savepoints.create(local_store, checkpoint=str(checkpoint), query="q")
+
+    report = savepoints.verify(local_store, taken.id, depth="deep")
+
+    assert (report.grade, report.findings) == ("ok", ())
+    assert not local_store.root.list("scratch")
+
+
+def test_a_file_that_fits_its_checksum_and_not_the_rows_is_found(
+    spark: SparkSession, local_store: Store, on_local: Location
+) -> None:
+    """The last delta of a partition is that of the batch before, in the manifest as well."""
+    checkpoint = samples.unpack("hdfs", on_local / "live")
+    taken = savepoints.create(local_store, checkpoint=str(checkpoint), query="q")
+    stored = local_store.manifest(taken.id)
+    wrong = checkpoint.get("state/0/0/3.delta")
+    files = []
+    for file in stored.native:
+        if file.path == "state/0/0/4.delta":
+            local_store.root.delete([file.stored_at])  # It may be a hard link of the live one.
+            local_store.root.put(file.stored_at, wrong)
+            sha256 = hashlib.sha256(wrong).hexdigest()
+            files.append(dataclasses.replace(file, size=len(wrong), sha256=sha256))
+        else:
+            files.append(file)
+    manifest = dataclasses.replace(stored, native=tuple(files))
+    local_store.root.put(manifest_path(taken.id), manifest.to_bytes())
+
+    assert savepoints.verify(local_store, taken.id).grade == "ok", "nothing else can find it"
+    report = savepoints.verify(local_store, taken.id, depth="deep")
+
+    assert report.grade == "broken"
+    assert [one.what for one in report.findings] == ["operator 0 (stateStoreSave)"]
+    assert "in the restored native form" in report.findings[0].problem

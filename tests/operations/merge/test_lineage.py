@@ -1,0 +1,122 @@
+"""How far back a state can be told from its events: by lineages that are drawn by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from savepoints.io import Location
+from savepoints.model import Edit, Savepoint
+from savepoints.operations.merge import lineage
+from savepoints.store import batch_log
+from savepoints.store.root import Store
+from tests import samples
+
+QUERY = "orders"
+
+
+@pytest.fixture
+def store(on_local: Location) -> Store:
+    """Give a store whose query ran from the beginning, and was saved at batches 3 and 7."""
+    found = Store(on_local)
+    found.generations.begin(QUERY, 1, on_local / "checkpoints/1", by="run")
+    for number in (3, 7):
+        found.catalog.add(samples.savepoint(number, query=QUERY))
+    return found
+
+
+def begin(store: Store, number: int, by: str, origin: Savepoint | None) -> None:
+    place = store.root / f"checkpoints/{number}"
+    begun_from = origin.id if origin else None
+    store.generations.begin(QUERY, number, place, by=by, begun_from=begun_from)
+
+
+def saved(store: Store, batch: int) -> Savepoint:
+    return next(one for one in store.catalog.all() if one.cut.batch_id == batch)
+
+
+def of(one: Savepoint, generation: int, batch: int) -> Savepoint:
+    cut = dataclasses.replace(one.cut, batch_id=batch)
+    return dataclasses.replace(one, generation=generation, cut=cut)
+
+
+def test_a_query_that_only_ran_can_be_told_from_its_beginning(store: Store) -> None:
+    known = lineage.reach(store, QUERY)
+
+    assert known.ends_with == ""
+    assert all(known.has(one) for one in store.catalog.all())
+
+
+def test_batches_that_were_rolled_back_do_not_count(store: Store) -> None:
+    third = saved(store, 3)
+    begin(store, 2, "rollback", third)
+
+    known = lineage.reach(store, QUERY)
+
+    assert known.ends_with == ""
+    assert known.has(third)
+    assert known.has(of(third, 2, 9))
+    assert not known.has(saved(store, 7))
+    assert known.first == {1: 0, 2: 4}
+
+
+@pytest.mark.parametrize("by", ["reset", "promote", "create", "fork"])
+def test_nothing_is_told_from_before_what_is_not_in_the_events(store: Store, by: str) -> None:
+    third = saved(store, 3)
+    begin(store, 2, by, third)
+
+    known = lineage.reach(store, QUERY)
+
+    assert known.ends_with == f"generation 2 was begun by {by}"
+    assert known.has(of(third, 2, 9))
+    assert not known.has(third)
+
+
+def test_nothing_is_told_from_before_an_edit(store: Store) -> None:
+    third = saved(store, 3)
+    edited = dataclasses.replace(
+        samples.savepoint(4, query=QUERY), edit=Edit("somebody", "ticket 4711", 0)
+    )
+    store.catalog.add(edited)
+    begin(store, 2, "rollback", edited)
+
+    known = lineage.reach(store, QUERY)
+
+    assert known.ends_with == f"the state of {edited.id} was edited"
+    assert not known.has(edited)
+    assert not known.has(third)
+    assert known.has(of(third, 2, 9))
+
+
+def test_nothing_is_told_from_before_a_savepoint_that_is_gone_or_of_another_query(
+    store: Store,
+) -> None:
+    other = samples.savepoint(5, query="another")
+    begin(store, 2, "rollback", other)
+    assert "is gone" in lineage.reach(store, QUERY).ends_with
+
+    store.catalog.add(other)
+    assert lineage.reach(store, QUERY).ends_with == (
+        f"generation 2 began from {other.id} of another"
+    )
+
+
+def test_batches_that_nobody_has_copied_yet_are_in_the_checkpoint(store: Store) -> None:
+    files = samples.files_of("hdfs")
+    checkpoint = store.root / "checkpoints/1"
+    later = {one: files[one] for one in files if one.rpartition("/")[2] in ("2", "3")}
+    samples.write(checkpoint, {one: files[one] for one in files.keys() - later.keys()})
+    batch_log.copy(store.root, QUERY, 1, checkpoint)
+    samples.write(checkpoint, later)
+    known = lineage.reach(store, QUERY)
+
+    found = lineage.batches(store, QUERY, known, checkpoint)
+
+    assert sorted(lineage.batches(store, QUERY, known)) == [0, 1]
+    assert sorted(found) == [0, 1, 2, 3]
+    for number, one in found.items():
+        said = json.loads(files[f"offsets/{number}"].decode().split("\n")[1])
+        assert one.watermark_ms == said["batchWatermarkMs"]
+        assert one.timestamp_ms == said["batchTimestampMs"]

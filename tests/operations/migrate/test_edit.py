@@ -1,0 +1,442 @@
+"""`edit`: what becomes of the rows of samples, compared with what the queries' input says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import savepoints
+from savepoints import faults
+from savepoints.errors import (
+    IncompatibleError,
+    NativeOnlyError,
+    NotFoundError,
+    SavepointsError,
+    UsageError,
+    VerificationError,
+)
+from savepoints.model import Edit, Savepoint
+from savepoints.operations.inspect import read_state
+from savepoints.operations.inspect.diff import diff
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.migrate import edit
+from savepoints.operations.savepoint import export
+from savepoints.state.change.edit import Change
+from savepoints.state.typed import to_json
+from savepoints.store.root import Store
+from tests.operations.exported import as_exported
+from tests.operations.inspect.test_read_state import arrived
+from tests.samples import saved
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store with savepoints of the samples, made when they are first asked for."""
+    root = tmp_path_factory.mktemp("samples") / "store"
+    root.mkdir()
+    return Store.open(str(root))
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store whose savepoints only say that they have canonical rows; nobody reads them."""
+    root = tmp_path_factory.mktemp("planned") / "store"
+    root.mkdir()
+    return Store.open(str(root))
+
+
+def exported(store: Store, sample: str) -> Savepoint:
+    known = [one for one in store.catalog.all() if one.query == sample and one.edit is None]
+    one = known[0] if known else saved(store, sample)
+    if one.forms == ("native",):
+        return export.execute(export.plan(store, one.id), store)
+    return one
+
+
+def rows_of(store: Store, savepoint: Savepoint, **chosen: Any) -> list[dict[str, Any]]:
+    """Rows as Spark itself reads them in a restored checkpoint, in an order of their own."""
+    with read_state.read_state(store, savepoint.id, **chosen) as frame:
+        lines = to_json.json_lines(frame.drop("partition_id"), 1000)
+    return sorted((json.loads(line) for line in lines), key=json.dumps)
+
+
+SET = Change("k = 1", ("sum = 0",))
+
+
+@pytest.mark.parametrize(
+    ("sample", "change", "chosen", "problem", "hint"),
+    [
+        ("join", SET, {"variable": "left"}, "counts them", "savepoints state"),
+        ("join", SET, {"variable": "right"}, "a join keeps each row", "savepoints state"),
+        ("transform_with_state", SET, {"variable": "timers"}, "kept twice", "state"),
+        (
+            "transform_with_state",
+            Change("k = 1", delete=True),
+            {"variable": "seen"},
+            "rows of operator 0 .*, seen cannot be removed by hand: elements of lists",
+            "--set",
+        ),
+    ],
+)
+def test_what_would_make_the_state_inconsistent_is_refused(
+    sample: str, change: Change, chosen: dict[str, Any], problem: str, hint: str, planned: Store
+) -> None:
+    as_exported(planned, saved(planned, sample))
+    before = [one.id for one in planned.catalog.all()]
+
+    with pytest.raises(IncompatibleError, match=problem) as refused:
+        edit.plan(planned, "latest", change, reason="x", query=sample, **chosen)
+
+    assert hint in refused.value.hint
+    assert [one.id for one in planned.catalog.all()] == before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "problem"),
+    [
+        (Change("k = 1"), "x", "what becomes of the rows"),
+        (Change("k = 1", ("sum = 0",), delete=True), "x", "not both"),
+        (Change("k = 1", ("sum = 0",), function=lambda batch: batch), "x", "not both"),
+        (Change(None, delete=True), "x", "by a condition only"),
+        (SET, " ", "no reason"),
+    ],
+)
+def test_a_change_must_say_what_and_why(
+    change: Change, reason: str, problem: str, planned: Store
+) -> None:
+    as_exported(planned, saved(planned, "rocksdb"))
+
+    with pytest.raises(UsageError, match=problem):
+        edit.plan(planned, "latest", change, reason=reason, query="rocksdb")
+
+
+def test_what_has_no_rows_is_refused_with_the_way_to_them(planned: Store) -> None:
+    taken = saved(planned, "hdfs")
+    with pytest.raises(NativeOnlyError, match="no canonical rows") as refused:
+        edit.plan(planned, taken.id, SET, reason="x")
+    assert refused.value.hint == f"write them first: savepoints export {taken.id}"
+
+    half = as_exported(planned, saved(planned, "limit"))
+    with pytest.raises(NativeOnlyError, match=r"operator 0 \(globalLimit\) has no canonical form"):
+        edit.plan(planned, half.id, Change("true", delete=True), reason="x", operator=1)
+
+
+def totals(files: int) -> dict[int, int]:
+    """What the samples sum up, by key."""
+    found: dict[int, int] = arrived(files).groupby("k")["v"].sum().to_dict()
+    return found
+
+
+def as_rows(sums: dict[int, int], files: int) -> list[dict[str, Any]]:
+    """Totals as state rows; each key comes once a file."""
+    return sorted(
+        ({"key": {"k": k}, "value": {"count": files, "sum": total}} for k, total in sums.items()),
+        key=json.dumps,
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sample", ["rocksdb", "hdfs"])
+def test_one_row_is_set_and_everything_else_stays(
+    sample: str, samples: Store, spark: SparkSession
+) -> None:
+    origin = exported(samples, sample)
+    files = origin.cut.batch_id + 1
+    sums = totals(files)
+    assert rows_of(samples, origin) == as_rows(sums, files)
+    change = Change("k = 1 and value.sum > 0", ("sum = value.sum - 7",))
+
+    plan = edit.plan(samples, origin.id, change, reason="ticket 1")
+    made = edit.execute(plan, samples, change)
+
+    assert (plan.rows, plan.rows_chosen, plan.rows_changed) == (5, 1, 1)
+    assert [dataclasses.asdict(one) for one in plan.sample] == [
+        {
+            "difference": "changed",
+            "row": {"key": {"k": 1}},
+            "before": {"value": {"count": files, "sum": sums[1]}},
+            "after": {"value": {"count": files, "sum": sums[1] - 7}},
+        }
+    ]
+    assert rows_of(samples, made) == as_rows({**sums, 1: sums[1] - 7}, files)
+    assert rows_of(samples, origin) == as_rows(sums, files)
+    assert verify(samples, made.id, depth="deep").findings == ()
+    found = diff(samples, origin.id, made.id)
+    assert not found.offsets
+    assert not any(one.differs for one in (found.batch_id, found.watermark_ms))
+    (of_state,) = found.variables
+    assert (of_state.rows.added, of_state.rows.removed, of_state.rows.changed) == (0, 0, 1)
+    assert of_state.rows.sample == plan.sample
+    assert (made.parent, made.forms, made.cut) == (origin.id, ("canonical",), origin.cut)
+    assert made.operators[0].content_hash != origin.operators[0].content_hash
+    assert made.edit is not None
+    assert made.edit == Edit(
+        made.edit.by, "ticket 1", 0, None, change.where, change.assignments, None, 1, 0
+    )
+    events = [one for one in samples.events.all() if one.savepoint == made.id]
+    (event,) = [one for one in events if one.verb == "edit"]
+    assert (event.result, event.rows) == ("done", 1)
+    assert event.parameters["reason"] == "ticket 1"
+    assert edit.execute(plan, samples, change) == made
+    assert samples.manifest(made.id).savepoint == samples.catalog.find(made.id) == made
+
+
+@pytest.mark.spark
+def test_rows_are_removed(samples: Store, spark: SparkSession) -> None:
+    origin = exported(samples, "rocksdb")
+    files = origin.cut.batch_id + 1
+    sums = totals(files)
+
+    made = savepoints.edit(samples, origin.id, Change("k in (2, 3)", delete=True), reason="x")
+
+    assert rows_of(samples, made) == as_rows(
+        {k: v for k, v in sums.items() if k not in (2, 3)}, files
+    )
+    assert made.edit is not None
+    assert (made.edit.rows_changed, made.edit.rows_removed) == (0, 2)
+    none = savepoints.edit(samples, origin.id, Change("true", delete=True), reason="x")
+    assert rows_of(samples, none) == []
+    assert verify(samples, none.id, depth="deep").findings == ()
+
+
+def halve(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Halve the sums of even keys."""
+    import pyarrow as pa
+
+    sums = [row["value"]["sum"] // (1 if row["key"]["k"] % 2 else 2) for row in batch.to_pylist()]
+    counts: Any = batch.column("value")
+    parts = [counts.field("count"), pa.array(sums, pa.int64())]
+    value = pa.StructArray.from_arrays(parts, names=["count", "sum"])
+    return pa.RecordBatch.from_arrays([batch.column("key"), value], names=["key", "value"])
+
+
+@pytest.mark.spark
+def test_a_function_changes_values(samples: Store, spark: SparkSession) -> None:
+    origin = exported(samples, "rocksdb")
+    files = origin.cut.batch_id + 1
+    sums = totals(files)
+
+    made = savepoints.edit(samples, origin.id, Change("k > 1", function=halve), reason="x")
+
+    assert rows_of(samples, made) == as_rows(
+        {k: v // 2 if k in (2, 4) else v for k, v in sums.items()}, files
+    )
+    assert made.edit is not None
+    assert (made.edit.function, made.edit.rows_changed) == ("halve", 2)
+
+
+def fewer(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.slice(1)
+
+
+def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.take(pa.array(range(batch.num_rows)[::-1], pa.int64()))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("change", "error", "problem"),
+    [
+        (Change("k = 99", ("sum = 0",)), NotFoundError, "no row of 5 fits: k = 99"),
+        (Change("k = 1", ("sum = sum",)), NotFoundError, "have these values already"),
+        (Change("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
+        (Change("true", delete=True), UsageError, "5 of 5 rows would be removed, more than 3"),
+        (Change("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
+        (Change("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
+        (Change("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
+        (Change("k = 1", ("sum",)), UsageError, "is not FIELD = SQL"),
+        (Change("k = 1", ("sum = 1", "value.sum = 2")), UsageError, "set twice"),
+        (Change("k + 1", ("sum = 1",)), UsageError, "not a condition"),
+        (Change("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
+        (Change("k = 1", ("sum = nobody",)), UsageError, "nobody"),
+        (Change("k = 1", ("sum = 0.5",)), IncompatibleError, "has not room for 0.5"),
+        (Change("k = 1", ("sum = '1'",)), UsageError, "'1' is text, and sum is of type bigint"),
+        (Change("rand() < 2", ("sum = 1",)), UsageError, "where 'rand.* does not give the same"),
+        (Change("k = 1", ("sum = 9 * rand()",)), UsageError, "does not give the same twice"),
+        (Change("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
+        (Change("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
+        (Change("k < 2", function=other_keys), IncompatibleError, "changed key"),
+    ],
+)
+def test_what_is_not_exact_is_refused_and_nothing_is_written(
+    change: Change,
+    error: type[SavepointsError],
+    problem: str,
+    samples: Store,
+    spark: SparkSession,
+) -> None:
+    origin = exported(samples, "rocksdb")
+    before = [one.id for one in samples.catalog.all()]
+
+    with pytest.raises(error, match=problem) as refused:
+        edit.plan(samples, origin.id, change, reason="x", at_most=3)
+
+    assert refused.value.hint
+    assert [one.id for one in samples.catalog.all()] == before
+
+
+@pytest.mark.spark
+def test_sql_means_the_same_whatever_the_settings_say(samples: Store, spark: SparkSession) -> None:
+    origin = exported(samples, "rocksdb")
+    settings = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo"}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        change = Change("sum > 0", ("sum = sum + 9223372036854775807",))
+        with pytest.raises(IncompatibleError, match="ARITHMETIC_OVERFLOW"):
+            edit.plan(samples, origin.id, change, reason="x")
+        change = Change("k = 1", ("sum = unix_seconds(timestamp '1970-01-01 00:01:00')",))
+        (row,) = edit.plan(samples, origin.id, change, reason="x").sample
+        assert row.after is not None
+        assert row.after["value"]["sum"] == 60
+        assert {name: spark.conf.get(name) for name in settings} == settings
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("planned", "done"),
+    [
+        (Change("k = 1", delete=True), Change("k = 2", delete=True)),
+        (Change("true", ("sum = unix_micros(now())",)), None),
+    ],
+)
+def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
+    planned: Change, done: Change | None, samples: Store, spark: SparkSession
+) -> None:
+    origin = exported(samples, "rocksdb")
+    plan = edit.plan(samples, origin.id, planned, reason="x")
+
+    with pytest.raises(VerificationError, match="does not give the same twice"):
+        edit.execute(plan, samples, done or planned)
+
+    assert all(one.id != plan.savepoint_id for one in samples.catalog.all())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("variable", "change", "repair"),
+    [
+        (
+            "total",
+            Change("k = 2", ("s = s + 100",)),
+            lambda row: {**row, "value": {"s": row["value"]["s"] + 100}},
+        ),
+        ("total", Change("k = 2", delete=True), lambda _: None),
+        (
+            "counts",
+            Change("k = 2 and map_key.digit >= 0", ("value.n = 77",)),
+            lambda row: {**row, "value": {"n": 77}},
+        ),
+        ("counts", Change("k = 2", delete=True), lambda _: None),
+        (
+            "seen",
+            Change("k = 2 and position = 1", ("v = -1",)),
+            lambda row: row if row["position"] != 1 else {**row, "value": {"v": -1}},
+        ),
+    ],
+)
+def test_variables_of_transform_with_state(
+    variable: str,
+    change: Change,
+    repair: Callable[[dict[str, Any]], dict[str, Any] | None],
+    samples: Store,
+    spark: SparkSession,
+) -> None:
+    origin = exported(samples, "transform_with_state")
+    before = rows_of(samples, origin, variable=variable)
+    wanted = [repair(row) if row["key"] == {"k": 2} else row for row in before]
+    expected = sorted((row for row in wanted if row is not None), key=json.dumps)
+    assert expected != before
+
+    made = savepoints.edit(samples, origin.id, change, reason="x", variable=variable)
+
+    assert rows_of(samples, made, variable=variable) == expected
+    for other in {"total", "counts", "seen", "timers"} - {variable}:
+        assert rows_of(samples, made, variable=other) == rows_of(samples, origin, variable=other)
+
+
+@pytest.mark.spark
+def test_sessions_keep_what_belongs_to_their_key(samples: Store, spark: SparkSession) -> None:
+    origin = exported(samples, "session")
+    before = rows_of(samples, origin)
+    for assignment in ("session_window = null", "value.k = 9"):
+        with pytest.raises(UsageError, match="belongs to the key"):
+            edit.plan(samples, origin.id, Change("true", (assignment,)), reason="x")
+
+    made = savepoints.edit(samples, origin.id, Change("true", ("sum = sum + 1",)), reason="x")
+
+    expected = [
+        {**row, "value": {**row["value"], "sum": row["value"]["sum"] + 1}} for row in before
+    ]
+    assert rows_of(samples, made) == expected
+    assert verify(samples, made.id).findings == ()
+
+
+@pytest.mark.spark
+def test_keys_of_a_deduplication_can_be_forgotten(samples: Store, spark: SparkSession) -> None:
+    origin = exported(samples, "watermark")
+    before = rows_of(samples, origin)
+    forgotten = before[0]["key"]["k"]
+    with pytest.raises(UsageError, match="have no value"):
+        edit.plan(samples, origin.id, Change("true", ("x = 1",)), reason="x")
+
+    change = Change(f"k = {forgotten}", delete=True)
+    made = savepoints.edit(samples, origin.id, change, reason="x")
+
+    assert rows_of(samples, made) == [row for row in before if row["key"]["k"] != forgotten]
+
+
+class Killed(BaseException):
+    """Stands for the death of the process: nothing catches it."""
+
+
+@pytest.mark.spark
+def test_stopped_anywhere_and_run_again_it_is_as_if_it_had_not_been(
+    samples: Store, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = exported(samples, "rocksdb")
+    files = origin.cut.batch_id + 1
+    sums = totals(files)
+    change = Change("k = 4", ("sum = 0",))
+    plan = edit.plan(samples, origin.id, change, reason="x")
+
+    for point in ("edit.files", "edit.rows", "edit.manifest", "edit.catalog"):
+
+        def reach(reached: str, point: str = point) -> None:
+            if reached == point:
+                raise Killed
+
+        monkeypatch.setattr(faults, "reach", reach)
+        with pytest.raises(Killed):
+            edit.execute(plan, samples, change)
+        found = [one for one in samples.catalog.all() if one.id == plan.savepoint_id]
+        assert bool(found) == (point == "edit.catalog")
+
+    monkeypatch.undo()
+    made = edit.execute(plan, samples, change)
+
+    assert rows_of(samples, made) == as_rows({**sums, 4: 0}, files)
+    assert verify(samples, made.id).findings == ()
+
+
+def test_savepoints_from_before_there_were_edits_are_read(planned: Store, tmp_path: Path) -> None:
+    taken = saved(planned, "rocksdb")
+    data = taken.to_json()
+    del data["edit"]
+
+    assert Savepoint.from_json(data) == taken

@@ -1,0 +1,262 @@
+"""`reset`: plans and refusals on a real broker, and checkpoints written without a JVM."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
+
+from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.logs import offset_log
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import (
+    NoCommittedBatchError,
+    QueryRunningError,
+    SourceDataGoneError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.local import LocalWorld
+from savepoints.model import kafka_offsets, kafka_position
+from savepoints.operations.rollback import reset, rollback
+from savepoints.operations.rollback.reset import ResetPlan
+from savepoints.operations.rollback.target import BeforeLast
+from savepoints.sources.kafka.reset_targets import Target
+from savepoints.store.locks import lease
+from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.root import Store
+from tests.kafka_query import QUERY, Query, make
+from tests.samples import contents, query_id
+from tests.sources.broker import Broker
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def broker(world: LocalWorld) -> Broker:
+    """Give the broker of the local world."""
+    return Broker(
+        KafkaSettings(bootstrap_servers=world.bootstrap_servers),
+        AdminClient({"bootstrap.servers": world.bootstrap_servers}),
+    )
+
+
+@pytest.fixture
+def query(broker: Broker, on_local: Location, local_store: Store) -> Query:
+    """Give a query that has read a part of its topic."""
+    return make(broker, on_local, local_store)
+
+
+def test_an_empty_state_begins_at_the_offsets_and_nothing_else(query: Query) -> None:
+    before = contents(query.checkpoint)
+
+    done = reset.execute(query.plan(Target("earliest")), query.store, settings=query.settings)
+
+    target = Location.of(done.checkpoint)
+    written = contents(target)
+    del written["_savepoints_restored_by"]
+    # What Spark's own Kafka source writes when it begins; see the e2e tests.
+    assert written == {"sources/0/0": b"\0v1\n" + query.read(0, 0).encode()}
+    assert position.read(target).initial == {0: query.read(0, 0)}
+    assert contents(query.checkpoint) == before, "the live checkpoint is never edited"
+    assert query.store.generations.current(QUERY).checkpoint == done.checkpoint
+    assert query.rows == [0, 1, 2, 3], "the outputs are kept"
+
+
+def test_kept_state_goes_on_at_the_offsets(query: Query) -> None:
+    plan = query.plan(Target("shift", -2), state="keep")
+    assert "4 records are worked into the kept state a second time" in plan.warnings
+
+    done = reset.execute(plan, query.store, settings=query.settings)
+
+    cut = read_cut(Location.of(done.checkpoint)).cut
+    assert cut.batch_id == 3
+    assert cut.offsets == (query.read(4, 1),)
+    live, new = contents(query.checkpoint), contents(Location.of(done.checkpoint))
+    assert new.keys() - {"_savepoints_restored_by"} <= live.keys()
+    assert {path for path in new if path in live and new[path] != live[path]} == {
+        "offsets/2",
+        "offsets/3",
+    }
+
+
+def test_the_plan_says_what_each_partition_does_and_writes_nothing(query: Query) -> None:
+    before = contents(query.place)
+
+    plan = query.plan(Target("latest"))
+
+    assert contents(query.place) == before
+    assert [(one.current, one.to, one.records) for one in plan.moves] == [(6, 10, -4), (3, 4, -1)]
+    assert "5 records are left out" in plan.warnings
+    assert [one.name for one in plan.steps] == [
+        "safety_savepoint",
+        "checkpoint_written",
+        "generation_begun",
+    ]
+    again = ResetPlan.from_json(plan.to_json())
+    assert (again.moves, again.sources, again.resumed) == (plan.moves, plan.sources, True)
+
+
+def test_a_time_is_the_first_record_at_or_after_it(query: Query, broker: Broker) -> None:
+    plan = query.plan(broker.now - timedelta(hours=7))
+    assert plan.offsets == {query.topic: {0: 3, 1: 3}}
+    with pytest.raises(UsageError, match="lies in the future"):
+        query.plan(broker.now + timedelta(days=1))
+
+
+def test_outputs_are_emptied_with_the_state(query: Query) -> None:
+    done = reset.execute(
+        query.plan(Target("earliest"), outputs="truncate"), query.store, settings=query.settings
+    )
+    assert query.rows == []
+
+    back = rollback.plan(query.store, BeforeLast(), query=QUERY, settings=query.settings)
+    rollback.execute(back, query.store, settings=query.settings)
+
+    assert query.rows == [0, 1, 2, 3]
+    assert done.safety_id == query.store.generations.current(QUERY).begun_from
+
+
+def test_outputs_that_go_back_without_the_state_take_batches_from_0_again(query: Query) -> None:
+    """Under an id of the user's own, batches up to the savepoint's would silently be dropped."""
+    bound = query.settings.queries[QUERY].model_copy(
+        update={"app_ids": {"totals": query_id("rocksdb")}}
+    )
+    settings = query.settings.model_copy(update={"queries": {QUERY: bound}})
+    there = Target("file", offsets={query.topic: {0: 2, 1: 1}})
+
+    plan = reset.plan(query.store, QUERY, there, settings=settings, outputs="rewind")
+    reset.execute(plan, query.store, settings=settings)
+
+    assert query.rows == [0, 1]
+    assert DeltaTable(query.table).transaction_version(query_id("rocksdb")) == -1
+
+
+def test_a_compacted_topic_is_no_problem_where_nothing_is_read_again(
+    query: Query, broker: Broker
+) -> None:
+    topic = broker.make(partitions=2, config={"cleanup.policy": "compact"})
+    for batch in (2, 3):
+        path = f"offsets/{batch}"
+        read = kafka_position({topic: {0: 0, 1: 0}})
+        query.checkpoint.put(
+            path, offset_log.with_batch(query.checkpoint.get(path), path, positions=[read])
+        )
+    assert query.plan(Target("latest")).moves
+
+
+def test_outputs_go_back_to_a_savepoint_at_the_very_offsets_or_nowhere(query: Query) -> None:
+    with pytest.raises(UsageError, match="no savepoint of totals is at exactly"):
+        query.plan(Target("earliest"), outputs="rewind")
+    there = Target("file", offsets={query.topic: {0: 2, 1: 1}})
+
+    reset.execute(
+        query.plan(there, outputs="rewind", state="keep"), query.store, settings=query.settings
+    )
+
+    assert query.rows == [0, 1]
+
+
+def test_a_reset_is_undone_like_a_rollback(query: Query) -> None:
+    reset.execute(query.plan(Target("latest")), query.store, settings=query.settings)
+
+    back = rollback.plan(query.store, BeforeLast(), query=QUERY, settings=query.settings)
+    done = rollback.execute(back, query.store, settings=query.settings)
+
+    assert done.generation == 3
+    assert read_cut(Location.of(done.checkpoint)).cut.offsets == (query.read(6, 3),)
+
+
+def test_a_reset_query_that_has_run_nothing_can_be_reset_again(
+    query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset.execute(query.plan(Target("latest")), query.store, settings=query.settings)
+    (tmp_path / "some_app.py").write_text(
+        "from savepoints import App, Input, Output\n"
+        "app = App(name='totals', inputs={'orders': Input('orders', lambda d: d, 'k', 't')},\n"
+        "    build=lambda i: i['orders'], outputs={'totals': Output('append')})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    bound = query.settings.queries[QUERY].model_copy(
+        update={"app": "some_app:app", "topics": {"orders": query.topic}}
+    )
+    settings = query.settings.model_copy(update={"queries": {QUERY: bound}})
+
+    plan = reset.plan(query.store, QUERY, Target("shift", -1), settings=settings)
+
+    assert plan.safety_id is None
+    assert kafka_offsets(plan.sources[0][1]) == {query.topic: {0: 9, 1: 3}}
+    with pytest.raises(NoCommittedBatchError, match="no state to keep"):
+        reset.plan(query.store, QUERY, Target("earliest"), settings=settings, state="keep")
+
+
+def test_an_active_query_is_refused_before_anything_else(query: Query) -> None:
+    with (
+        lease.hold(query.store.root, QUERY, "run"),
+        pytest.raises(QueryRunningError, match="is running"),
+    ):
+        query.plan(Target("earliest"))
+
+
+def test_dry_run_force_still_evicts_members(query: Query) -> None:
+    """Kafka's tool removes members of the group before it looks whether it is a dry run."""
+    before = contents(query.place)
+    with lease.hold(query.store.root, QUERY, "run"), pytest.raises(QueryRunningError):
+        query.plan(Target("earliest"))
+    query.plan(Target("earliest"))
+    after = contents(query.place)
+    assert {path for path in after if after[path] != before.get(path)} <= {
+        path for path in after if "leases/" in path
+    }
+
+
+def test_failed_uncommitted_batch_on_top_of_last_commit(query: Query) -> None:
+    """Its rows may be in the outputs, so these cannot be kept; they can be taken back."""
+    path = "offsets/4"
+    query.checkpoint.put(
+        path,
+        offset_log.with_batch(
+            query.checkpoint.get("offsets/3"), path, positions=[query.read(8, 4)]
+        ),
+    )
+    with pytest.raises(UsageError, match="batch 4 of totals was begun and not committed"):
+        query.plan(Target("earliest"))
+    assert query.plan(Target("earliest"), outputs="truncate").from_batch == 3
+
+
+def test_a_compacted_topic_is_refused_unless_that_is_given_up(query: Query, broker: Broker) -> None:
+    topic = broker.make(partitions=2, config={"cleanup.policy": "compact"})
+    broker.put(topic, 0, timedelta(hours=1), timedelta(minutes=1))
+    for batch in (2, 3):
+        path = f"offsets/{batch}"
+        read = kafka_position({topic: {0: 1, 1: 0}})
+        query.checkpoint.put(
+            path, offset_log.with_batch(query.checkpoint.get(path), path, positions=[read])
+        )
+    with pytest.raises(SourceDataGoneError, match=f"topic {topic} is compacted"):
+        query.plan(Target("earliest"))
+    assert query.plan(Target("earliest"), allow_data_loss=True).moves
+
+
+def test_partial_reset_when_a_topic_is_missing(query: Query, broker: Broker) -> None:
+    """Kafka's tool resets the other topics, and offsets and deletions are not atomic."""
+    broker.remove(query.topic)
+    before = contents(query.place)
+    with pytest.raises(SourceDataGoneError, match=f"Kafka has no topic {query.topic}"):
+        query.plan(Target("earliest"))
+    assert contents(query.place) == before
+
+
+def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> None:
+    plan = query.plan(Target("earliest"))
+    begun = Operation(
+        plan.operation_id, "reset", QUERY, plan.to_json(), plan.command, "2026-11-22T00:00:00Z"
+    )
+    Journal.begin(query.store.root, begun)
+    assert query.plan(Target("earliest")).resumed
+    with pytest.raises(UsageError, match="can only be finished so"):
+        query.plan(Target("latest"))

@@ -1,0 +1,291 @@
+"""`rollback` without a JVM: plans, refusals, and state and output going back together."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import (
+    LockedError,
+    NotAlignedError,
+    QueryRunningError,
+    SavepointsError,
+    TargetExistsError,
+    UnfinishedOperationError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import Savepoint
+from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback.rollback import RollbackPlan
+from savepoints.operations.rollback.target import AtBatch, BeforeLast
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.root import Store
+from tests.samples import contents, query_id, take, unpack, write
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """A query with four batches in state and output, and a savepoint of the second."""
+
+    place: Location
+    store: Store
+    checkpoint: Location
+    output: str
+    saved: Savepoint
+
+    def plan(self, **options: object) -> RollbackPlan:
+        target = str(self.place / "next")
+        return rollback.plan(self.store, self.saved.id, **{"to": target, **options})  # type: ignore[arg-type]
+
+    def plan_to(self, point: AtBatch) -> RollbackPlan:
+        return rollback.plan(self.store, point, query="totals", to=str(self.place / "next"))
+
+    def write(self, batch: int, app: str | None = None) -> None:
+        app = app or query_id("rocksdb")
+        write_deltalake(
+            self.output,
+            pa.table({"batch": [batch]}),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(app, batch)]),
+        )
+
+    @property
+    def rows(self) -> list[int]:
+        rows = DeltaTable(self.output).to_pyarrow_table().to_pylist()
+        return sorted(row["batch"] for row in rows)
+
+
+@pytest.fixture
+def query(on_local: Location, local_store: Store) -> Query:
+    checkpoint = unpack("rocksdb", on_local / "live")
+    made = Query(on_local, local_store, checkpoint, str(on_local / "output"), None)  # type: ignore[arg-type]
+    for batch in range(4):
+        made.write(batch)
+    saved = take(local_store, checkpoint, batch_id=1, outputs={"totals": made.output})
+    return dataclasses.replace(made, saved=saved)
+
+
+def test_state_and_output_go_back_together(query: Query) -> None:
+    before = contents(query.checkpoint)
+
+    done = rollback.execute(query.plan(), query.store)
+
+    assert (done.generation, done.batch_id, done.query) == (2, 1, "totals")
+    assert read_cut(query.place / "next").cut.offsets == ('{"logOffset":1}',)
+    assert query.rows == [0, 1]
+    assert contents(query.checkpoint) == before
+    current = query.store.generations.current("totals")
+    assert (current.checkpoint, current.begun_from) == (done.checkpoint, query.saved.id)
+    safety, _ = query.store.catalog.all()
+    assert (safety.id, safety.cut.batch_id) == (done.safety_id, 3)
+    assert safety.outputs[0].version == 3
+
+
+def test_a_rollback_can_be_undone_by_its_safety_savepoint(query: Query) -> None:
+    done = rollback.execute(query.plan(), query.store)
+    assert done.safety_id
+
+    back = rollback.plan(query.store, done.safety_id, to=str(query.place / "again"))
+    rollback.execute(back, query.store)
+
+    assert query.rows == [0, 1, 2, 3]
+    assert read_cut(query.place / "again").cut.batch_id == 3
+    assert query.store.generations.current("totals").generation == 3
+
+
+def test_planning_writes_nothing_and_says_every_step(query: Query) -> None:
+    before = contents(query.place)
+
+    plan = query.plan()
+
+    assert contents(query.place) == before
+    assert [step.name for step in plan.steps] == [
+        "safety_savepoint",
+        "checkpoint_written",
+        "output_totals_rewound",
+        "generation_begun",
+    ]
+    assert (plan.from_batch, plan.batch_id, plan.generation) == (3, 1, 2)
+    assert RollbackPlan.from_json(plan.to_json()) == dataclasses.replace(plan, resumed=True)
+
+
+def test_outputs_may_be_left_as_they_are(query: Query) -> None:
+    plan = query.plan(rewind_outputs=False)
+    assert "drops batches 2 to 3 silently when they are run again" in plan.warnings[0]
+
+    rollback.execute(plan, query.store)
+
+    assert query.rows == [0, 1, 2, 3]
+
+
+def test_a_query_that_commits_between_plan_and_execution_is_refused(query: Query) -> None:
+    plan = query.plan()
+    newest = contents(query.checkpoint)
+    write(query.checkpoint, {"offsets/4": newest["offsets/3"], "commits/4": newest["commits/3"]})
+    before = contents(query.place / "output")
+
+    with pytest.raises(QueryRunningError, match="changed since the plan"):
+        rollback.execute(plan, query.store)
+
+    assert contents(query.place / "output") == before
+    assert not (query.place / "next").exists("metadata")
+    journal.refuse_unfinished(query.store.root, "totals")
+
+
+def test_a_query_whose_lease_is_held_is_refused(query: Query) -> None:
+    plan = query.plan()
+    for verb, error in (("run", QueryRunningError), ("merge", LockedError)):
+        with lease.hold(query.store.root, "totals", verb):
+            with pytest.raises(error):
+                query.plan()
+            with pytest.raises(error):
+                rollback.execute(plan, query.store)
+    assert query.rows == [0, 1, 2, 3]
+
+
+def test_another_unfinished_operation_is_refused(query: Query) -> None:
+    other = Operation("op-x", "merge", "totals", {}, "savepoints merge x", "2026-11-20T10:00:00Z")
+    Journal.begin(query.store.root, other)
+
+    with pytest.raises(UnfinishedOperationError) as refused:
+        query.plan()
+
+    assert refused.value.hint == (
+        "finish it first: savepoints merge x; or take it back: savepoints operations undo op-x"
+    )
+
+
+def test_rows_of_others_are_not_taken_back(query: Query) -> None:
+    query.write(99, "another/app/1")
+    before = contents(query.store.root)
+
+    with pytest.raises(NotAlignedError, match="others have written"):
+        query.plan()
+
+    assert contents(query.store.root) == before
+
+
+def test_rows_that_others_write_after_the_plan_are_not_taken_back(query: Query) -> None:
+    plan = query.plan()
+    query.write(99, "another/app/1")
+
+    with pytest.raises(NotAlignedError):
+        rollback.execute(plan, query.store)
+
+    assert 99 in query.rows
+
+
+def test_a_target_that_is_taken_is_refused_before_anything_is_written(query: Query) -> None:
+    (query.place / "next").put("precious", b"data")
+    before = contents(query.place)
+
+    with pytest.raises(TargetExistsError):
+        rollback.execute(query.plan(), query.store)
+
+    assert contents(query.place) == before
+
+
+def test_without_settings_the_new_checkpoint_must_be_named(query: Query) -> None:
+    with pytest.raises(UsageError) as refused:
+        query.plan(to=None)
+
+    assert "--to" in refused.value.hint
+
+
+def test_a_present_without_committed_batch_needs_no_safety_savepoint(query: Query) -> None:
+    query.checkpoint.delete([info.path for info in query.checkpoint.list("commits")])
+
+    plan = query.plan()
+
+    assert plan.safety_id is None
+    assert "no safety savepoint" in plan.warnings[0]
+    assert rollback.execute(plan, query.store).safety_id is None
+    assert Path(str(query.place / "next" / "metadata")).exists()
+
+
+def settings_of(query: Query, **outputs: str) -> Settings:
+    bound = QuerySettings(app="a:b", checkpoints=str(query.place / "made"), outputs=outputs)
+    return Settings(queries={"totals": bound})
+
+
+def test_an_output_that_the_savepoint_does_not_know_is_refused(query: Query) -> None:
+    """Its rows would stay while its batches run again under a new id."""
+    audit = str(query.place / "audit")
+    settings = settings_of(query, totals=query.output, audit=audit)
+    write_deltalake(audit, pa.table({"batch": [3]}))
+
+    with pytest.raises(NotAlignedError, match="does not know the output audit"):
+        query.plan(settings=settings)
+
+
+def test_a_present_that_cannot_be_saved_is_refused_before_anything_is_begun(query: Query) -> None:
+    lost = next(one.path for one in query.checkpoint.list("state") if "/3." in one.path)
+    query.checkpoint.delete([lost])
+    kept = [one.path for one in query.checkpoint.list("state") if one.path.endswith(".zip")]
+    query.checkpoint.delete(kept)
+
+    with pytest.raises(SavepointsError) as refused:
+        query.plan()
+    assert "--no-safety-savepoint" in refused.value.hint
+    assert journal.unfinished(query.store.root, "totals") is None
+
+    done = rollback.execute(query.plan(save_present=False), query.store)
+    assert done.safety_id is None
+    assert query.rows == [0, 1]
+
+
+def test_a_batch_that_nobody_saved_takes_outputs_along_that_only_savepoints_know(
+    query: Query,
+) -> None:
+    plan = query.plan_to(AtBatch(2))
+
+    assert [one.output.version for one in plan.outputs] == [2]
+    rollback.execute(plan, query.store)
+    assert query.rows == [0, 1, 2]
+
+
+def test_after_a_rollback_that_left_the_outputs_it_can_be_undone(query: Query) -> None:
+    """The new generation's id must be in the table, or no version belongs to its first batch."""
+    table = str(query.place / "managed")
+    for batch in range(4):
+        write_deltalake(
+            table,
+            pa.table({"batch": [batch]}),
+            mode="append",
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction("totals/managed/1", batch)]
+            ),
+        )
+    settings = settings_of(query, managed=table)
+    saved = take(query.store, query.checkpoint, batch_id=2, outputs={"managed": table})
+    plan = rollback.plan(query.store, saved.id, settings=settings, rewind_outputs=False)
+    assert any("rows may double" in one for one in plan.warnings)
+    rollback.execute(plan, query.store, settings=settings)
+
+    back = rollback.plan(query.store, BeforeLast(), query="totals", settings=settings)
+    rollback.execute(back, query.store, settings=settings)
+
+    assert read_cut(Location.of(back.checkpoint)).cut.batch_id == 3
+
+
+def test_an_interrupted_rollback_is_only_finished_as_it_was_begun(query: Query) -> None:
+    plan = query.plan()
+    Journal.begin(
+        query.store.root,
+        Operation(
+            plan.operation_id, "rollback", "totals", plan.to_json(), plan.command, "2026-11-20"
+        ),
+    )
+    assert query.plan().resumed
+    with pytest.raises(UsageError, match="was begun with checkpoint"):
+        query.plan(to=str(query.place / "elsewhere"))
+    with pytest.raises(UsageError, match="outputs are rewound"):
+        query.plan(rewind_outputs=False)

@@ -1,0 +1,89 @@
+"""The ids of Kafka's topics are recorded when a savepoint is taken, and never keep it from that."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import TopicCollection
+
+import savepoints
+from savepoints.config.settings import Settings
+from savepoints.io import Location
+from savepoints.local import LocalWorld
+from savepoints.model import KafkaOffsets, Savepoint
+from savepoints.operations.savepoint import topic_ids
+from savepoints.store.root import Store
+from tests.sources.broker import HOUR, Broker
+from tests.sources.reading import checkpoint_at
+
+
+def taken(
+    store: Store, place: Location, offsets: KafkaOffsets, servers: str, told: list[str]
+) -> Savepoint:
+    """Take a savepoint of a query that reads from Kafka."""
+    return savepoints.create(
+        store,
+        query="orders",
+        checkpoint=str(checkpoint_at(offsets, place / "checkpoint")),
+        settings=Settings(kafka={"bootstrap_servers": servers}),  # type: ignore[arg-type]
+        forms=("native",),
+        progress=told.append,
+    )
+
+
+@pytest.mark.kafka
+def test_they_are_in_manifest_and_catalog_and_a_rebuilt_catalog_has_them_too(
+    world: LocalWorld, on_local: Location, local_store: Store
+) -> None:
+    broker = Broker.of(world)
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, HOUR)
+    known = broker.admin.describe_topics(TopicCollection([topic]))[topic].result().topic_id
+
+    told: list[str] = []
+    one = taken(local_store, on_local, {topic: {0: 1}}, world.bootstrap_servers, told)
+
+    assert one.topics == {topic: str(known)}
+    assert local_store.manifest(one.id).savepoint == one
+    assert local_store.catalog.all() == [one]
+    local_store.catalog.remove([one.id])
+    savepoints.rebuild_catalog(local_store)
+    assert local_store.catalog.all() == [one]
+    assert not any("not recorded" in line for line in told)
+
+
+@pytest.mark.kafka
+def test_a_topic_that_kafka_lacks_has_none(
+    world: LocalWorld, on_local: Location, local_store: Store
+) -> None:
+    told: list[str] = []
+    one = taken(local_store, on_local, {"no-such": {0: 1}}, world.bootstrap_servers, told)
+
+    assert one.topics == {}
+    assert any("ids of topics no-such are not recorded: Kafka has no such" in t for t in told)
+
+
+def test_a_broker_that_does_not_answer_costs_a_moment_and_not_the_savepoint(
+    on_local: Location, local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_ids, "_TIMEOUT_SECONDS", 0.5)
+    begun = time.monotonic()
+
+    told: list[str] = []
+    one = taken(local_store, on_local, {"t": {0: 1}}, "localhost:1", told)
+
+    assert time.monotonic() - begun < 10
+    assert local_store.catalog.all() == [one]
+    assert one.topics == {}
+    assert any("ids of topics t are not recorded: Kafka at localhost:1" in t for t in told)
+
+
+def test_without_a_broker_nobody_is_asked_and_nobody_is_bothered(
+    on_local: Location, local_store: Store
+) -> None:
+    told: list[str] = []
+    one = taken(local_store, on_local, {"t": {0: 1}}, "", told)
+
+    assert one.topics == {}
+    assert not any("not recorded" in line for line in told)

@@ -1,0 +1,155 @@
+"""A live table gets the content of another one: rows and transaction id in one commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from savepoints.errors import IncompatibleError, NotAlignedError
+from savepoints.model import OutputVersion, new_id, utc_now
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.fork import replace_content
+from savepoints.outputs.fork.replace_content import Takeover
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIVE, FORK, NEXT = "shop/totals/1", "trial/totals/1", "shop/totals/2"
+BATCH = 7
+OPERATION = new_id("op", utc_now())
+
+
+def table(*rows: tuple[str, int], **more: list[str]) -> pa.Table:
+    keys, totals = zip(*rows, strict=True) if rows else ((), ())
+    return pa.table(
+        {"k": pa.array(keys, pa.string()), "total": pa.array(totals, pa.int64()), **more}
+    )
+
+
+def write(
+    uri: Path, rows: pa.Table, app: str, batch: int, partition_by: list[str] | None = None
+) -> None:
+    transaction = [Transaction(app, batch, 0)] if app else None
+    write_deltalake(
+        str(uri),
+        rows,
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=transaction),
+        partition_by=partition_by,
+    )
+
+
+def planned(directory: Path, own_rows: str | None = None) -> Takeover:
+    source = batch_version.present("totals", str(directory / "fork"), FORK)
+    return replace_content.plan(
+        "totals",
+        str(directory / "live"),
+        source,
+        owner="shop/",
+        own_ids=(),
+        app_id=NEXT,
+        batch_id=BATCH,
+        own_rows=own_rows,
+    )
+
+
+def content(directory: Path) -> list[dict[str, object]]:
+    found = DeltaTable(str(directory / "live")).to_pyarrow_table().to_pylist()
+    return sorted(found, key=str)
+
+
+def test_others_rows_are_never_replaced(tmp_path: Path) -> None:
+    write(tmp_path / "live", table(("a", 1)), LIVE, 3)
+    write(tmp_path / "live", table(("theirs", 5)), "", 0)
+    write(tmp_path / "fork", table(("a", 2)), FORK, BATCH)
+
+    with pytest.raises(NotAlignedError, match="others have written"):
+        planned(tmp_path)
+
+
+def test_a_shared_table_keeps_its_columns(tmp_path: Path) -> None:
+    write(tmp_path / "live", table(("a", 1)), LIVE, 3)
+    write(tmp_path / "fork", table(("a", 2), tier=["gold"]), FORK, BATCH)
+
+    with pytest.raises(IncompatibleError, match="other columns"):
+        planned(tmp_path, own_rows="k = 'a'")
+
+
+@pytest.mark.spark
+def test_rows_and_transaction_id_come_in_one_commit_and_go_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "live", table(("a", 1), ("b", 2)), LIVE, 3)
+    write(tmp_path / "fork", table(("a", 10), ("c", 30)), FORK, BATCH)
+    doing = planned(tmp_path)
+    # What the fork writes later is not taken over.
+    write(tmp_path / "fork", table(("late", 99)), FORK, BATCH + 1)
+
+    versions = [replace_content.execute(spark, doing) for _ in range(2)]
+
+    assert versions == [1, 1], "the second time it is done already"
+    assert content(tmp_path) == [{"k": "a", "total": 10}, {"k": "c", "total": 30}]
+    live = DeltaTable(str(tmp_path / "live"))
+    assert live.transaction_version(NEXT) == BATCH
+    pinned = batch_version.version_of_batch("totals", str(tmp_path / "live"), [NEXT], BATCH)
+    assert pinned.version == 1, "a savepoint before the first new batch finds its version"
+
+    replace_content.undo(doing, OPERATION)
+    replace_content.undo(doing, OPERATION)
+
+    assert content(tmp_path) == [{"k": "a", "total": 1}, {"k": "b", "total": 2}]
+    assert replace_content.execute(spark, planned(tmp_path)) > 1, "and it can be done again"
+    assert content(tmp_path) == [{"k": "a", "total": 10}, {"k": "c", "total": 30},
+                                 {"k": "late", "total": 99}]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_others_that_write_in_between_keep_their_rows(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "live", table(("a", 1)), LIVE, 3)
+    write(tmp_path / "fork", table(("a", 2)), FORK, BATCH)
+    doing = planned(tmp_path)
+    write(tmp_path / "live", table(("theirs", 5)), "", 0)
+
+    with pytest.raises(NotAlignedError, match="others have written"):
+        replace_content.execute(spark, doing)
+
+    assert content(tmp_path) == [{"k": "a", "total": 1}, {"k": "theirs", "total": 5}]
+
+
+@pytest.mark.spark
+def test_only_the_query_s_rows_of_a_shared_table_are_replaced(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "live", table(("a", 1), ("b", 2)), LIVE, 3)
+    write(tmp_path / "live", table(("theirs", 5)), "", 0)
+    write(tmp_path / "fork", table(("a", 10)), FORK, BATCH)
+
+    replace_content.execute(spark, planned(tmp_path, own_rows="k <> 'theirs'"))
+
+    assert content(tmp_path) == [{"k": "a", "total": 10}, {"k": "theirs", "total": 5}]
+
+
+@pytest.mark.spark
+def test_with_other_columns_the_partitioning_stays(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "live", table(("a", 1)), LIVE, 3, partition_by=["k"])
+    write(tmp_path / "fork", table(("a", 10), tier=["gold"]), FORK, BATCH)
+
+    replace_content.execute(spark, planned(tmp_path))
+
+    assert content(tmp_path) == [{"k": "a", "total": 10, "tier": "gold"}]
+    assert DeltaTable(str(tmp_path / "live")).metadata().partition_columns == ["k"]
+
+
+def test_it_is_read_from_a_journal_as_it_was_written() -> None:
+    from savepoints.model import to_json
+    from savepoints.outputs.rewind.rewind import Rewind
+
+    source = OutputVersion("totals", "/fork", "id", 4, FORK, BATCH)
+    live = Rewind(OutputVersion("totals", "/live", "id2", 9, NEXT, None), 9, {NEXT: -1}, "shop/")
+    written = Takeover(live, source, NEXT, BATCH)
+
+    assert Takeover.from_json(to_json(written)) == written

@@ -1,0 +1,96 @@
+"""The thread that takes periodic savepoints, with real time in milliseconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from savepoints.config.schedule import parse_schedule
+from savepoints.runtime.ticker import Ticker
+
+SHORT = parse_schedule("20ms")
+# Long enough for any machine; nothing waits so long when all is well.
+PATIENCE = 30
+
+
+def test_it_is_called_again_and_again_until_the_end() -> None:
+    called, enough = [], threading.Event()
+
+    def call() -> None:
+        called.append(threading.current_thread().name)
+        if len(called) >= 3:
+            enough.set()
+
+    with Ticker(SHORT, call, "savepoints of clicks"):
+        assert enough.wait(PATIENCE)
+    after = len(called)
+
+    assert set(called) == {"savepoints of clicks"}
+    assert after == len(called)
+
+
+def test_calls_never_overlap_and_missed_ones_do_not_pile_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One call takes ten intervals; after it one follows, not nine at once."""
+    slow, running, most = threading.Event(), [0], [0]
+    begun: list[int] = []
+
+    def call() -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        begun.append(len(begun))
+        threading.Event().wait(0.2)  # Ten intervals.
+        running[0] -= 1
+        if len(begun) == 2:
+            slow.set()
+
+    with caplog.at_level(logging.WARNING), Ticker(SHORT, call, "slow"):
+        assert slow.wait(PATIENCE)
+
+    assert most == [1]
+    missed = [record.args[1] for record in caplog.records if "left out" in record.message]  # type: ignore[index]
+    assert missed
+    assert all(isinstance(one, int) and one >= 5 for one in missed)
+
+
+def test_a_call_that_fails_is_logged_and_the_next_one_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    called, again = [], threading.Event()
+
+    def call() -> None:
+        called.append(1)
+        if len(called) == 2:
+            again.set()
+        raise RuntimeError("the bucket is gone")
+
+    with Ticker(SHORT, call, "failing"):
+        assert again.wait(PATIENCE)
+
+    assert "the bucket is gone" in caplog.text
+
+
+def test_leaving_waits_for_a_call_that_is_under_way() -> None:
+    begun, finished = threading.Event(), []
+
+    def call() -> None:
+        begun.set()
+        threading.Event().wait(0.1)
+        finished.append(1)
+
+    with Ticker(SHORT, call, "waited for"):
+        assert begun.wait(PATIENCE)
+
+    assert finished
+
+
+def test_what_is_not_due_yet_is_not_called() -> None:
+    called: list[int] = []
+
+    with Ticker(parse_schedule("1h"), lambda: called.append(1), "patient"):
+        pass
+
+    assert called == []

@@ -1,0 +1,293 @@
+"""An archive of a real topic, compared with what Kafka's own consumer reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+
+from savepoints.errors import IncompatibleError, NotAlignedError, SourceDataGoneError, UsageError
+from savepoints.local import LocalWorld
+from savepoints.model import KafkaOffsets
+from savepoints.sources.archive import (
+    archive,
+    check,
+    progress,
+)
+from savepoints.sources.archive import (
+    table as archive_table,
+)
+from savepoints.sources.combined import archive_then_kafka, archiving_query, availability
+from savepoints.sources.combined.archiving_query import Archiving
+from savepoints.sources.events.events import Decoding, events
+from spark_jobs import event_archive
+from tests import spark_session
+from tests.sources import json_input
+from tests.sources.broker import Broker
+from tests.sources.json_input import DECODING, archived, consume, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def broker(world: LocalWorld) -> Broker:
+    """Give the broker of the local world."""
+    return Broker.of(world)
+
+
+def ends(broker: Broker, topic: str) -> KafkaOffsets:
+    return {
+        topic: {
+            p: one.end for p, one in availability.ranges([topic], broker.settings)[topic].items()
+        }
+    }
+
+
+def rows_of(uri: str) -> list[Any]:
+    return DeltaTable(uri).to_pyarrow_table().to_pylist()
+
+
+def archive_now(spark: SparkSession, broker: Broker, topic: str, uri: str) -> None:
+    query = archiving_query.start(spark, Archiving(uri, topic, DECODING, broker.settings))
+    query.awaitTermination()
+    assert query.exception() is None
+
+
+def settings_file(place: Path, broker: Broker, topic: str, uri: str) -> Path:
+    known = spark_session.settings()
+    file = place / "savepoints.toml"
+    conf = "\n".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in known.spark.conf.items())
+    file.write_text(
+        f"""
+store = "{place}/store"
+jars = "{known.jars}"
+[kafka]
+bootstrap_servers = "{broker.settings.bootstrap_servers}"
+[spark]
+master = "{known.spark.master}"
+[spark.conf]
+{conf}
+[queries.counts]
+app = "tests.sources.json_input:app"
+checkpoints = "{place}/checkpoints"
+[queries.counts.topics]
+orders = "{topic}"
+[queries.counts.archives]
+orders = "{uri}"
+"""
+    )
+    return file
+
+
+def test_killed_between_its_two_commits_the_archive_still_has_each_record_once(
+    spark: SparkSession, broker: Broker, tmp_path: Path, world_environment: dict[str, str]
+) -> None:
+    topic, uri = broker.make(partitions=3), str(tmp_path / "archive")
+    file = settings_file(tmp_path, broker, topic, uri)
+    produce(broker, topic, 2, 60, seed=1)  # The third partition stays empty.
+    words = ["counts", "orders", "--until", "latest", "--most", "25", "--config", str(file)]
+
+    killed = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.event_archive", *words],
+        cwd=ROOT,
+        env={**os.environ, "SAVEPOINTS_CRASH_AT": "archive.events_committed"},
+        stdout=subprocess.DEVNULL,
+        check=False,
+        timeout=300,
+    )
+
+    assert killed.returncode == -signal.SIGKILL
+    first = rows_of(uri)
+    assert 0 < len(first) < 60
+    assert archive.end(uri) == {}  # What arrived was not yet written down.
+    produce(broker, topic, 2, 30, seed=2)
+    out = io.StringIO()
+    assert event_archive.main([*words, "--check"], out) == 0
+    end = ends(broker, topic)
+    truth = consume(broker, {}, end)
+    assert archived(rows_of(uri)) == truth
+    assert len(truth) == 90
+    assert archive.end(uri) == end
+    done, checked = (json.loads(line) for line in out.getvalue().splitlines())
+    assert done["rows"] == 90
+    assert checked["problems"] == []
+    assert sum(one["compared"] for one in checked["partitions"]) == 90
+
+    # Without anything new nothing is written; without its checkpoint it goes on all the same.
+    version = DeltaTable(uri).version()
+    archive_now(spark, broker, topic, uri)
+    assert DeltaTable(uri).version() == version
+    shutil.rmtree(Path(uri) / archive.CHECKPOINT)
+    produce(broker, topic, 3, 20, seed=3)
+    archive_now(spark, broker, topic, uri)
+    assert archived(rows_of(uri)) == consume(broker, {}, ends(broker, topic))
+
+    # Compacted it has the same rows, in one run; and it still goes on.
+    out = io.StringIO()
+    assert event_archive.main([*words, "--compact"], out) == 0
+    assert json.loads(out.getvalue().splitlines()[-1])["files_after"] == 1
+    produce(broker, topic, 3, 5, seed=4)
+    archive_now(spark, broker, topic, uri)
+    assert archived(rows_of(uri)) == consume(broker, {}, ends(broker, topic))
+
+    # A check that finds nothing would be worth nothing.
+    table = DeltaTable(uri)
+    lost = archive_table.files(table)[-1]
+    table.create_write_transaction(
+        [RemoveAction(lost.path, True, 0, lost.size, {})], mode="append", schema=table.schema()
+    )
+    found = check.check(spark, uri, broker.settings)
+    assert sum(one.missing for one in found.partitions) == lost.rows
+    assert any("are missing" in one for one in found.problems)
+    assert event_archive.main(["counts", "orders", "--check", "--config", str(file)]) == 13
+
+
+def test_the_seam_loses_and_doubles_nothing(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic, uri = broker.make(partitions=2), str(tmp_path / "archive")
+    produce(broker, topic, 2, 40, seed=1)
+    archive_now(spark, broker, topic, uri)
+    seam = archive.end(uri)
+    produce(broker, topic, 2, 40, seed=2)
+    until = ends(broker, topic)
+    truth = consume(broker, {}, until)
+    # What is archived is gone from Kafka, up to the very seam.
+    for part, offset in seam[topic].items():
+        broker.forget(topic, part, offset)
+
+    def read(since: KafkaOffsets | None, until: KafkaOffsets, who: list[str] | None) -> DataFrame:
+        return archive_then_kafka.rows(
+            spark,
+            DECODING,
+            topic=topic,
+            archive=uri,
+            kafka=broker.settings,
+            since=since,
+            until=until,
+            entities=who,
+            merges=[],
+        )
+
+    assert archived(read(None, until, None).collect()) == truth
+    since = {topic: {0: 3, 1: seam[topic][1] + 2}}
+    stop = {topic: {0: seam[topic][0] - 2, 1: until[topic][1] - 1}}
+    assert archived(read(since, stop, ["c1", "c4"]).collect()) == [
+        one
+        for one in truth
+        if one.entity in {"c1", "c4"}
+        and since[topic][one.partition] <= one.offset < stop[topic][one.partition]
+    ]
+    # Beyond the seam Kafka is the only one to have it.
+    broker.forget(topic, 0, seam[topic][0] + 1)
+    with pytest.raises(SourceDataGoneError, match=f"wanted {seam[topic][0]} to"):
+        read(None, until, None)
+    # And the archive can no longer go on.
+    with pytest.raises(SourceDataGoneError):
+        archive_now(spark, broker, topic, uri)
+
+
+def raw(spark: SparkSession, first: int, last: int, partition: int = 0) -> DataFrame:
+    """Make records of orders 100 * partition + offset, with offsets from `first` to `last`."""
+    data = [
+        (None, json_input.order(100 * partition + n, n % 5, 1000 - n), "t", partition, n)
+        for n in range(first, last)
+    ]
+    made = spark.createDataFrame(
+        data, "key binary, value binary, topic string, partition int, offset long"
+    )
+    return made.selectExpr(
+        "*",
+        "timestamp_seconds(0) timestamp",
+        "0 timestampType",
+        "cast(null as array<struct<key: string, value: binary>>) headers",
+    )
+
+
+def test_late_events_and_removals_of_merges_in_effect(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "archive")
+    archive.make(spark, uri)
+    for first, last in [(0, 30), (30, 60)]:
+        batch = events(raw(spark, first, last), DECODING)
+        archive.append(uri, batch, begin={"t": {0: first}}, end={"t": {0: last}})
+    late = events(raw(spark, 0, 4, partition=-1), DECODING)
+    assert archive.append_late(spark, uri, late, "op-1") == 4
+    assert archive.append_late(spark, uri, late, "op-1") == 0
+    # The second merge takes away order 7, which arrived, and -99, which the first brought.
+    gone = events(raw(spark, 0, 60), DECODING).where("event_id in ('o-7', 'o-8')")
+    removals = gone.unionByName(late.where("event_id = 'o--99'")).selectExpr(
+        "key", "value", "topic", "-1 partition", "offset", "timestamp", "timestampType", "headers",
+        "entity", "event_time", "event_id", "if(event_id = 'o-8', 'insert', 'remove') op",
+    )  # fmt: skip
+    assert archive.append_late(spark, uri, removals, "op-2") == 3
+
+    def ids(merges: list[str], who: list[str] | None = None) -> list[str]:
+        rows = archive.read(
+            spark,
+            uri,
+            entities=who,
+            since={"t": {0: 5}},
+            until={"t": {0: 50}},
+            merges=merges,
+        )
+        return sorted(row.event_id for row in archive.corrected(rows, merges).collect())
+
+    arrived = [f"o-{n}" for n in range(5, 50)]
+    assert ids([]) == sorted(arrived)
+    assert ids(["op-1"]) == sorted([*arrived, "o--100", "o--99", "o--98", "o--97"])
+    second = [one for one in arrived if one != "o-7"] + ["o-8"]
+    assert ids(["op-2"]) == sorted(second)
+    assert ids(["op-1", "op-2"]) == sorted([*second, "o--100", "o--98", "o--97"])
+    # Undone and done again in another order: what the first brings stays.
+    assert ids(["op-2", "op-1"]) == sorted([*second, "o--100", "o--99", "o--98", "o--97"])
+    assert ids(["op-1"], ["c1"]) == sorted(["o--99", *(f"o-{n}" for n in range(6, 50, 5))])
+    many = [f"x{n}" for n in range(1000)]
+    assert ids([], ["c1", *many]) == sorted(f"o-{n}" for n in range(6, 50, 5))
+    with pytest.raises(NotAlignedError, match="wanted up to 61, archived up to 60"):
+        archive.read(spark, uri, entities=None, since=None, until={"t": {0: 61}}, merges=[])
+
+
+def test_what_would_break_the_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "archive")
+    archive.make(spark, uri)
+    records = raw(spark, 0, 10)
+    archive.append(uri, events(records, DECODING), begin={"t": {0: 0}}, end={"t": {0: 10}})
+
+    with pytest.raises(NotAlignedError, match="another process has written it"):
+        archive.append(uri, events(records, DECODING), begin={"t": {0: 5}}, end={"t": {0: 15}})
+    twice = Decoding(
+        lambda r: json_input.decode(r).unionAll(json_input.decode(r)), "customer", "at", ("id",)
+    )
+    more = events(raw(spark, 10, 20), twice)
+    with pytest.raises(IncompatibleError, match="10 events have the position of another one"):
+        archive.append(uri, more, begin={"t": {0: 10}}, end={"t": {0: 20}})
+    bare = Decoding(lambda r: json_input.decode(r).drop("offset"), "customer", "at", ("id",))
+    with pytest.raises(UsageError, match="decode leaves out offset"):
+        events(records, bare)
+    with pytest.raises(UsageError, match="which columns two records are the same"):
+        events(records, Decoding(json_input.decode, "customer", "at", ()))
+    assert progress.load(uri).end == {"t": {0: 10}}
+    assert len(rows_of(uri)) == 10
+
+
+def test_several_columns_can_identify_an_event(spark: SparkSession) -> None:
+    decoding = Decoding(json_input.decode, "customer", "at", ("customer", "id"))
+
+    row = events(raw(spark, 3, 4), decoding).first()
+
+    assert row is not None
+    assert json.loads(row.event_id) == {"customer": "c3", "id": "o-3"}

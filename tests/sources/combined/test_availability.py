@@ -1,0 +1,200 @@
+"""What Kafka says of its topics, asked of a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Producer
+
+from savepoints.errors import SourceDataGoneError
+from savepoints.local import LocalWorld
+from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.sources.combined import availability
+from savepoints.sources.kafka import arrival_rates, probe_records, topics
+from tests.sources.broker import HOUR, Broker
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def broker(world: LocalWorld) -> Broker:
+    """Give the broker of the local world."""
+    return Broker.of(world)
+
+
+def available(
+    broker: Broker, offsets: KafkaOffsets, ids: Mapping[str, str] | None = None
+) -> object:
+    return availability.require_available((kafka_position(offsets),), broker.settings, topics=ids)
+
+
+def test_ranges_are_from_the_first_record_to_the_next(broker: Broker) -> None:
+    topic = broker.make()
+    broker.put(topic, 1, *[timedelta()] * 3)
+
+    found = availability.ranges([topic], broker.settings)
+
+    assert {part: (one.earliest, one.end) for part, one in found[topic].items()} == {
+        0: (0, 0),
+        1: (0, 3),
+    }
+    with pytest.raises(SourceDataGoneError, match="has no topic no-such-topic"):
+        availability.ranges([topic, "no-such-topic"], broker.settings)
+    assert availability.ranges([], broker.settings) == {}
+
+
+def test_partitions_that_were_made_this_moment_are_waited_for(broker: Broker) -> None:
+    for _ in range(3):
+        topic = broker.make(partitions=20)
+        broker.grow(topic, 40)
+
+        assert len(availability.ranges([topic], broker.settings)[topic]) == 40
+
+
+def test_a_topic_says_how_long_it_keeps_records(broker: Broker) -> None:
+    forever = broker.make(partitions=1)
+    week = broker.make(
+        partitions=1,
+        config={
+            "retention.ms": "604800000",
+            "retention.bytes": "1000000",
+            "cleanup.policy": "compact,delete",
+            "message.timestamp.type": "LogAppendTime",
+        },
+    )
+
+    found = topics.look([forever, week, "no-such-topic"], broker.settings)
+
+    assert found.keys() == {forever, week}
+    assert found[forever].policy == topics.Policy(frozenset({"delete"}), None, None, "CreateTime")
+    assert found[week].policy == topics.Policy(
+        frozenset({"compact", "delete"}), 604_800_000, 1_000_000, "LogAppendTime"
+    )
+    assert found[week].id not in {None, found[forever].id}
+
+
+def test_a_topic_that_was_deleted_and_recreated_is_noticed(broker: Broker) -> None:
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, *[timedelta()] * 5)
+    ids = topics.ids([topic], broker.settings)
+    available(broker, {topic: {0: 5}}, ids)
+
+    broker.remove(topic)
+    broker.make(partitions=1, name=topic)
+    broker.put(topic, 0, *[timedelta()] * 9)
+
+    # Its offsets alone look as good as before.
+    available(broker, {topic: {0: 5}})
+    with pytest.raises(SourceDataGoneError, match=f"{topic} was deleted and made anew") as refused:
+        available(broker, {topic: {0: 5}}, ids)
+    assert refused.value.exit_code == 14
+    assert refused.value.details["topics"] == [
+        {
+            "topic": topic,
+            "wanted_id": ids[topic],
+            "found_id": topics.ids([topic], broker.settings)[topic],
+        }
+    ]
+
+
+def test_what_is_gone_is_named_and_never_clamped(broker: Broker) -> None:
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, *[timedelta()] * 5)
+
+    with pytest.raises(SourceDataGoneError) as refused:
+        available(broker, {topic: {0: 6, 7: 0}, "no-such-topic": {0: 1}})
+
+    assert f"{topic} partition 0: wanted offset 6, available 0 to 5" in refused.value.message
+    assert f"{topic} partition 7: wanted offset 0, available nothing" in refused.value.message
+    assert "no-such-topic partition 0: wanted offset 1, available nothing" in refused.value.message
+
+
+def test_where_a_topic_was_at_a_time(broker: Broker) -> None:
+    topic = broker.make()
+    broker.put(topic, 0, timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
+
+    def at(age: timedelta) -> object:
+        return availability.at_time([topic], broker.now - age, broker.settings)[topic]
+
+    assert at(timedelta(hours=4)) == {0: 0, 1: 0}
+    assert at(timedelta(hours=2)) == {0: 1, 1: 0}
+    assert at(timedelta(minutes=90)) == {0: 2, 1: 0}
+    assert at(timedelta()) == {0: 3, 1: 0}
+
+
+def test_records_of_an_open_transaction_are_there_as_they_are_for_spark(broker: Broker) -> None:
+    topic = broker.make(partitions=1)
+    producer = Producer(
+        {"bootstrap.servers": broker.settings.bootstrap_servers, "transactional.id": topic}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic, b"v", partition=0)
+    producer.flush(30)
+
+    try:
+        available(broker, {topic: {0: 3}})
+        assert availability.at_time([topic], broker.now - HOUR, broker.settings) == {topic: {0: 0}}
+        assert availability.at_time([topic], broker.now + HOUR, broker.settings) == {topic: {0: 3}}
+        assert [
+            one.offset for one in probe_records.first({(topic, 0): 1}, broker.settings)[topic, 0]
+        ] == [1]
+    finally:
+        producer.abort_transaction()
+
+
+def test_single_records_are_read_at_their_offsets(broker: Broker) -> None:
+    topic = broker.make(partitions=3)
+    ages = [timedelta(hours=hours) for hours in range(30, 0, -1)]
+    broker.put(topic, 0, *ages)
+    broker.put(topic, 1, timedelta(hours=5), value=b"v" * 100)
+
+    found = probe_records.first(
+        {(topic, 0): 4, (topic, 1): 0, (topic, 2): 0}, broker.settings, most=3
+    )
+
+    assert [one.offset for one in found[topic, 0]] == [4, 5, 6]
+    assert [one.timestamp for one in found[topic, 0]] == [broker.now - age for age in ages[4:7]]
+    # The value, a key of one byte, a header's name of one and value of two.
+    assert {one.size for one in found[topic, 0]} == {14}
+    assert [one.size for one in found[topic, 1]] == [104]
+    assert found[topic, 2] == []
+
+
+def test_arrivals_are_counted_over_an_hour_and_over_minutes(broker: Broker) -> None:
+    topic = broker.make()
+    broker.put(topic, 0, timedelta(hours=2), *[timedelta(minutes=30)] * 50)
+    broker.put(topic, 1, *[timedelta(minutes=5)] * 10)
+
+    hour, minutes = arrival_rates.arrivals(
+        topics.look([topic], broker.settings), broker.settings, broker.now
+    )
+
+    assert (hour.window, minutes.window) == arrival_rates.WINDOWS
+    assert hour.counts == {(topic, 0): 50, (topic, 1): 10}
+    assert minutes.counts == {(topic, 0): 0, (topic, 1): 10}
+    assert hour.per_second == pytest.approx(60 / 3600)
+    assert minutes.partition_per_second(topic, 1) == pytest.approx(10 / 600)
+
+
+def test_a_young_topic_is_counted_since_its_first_record(broker: Broker) -> None:
+    topic = broker.make()
+    broker.put(topic, 0, timedelta(minutes=3), timedelta(minutes=1))
+
+    (found,) = arrival_rates.arrivals(
+        topics.look([topic], broker.settings), broker.settings, broker.now
+    )
+
+    assert found.window == timedelta(minutes=3)
+    assert found.per_second == pytest.approx(2 / 180)
+    assert "since" in found.basis
+
+
+def test_a_topic_without_records_has_no_rate(broker: Broker) -> None:
+    found = topics.look([broker.make()], broker.settings)
+
+    assert arrival_rates.arrivals(found, broker.settings, broker.now) == []
+    assert arrival_rates.record_bytes({}, broker.settings) is None

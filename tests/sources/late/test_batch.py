@@ -1,0 +1,316 @@
+"""Late batches: files or tables, records or events; bad rows are refused or set aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyarrow import parquet
+
+from savepoints.errors import IncompatibleError, LateBatchError, NotFoundError, UsageError
+from savepoints.io import Location
+from savepoints.sources.events.events import Decoding
+from savepoints.sources.late import batch as late_batch
+from savepoints.sources.late import files
+from savepoints.sources.late.batch import LateBatch, LateInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+FIELDS = "order_id string, client string, at timestamp, cents bigint"
+
+
+def decode(records: DataFrame) -> DataFrame:
+    """Read JSON values; one that is no order is left out, as applications do."""
+    from pyspark.sql import functions as F
+
+    parsed = records.select(
+        "topic",
+        "partition",
+        "offset",
+        F.from_json(F.col("value").cast("string"), FIELDS).alias("o"),
+    )
+    return parsed.where("o.cents IS NOT NULL OR o.client IS NOT NULL").select(
+        "topic", "partition", "offset", "o.*"
+    )
+
+
+def encode(orders: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    value = F.to_json(F.struct("order_id", "client", "at", "cents"))
+    return orders.select(
+        F.encode("client", "UTF-8").alias("key"), F.encode(value, "UTF-8").alias("value")
+    )
+
+
+ORDERS = LateInput("orders", "shop", Decoding(decode, "client", "at", ("order_id",)), encode)
+
+
+def order(number: int, **other: Any) -> dict[str, Any]:
+    at = NOON - timedelta(hours=number)
+    return {
+        "order_id": f"o{number}",
+        "client": f"c{number % 2}",
+        "at": at,
+        "cents": number,
+        **other,
+    }
+
+
+def table(orders: Sequence[Mapping[str, Any]]) -> pa.Table:
+    text: pa.DataType = pa.string()
+    schema = pa.schema(
+        [
+            ("order_id", text),
+            ("client", text),
+            ("at", pa.timestamp("us", tz="UTC")),
+            ("cents", pa.int64()),
+        ]
+    )
+    ops = [one.get("op") for one in orders]
+    made = pa.Table.from_pylist([*orders], schema)
+    return made.append_column("op", pa.array(ops, pa.string())) if any(ops) else made
+
+
+def in_parquet(path: Path, orders: Sequence[Mapping[str, Any]]) -> str:
+    parquet.write_table(table(orders), path)
+    return str(path)
+
+
+def as_text(one: Mapping[str, Any]) -> str:
+    return json.dumps({**one, "at": one["at"].isoformat() if one["at"] else None})
+
+
+def taken(
+    spark: SparkSession, batch: str, tmp_path: Path, source: LateInput = ORDERS, **more: Any
+) -> LateBatch:
+    place = Location.of(str(tmp_path / f"place{len(list(tmp_path.iterdir()))}"))
+    return late_batch.read(spark, batch, source, place, at=NOON, **more)
+
+
+def orders_of(batch: LateBatch) -> list[tuple[Any, ...]]:
+    found = batch.events.select("op", "event_id", "entity", "event_time").collect()
+    return sorted((*one[:3], one[3].astimezone(timezone.utc)) for one in found)
+
+
+def expected(orders: Sequence[Mapping[str, Any]], op: str = "insert") -> list[tuple[Any, ...]]:
+    return sorted((op, one["order_id"], one["client"], one["at"]) for one in orders)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["a.parquet", "b.parquet"], "parquet"),
+        (["a.json.gz", "b.jsonl"], "json"),
+        (["A.CSV"], "csv"),
+        (["_SUCCESS", ".x.crc", "part-0.parquet"], "parquet"),
+    ],
+)
+def test_the_format_is_known_from_names(tmp_path: Path, names: list[str], kind: str) -> None:
+    for name in names:
+        (tmp_path / name).write_text("x")
+
+    assert files.stored_as(str(tmp_path))[0] == kind
+    assert files.stored_as(f"{tmp_path}/*.{kind}")[0] == kind
+    assert files.stored_as(str(tmp_path / names[-1]))[0] == kind
+
+
+def test_a_delta_table_is_known_from_its_log(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "late", table([order(1)]))
+
+    assert files.stored_as(f"{tmp_path}/late/")[0] == "delta"
+
+
+def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_text("x")
+    (tmp_path / "b.json").write_text("x")
+
+    with pytest.raises(UsageError, match="several formats: json, parquet"):
+        files.stored_as(str(tmp_path))
+    with pytest.raises(UsageError, match="not known from its name"):
+        files.stored_as(f"{tmp_path}/*.txt")
+    with pytest.raises(NotFoundError, match="there is nothing"):
+        files.stored_as(str(tmp_path / "c.json"))
+
+
+@pytest.mark.spark
+def test_only_what_is_from_before_a_time_is_looked_at(spark: SparkSession, tmp_path: Path) -> None:
+    """What is left out may be bad, and counts neither in the hash nor as an event."""
+    orders = [order(number) for number in range(1, 5)]
+    future = order(9, at=NOON + timedelta(hours=1))
+    both = in_parquet(tmp_path / "both.parquet", [*orders, future])
+    before = orders[1]["at"]
+
+    found = taken(spark, both, tmp_path, before=before)
+
+    assert (found.left_out, found.rows) == (3, 2)
+    assert orders_of(found) == expected(orders[2:])
+    alone = taken(spark, in_parquet(tmp_path / "alone.parquet", orders[2:]), tmp_path)
+    assert (alone.left_out, alone.content_hash) == (0, found.content_hash)
+    with pytest.raises(LateBatchError):
+        taken(spark, in_parquet(tmp_path / "null.parquet", [order(1, at=None)]), tmp_path,
+              before=before)  # fmt: skip
+
+
+@pytest.mark.spark
+def test_files_and_tables_of_events_and_of_records_give_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also in another order, with a row twice: the same content, so the same hash."""
+    orders = [order(number) for number in range(1, 5)]
+    stored = in_parquet(tmp_path / "events.parquet", orders)
+    texts = [*map(as_text, orders)]
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "one.json").write_text("\n".join([*reversed(texts), texts[0]]))
+    lines = [f"{o['cents']},{o['at'].isoformat()},{o['client']},{o['order_id']}" for o in orders]
+    (tmp_path / "events.csv").write_text("\n".join(["cents,at,client,order_id", *lines]))
+    write_deltalake(tmp_path / "delta", table(orders[2:]))
+    write_deltalake(tmp_path / "delta", table(orders[:2]), mode="append")
+
+    found = [
+        taken(spark, stored, tmp_path),
+        taken(spark, str(tmp_path / "lines"), tmp_path),
+        taken(spark, str(tmp_path / "delta"), tmp_path),
+        taken(spark, str(tmp_path / "*.csv"), tmp_path),
+    ]
+
+    assert [orders_of(one) for one in found] == [expected(orders)] * 4
+    assert len({one.content_hash for one in found}) == 1
+    assert [one.doubled for one in found] == [0, 1, 0, 0]
+    assert {(one.rows, one.entities) for one in found} == {(4, 2)}
+    assert (found[0].first_event_time, found[0].last_event_time) == (
+        orders[3]["at"],
+        orders[0]["at"],
+    )
+    places = found[0].events.select("topic", "partition", "offset", "timestamp").collect()
+    assert {(one[0], one[1]) for one in places} == {("shop", -1)}
+    assert len({one[2] for one in places}) == 4
+
+
+@pytest.mark.spark
+def test_records_are_taken_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    orders = [order(1), order(2)]
+    values = [as_text(one).encode() for one in orders]
+    parquet.write_table(pa.table({"value": values, "note": ["x", "y"]}), tmp_path / "raw.parquet")
+    lines = [json.dumps({"key": "k", "value": as_text(one)}) for one in orders]
+    (tmp_path / "raw.json").write_text("\n".join(lines))
+
+    found = [taken(spark, str(tmp_path / f"raw.{kind}"), tmp_path) for kind in ("parquet", "json")]
+
+    assert [orders_of(one) for one in found] == [expected(orders)] * 2
+    assert found[0].ignored == ("note",)
+    assert found[0].content_hash == found[1].content_hash
+    assert sorted(bytes(one[0]) for one in found[1].events.select("value").collect()) == sorted(
+        values
+    )
+    assert {bytes(one[0]) for one in found[1].events.select("key").collect()} == {b"k"}
+
+
+BAD = [
+    order(10, client=None),
+    order(11, at=None),
+    order(12, order_id=None),
+    order(13, at=NOON + timedelta(days=1)),
+    order(14, op="delete"),
+    order(15, cents=1),
+    order(15, cents=2),
+]
+
+
+@pytest.mark.spark
+def test_bad_rows_refuse_the_whole_batch_or_are_set_aside(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    good = [order(number) for number in range(1, 4)]
+    lines = [*map(as_text, [*good, *BAD]), "{ no json", '{"order_id": "o16", "cents": "many"}']
+    (tmp_path / "batch.json").write_text("\n".join(lines))
+    batch, aside = str(tmp_path / "batch.json"), tmp_path / "aside"
+
+    with pytest.raises(LateBatchError, match=r"^9 rows of .* cannot be merged: 2 ") as refused:
+        taken(spark, batch, tmp_path, clock=NOON)
+    assert not aside.exists()
+    found = taken(spark, batch, tmp_path, clock=NOON, quarantine=Location.of(str(aside)))
+
+    counted = {one.reason: one.rows for one in found.rejected}
+    assert counted == {
+        "not readable": 2,
+        "different events with one id": 2,
+        "no entity": 1,
+        "no event time": 1,
+        "no event id": 1,
+        "op is none of insert, remove, replace": 1,
+        "later than the live query is, 2026-11-22T12:00:00.000Z": 1,
+    }
+    assert refused.value.details["rejected"] == [vars(one) for one in found.rejected]
+    assert orders_of(found) == expected(good)
+    clean = in_parquet(tmp_path / "clean.parquet", good)
+    assert found.content_hash == taken(spark, clean, tmp_path).content_hash
+    rows = parquet.read_table(aside).to_pylist()
+    assert sorted(one["reason"] for one in rows) == sorted(
+        reason for reason, count in counted.items() for _ in range(count)
+    )
+    assert any("{ no json" in one["row"] for one in rows)
+
+
+@pytest.mark.spark
+def test_values_that_decode_leaves_out_and_those_on_which_it_fails(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    values = [as_text(order(1)).encode(), b"garbage"]
+    parquet.write_table(pa.table({"value": values}), tmp_path / "raw.parquet")
+
+    with pytest.raises(LateBatchError, match="1 left out by decode"):
+        taken(spark, str(tmp_path / "raw.parquet"), tmp_path)
+
+    def failing(records: DataFrame) -> DataFrame:
+        return decode(records.where("raise_error('value 7 is no order') IS NULL"))
+
+    broken = LateInput("orders", "shop", Decoding(failing, "client", "at", ("order_id",)))
+    with pytest.raises(IncompatibleError, match=r"(?s)cannot be decoded.*value 7 is no order"):
+        taken(spark, str(tmp_path / "raw.parquet"), tmp_path, broken)
+
+
+@pytest.mark.spark
+def test_a_batch_of_another_schema_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"order_id": ["o1"], "client": ["c"]}), tmp_path / "few.parquet")
+    wrong = table([order(1)]).set_column(3, "cents", pa.array(["1"]))
+    parquet.write_table(wrong, tmp_path / "wrong.parquet")
+    whole = in_parquet(tmp_path / "whole.parquet", [order(1)])
+
+    with pytest.raises(IncompatibleError, match="has no column at, cents"):
+        taken(spark, str(tmp_path / "few.parquet"), tmp_path)
+    with pytest.raises(IncompatibleError, match="cents is string, not bigint"):
+        taken(spark, str(tmp_path / "wrong.parquet"), tmp_path)
+    with pytest.raises(UsageError, match="does not say how they are encoded"):
+        taken(spark, whole, tmp_path, LateInput(ORDERS.name, ORDERS.topic, ORDERS.decoding))
+
+
+@pytest.mark.spark
+def test_corrections_remove_and_replace(spark: SparkSession, tmp_path: Path) -> None:
+    """An event that is known is no new one, unless the same batch takes the known one away."""
+    orders = [order(1), order(2, op="remove"), order(3, op="replace"), order(4, op="insert")]
+    batch = in_parquet(tmp_path / "corrections.parquet", orders)
+
+    found = taken(spark, batch, tmp_path)
+
+    assert found.rows == 4
+    assert orders_of(found) == sorted(
+        [
+            *expected([order(1), order(3), order(4)]),
+            *expected([order(2), order(3)], "remove"),
+        ]
+    )
+    numbers = [one[0] for one in found.events.select("offset").collect()]
+    assert len(set(numbers)) == len(numbers) == 5
+    known = in_parquet(tmp_path / "known.parquet", [order(1, cents=99), order(2), order(3)])
+    left = late_batch.unknown(found.events, taken(spark, known, tmp_path).events.drop("op"))
+    assert sorted((one["op"], one["event_id"]) for one in left.collect()) == [
+        ("insert", "o3"), ("insert", "o4"), ("remove", "o2"), ("remove", "o3")]  # fmt: skip

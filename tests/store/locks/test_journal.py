@@ -1,0 +1,87 @@
+"""The journal: an interrupted verb is remembered until it is finished."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from savepoints.errors import UnfinishedOperationError
+from savepoints.io import Location
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Journal, Operation
+
+
+def operation(query: str = "orders", number: int = 1) -> Operation:
+    return Operation(
+        id=f"op-{number}",
+        verb="rollback",
+        query=query,
+        plan={"savepoint_id": "sp-1", "outputs": [{"uri": "s3://b/t"}]},
+        command="savepoints rollback sp-1 --yes",
+        begun_at="2026-11-20T10:00:00.000Z",
+    )
+
+
+def test_a_begun_operation_refuses_its_query_and_no_other(place: Location) -> None:
+    Journal.begin(place, operation())
+
+    with pytest.raises(UnfinishedOperationError) as refused:
+        journal.refuse_unfinished(place, "orders")
+    journal.refuse_unfinished(place, "clicks")
+
+    assert refused.value.exit_code == 11
+    assert not refused.value.retryable
+    assert refused.value.hint == (
+        "finish it first: savepoints rollback sp-1 --yes; "
+        "or take it back: savepoints operations undo op-1"
+    )
+    assert refused.value.details == {"query": "orders", "operation": "op-1"}
+    assert "after its beginning" in refused.value.message
+
+
+def test_recorded_steps_are_found_by_the_next_process(place: Location) -> None:
+    first = Journal.begin(place, operation())
+    first.record("safety_savepoint", savepoint="sp-9")
+    first.record("checkpoint_written", checkpoint="s3://b/c")
+
+    found = journal.unfinished(place, "orders")
+
+    assert found is not None
+    again = Journal(place, found)
+    assert again.operation == first.operation
+    assert again.is_done("safety_savepoint")
+    assert not again.is_done("generation_begun")
+    assert again.operation.done["safety_savepoint"]["savepoint"] == "sp-9"
+    with pytest.raises(UnfinishedOperationError, match="safety_savepoint, checkpoint_written"):
+        journal.refuse_unfinished(place, "orders")
+
+
+@pytest.mark.s3
+def test_a_finished_operation_is_moved_and_refuses_nothing(place: Location) -> None:
+    log = Journal.begin(place, operation())
+    log.record("generation_begun", generation=2)
+
+    log.finish()
+
+    assert [info.path for info in place.list()] == ["operations/finished/op-1.json"]
+    assert journal.unfinished(place, "orders") is None
+    kept = json.loads(place.get("operations/finished/op-1.json"))
+    assert kept["finished_at"].endswith("Z")
+    assert kept["schema_version"] == 1
+    assert kept["plan"] == operation().plan
+
+
+def test_the_operation_of_one_query_is_found_among_several(on_local: Location) -> None:
+    for number, query in enumerate(("clicks", "orders", "logins")):
+        Journal.begin(on_local, operation(query, number))
+
+    found = journal.unfinished(on_local, "orders")
+
+    assert found is not None
+    assert found.id == "op-1"
+
+
+def test_without_operations_nothing_is_refused(place: Location) -> None:
+    assert journal.unfinished(place, "orders") is None
+    journal.refuse_unfinished(place, "orders")

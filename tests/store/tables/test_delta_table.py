@@ -1,0 +1,116 @@
+"""The tables of the store: many writers, many small files, and rows that know their checksum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from savepoints.errors import VerificationError
+from savepoints.io import Location, storage_options
+from savepoints.store.tables import delta_table as tables
+from savepoints.store.tables.delta_table import StoreTable
+
+COLUMNS: dict[str, pa.DataType] = {"id": pa.string(), "n": pa.int64(), "x": pa.float64()}
+SCHEMA = pa.schema(COLUMNS)
+
+
+@pytest.fixture
+def table(place: Location) -> StoreTable:
+    return StoreTable(place / "table", SCHEMA)
+
+
+def row(number: int) -> dict[str, Any]:
+    return {"id": f"id-{number}", "n": number, "x": number / 3}
+
+
+def by_id(table: StoreTable) -> list[dict[str, Any]]:
+    return sorted(table.rows(), key=lambda one: str(one["id"]))
+
+
+def test_rows_are_read_as_they_were_written(table: StoreTable) -> None:
+    assert table.rows() == []
+
+    table.append([row(1), {"id": "id-2", "n": None, "x": None}])
+
+    assert by_id(table) == [row(1), {"id": "id-2", "n": None, "x": None}]
+
+
+@pytest.mark.s3
+def test_rows_are_replaced_and_removed(table: StoreTable) -> None:
+    table.append([row(1), row(2), row(3)])
+
+    table.change(("id",), lambda _: [{**row(2), "n": 20}])
+    table.remove("id", ["id-1", "id-9"])
+
+    assert by_id(table) == [{**row(2), "n": 20}, row(3)]
+
+
+def test_columns_that_come_later_do_not_spoil_the_checksums_of_old_rows(place: Location) -> None:
+    StoreTable(place / "table", SCHEMA).append([row(1)])
+    newer = StoreTable(place / "table", SCHEMA.append(pa.field("new", pa.string())))
+
+    newer.append([{**row(2), "new": "b"}])
+
+    assert by_id(newer) == [{**row(1), "new": None}, {**row(2), "new": "b"}]
+
+
+def test_a_value_that_was_changed_is_found(on_local: Location) -> None:
+    """As a flipped bit would, which Parquet without checksums does not notice."""
+    table = StoreTable(on_local / "table", SCHEMA)
+    table.append([row(1)])
+    opened = DeltaTable(str(table.location))
+    content = opened.to_pyarrow_table()
+    changed = content.set_column(content.column_names.index("n"), "n", pa.array([2], pa.int64()))
+    write_deltalake(opened, changed, mode="overwrite")
+
+    with pytest.raises(VerificationError, match="id-1") as found:
+        table.rows()
+    assert found.value.details["table"] == str(table.location)
+
+
+@pytest.mark.parametrize("what", ["log", "beginning", "data"])
+def test_a_damaged_table_is_named_and_never_made_anew_by_itself(
+    table: StoreTable, what: str
+) -> None:
+    for number in range(3):
+        table.append([row(number)])
+    names = [info.path for info in table.location.list()]
+    if what == "log":
+        table.location.put("_delta_log/00000000000000000002.json", b"{ damaged")
+    elif what == "beginning":
+        table.location.delete(["_delta_log/00000000000000000000.json"])
+    else:
+        table.location.delete([next(name for name in names if name.endswith(".parquet"))])
+
+    with pytest.raises(VerificationError, match="table"):
+        table.rows()
+    if what != "data":
+        with pytest.raises(VerificationError):
+            table.append([row(9)])
+
+
+@pytest.mark.s3
+def test_made_anew_the_damaged_files_are_kept_aside(table: StoreTable, place: Location) -> None:
+    table.append([row(1)])
+    table.location.put("_delta_log/00000000000000000001.json", b"{ damaged")
+    before = {info.path: table.location.get(info.path) for info in table.location.list()}
+
+    table.make_anew([row(1), row(2)], place / "aside")
+
+    assert by_id(table) == [row(1), row(2)]
+    aside = place / "aside"
+    assert {info.path: aside.get(info.path) for info in aside.list()} == before
+
+
+def test_many_small_files_become_one(table: StoreTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "COMPACT_FILES", 5)
+    for number in range(12):
+        table.append([row(number)])
+
+    location = table.location
+    opened = DeltaTable(str(location), storage_options=storage_options(location.uri))
+    assert len(opened.file_uris()) < 5
+    assert sorted(one["n"] for one in table.rows()) == list(range(12))
