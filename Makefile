@@ -6,11 +6,11 @@ UV := $(shell command -v uv 2>/dev/null)
 # Of the installed packages only the ones in requirements.lock, by hash, whatever installs them.
 LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
 PYTEST := $(BIN)/python -m pytest
-# The tests that need no JVM, no local world and no browser; the others share one of each, by file.
+# The tests that need no JVM, no local world and no browser.
 FAST := not slow and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ab demo-late test test-fast test-slow matrix bench lint fix typecheck lock reference jars world clean
+.PHONY: help demo demo-ab demo-late test test-fast test-nightly bench lint fix typecheck lock reference jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,24 +24,14 @@ demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and o
 demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are merged (3 to 5 minutes)
 	@$(BIN)/savepoints demo late
 
-test: java $(VENV)/.installed ## All tests but the slow ones (about 40 minutes)
-	$(PYTEST) -m "$(FAST)" -n 2
-	$(PYTEST) -m "not slow and (spark or kafka or e2e or browser)" -n 2 --dist loadfile \
-	  --no-loadscope-reorder --durations=25
+test: java $(VENV)/.installed ## What a change needs: with and without a JVM side by side (10 minutes)
+	@$(BIN)/python -m tests.tier change
 
-test-fast: $(VENV)/.installed ## The tests that need no JVM (about 7 minutes)
+test-fast: $(VENV)/.installed ## Of these, the ones without a JVM, on both processors
 	$(PYTEST) -m "$(FAST)" -n 2
 
-test-slow: java $(VENV)/.installed ## What `make test` leaves out, but for the matrix (several hours)
-	$(PYTEST) -m "slow" -n 2 --dist loadfile --no-loadscope-reorder \
-	  --ignore tests/fidelity/test_matrix.py
-
-matrix: java $(VENV)/.installed ## Every operator on every state store, three seeds (about an hour)
-ifdef PYSPARK
-	$(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet \
-	  "pyspark==$(PYSPARK)" "delta-spark==$(DELTA)"
-endif
-	$(PYTEST) tests/fidelity/test_matrix.py -m spark -n 2
+test-nightly: java $(VENV)/.installed ## Everything, or PART="matrix-1 e2e-2 ..." of it (each within an hour)
+	@$(BIN)/python -m tests.tier nightly $(PART)
 
 bench: java $(VENV)/.installed ## Time and bytes of each measure, beside Spark's own; see docs/benchmarks.md
 	$(BIN)/python -m benchmarks

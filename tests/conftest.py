@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import hypothesis
 import pytest
@@ -15,7 +16,7 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
 from savepoints.store.root import Store
-from tests import spark_session
+from tests import draw, spark_session
 from tests.fidelity import local_files
 
 if TYPE_CHECKING:
@@ -24,37 +25,6 @@ if TYPE_CHECKING:
 # A machine that does other things too is slow now and then; pytest's own timeout is enough.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
-
-
-# Files that take minutes, the longest first: begun last, one of them would keep one worker of
-# pytest-xdist busy when the other has nothing left to do.
-LONGEST = (
-    "fidelity/test_matrix.py",
-    "fidelity/test_merge_oracle.py",
-    "e2e/test_demo.py",
-    "e2e/test_merge.py",
-    "e2e/test_merge_killed.py",
-    "e2e/test_merge_policies.py",
-    "e2e/test_merge_refused.py",
-    "e2e/test_bounded_run.py",
-    "fidelity/test_restored_goes_on_exactly.py",
-    "e2e/test_rollback.py",
-    "e2e/test_compare.py",
-    "e2e/test_promote.py",
-    "e2e/test_fork.py",
-    "e2e/test_getting_started.py",
-    "e2e/test_drill.py",
-    "e2e/test_recovery.py",
-    "fidelity/test_upgrades.py",
-    "e2e/test_point_in_time.py",
-    "e2e/test_run.py",
-    "e2e/test_store.py",
-    "operations/test_edit.py",
-    "outputs/test_exactly_once.py",
-    "e2e/test_pause.py",
-    "e2e/test_changed_program.py",
-    "fidelity/test_fresh_session.py",
-)
 
 
 def on_s3_only_in_full(item: pytest.Item) -> bool:
@@ -70,18 +40,33 @@ def on_s3_only_in_full(item: pytest.Item) -> bool:
     return where == "s3" and item.get_closest_marker("s3") is None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what is slow before `-m` chooses; begin with the longest files.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a part of the nightly tier be one of several of about the same size."""
+    parser.addoption("--shard", metavar="K/N", help="run the K-th of N parts of what is chosen")
 
-    The others stay in the order of pytest-randomly.
+
+def pytest_report_header() -> str:
+    """Say what was drawn by, so that it can be drawn again."""
+    return f"drawn by {draw.VARIABLE}={draw.seed()}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say what is for the night before `-m` chooses, and keep one part where parts are asked for.
+
+    What belongs into one group of pytest-xdist belongs into one part.
     """
     for item in items:
         if on_s3_only_in_full(item):
             item.add_marker(pytest.mark.slow)
-    here = Path(__file__).parent
-    ranks = {here / name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    if shard := config.getoption("--shard"):
+        part, parts = map(int, shard.split("/"))
+        items[:] = [one for one in items if crc32(_group(one).encode()) % parts == part - 1]
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return marker.args[0] if marker else item.nodeid
 
 
 @pytest.fixture(scope="session")

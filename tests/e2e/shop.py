@@ -138,10 +138,13 @@ class Shop:
             check=False,
         )
 
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        """Call the command line in this process, as `called` does, with the shop's settings."""
+        return called(*arguments, "--config", str(self.directory / "savepoints.toml"))
+
     def json(self, *arguments: str) -> Any:
         """Call the command line in this process; it must succeed; returns its JSON document."""
-        settings = str(self.directory / "savepoints.toml")
-        code, out, err = called(*arguments, "--config", settings, "-o", "json")
+        code, out, err = self.call(*arguments, "-o", "json")
         assert code == 0, err
         return json.loads(out)
 

@@ -35,7 +35,7 @@ from tests.store.tables.test_merge_ledger import merge
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
 
 
 def archive_all(shop: Shop) -> None:
@@ -92,7 +92,6 @@ def lacking(before: Mapping[int, int], position: Mapping[int, int]) -> int:
     return sum(before[part] - offset for part, offset in position.items())
 
 
-@pytest.mark.slow
 def test_what_kafka_forgot_is_read_from_the_archive(world: LocalWorld, local_shop: Shop) -> None:
     """Drill, fork and rollback of a savepoint whose offsets Kafka no longer has."""
     shop = local_shop
@@ -197,7 +196,6 @@ def put_merged(spark: SparkSession, shop: Shop, held: Collection[Order]) -> None
     )
 
 
-@pytest.mark.slow
 def test_trap_a_reset_forgets_what_was_merged(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -47,7 +47,13 @@ from tests.processes import killed_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1800),
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -316,7 +322,6 @@ def test_a_short_chain(
     play(world, tmp_path, seed=7, length=6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(50))
 def test_twenty_random_operations(
     spark: SparkSession,

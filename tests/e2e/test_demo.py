@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.shop import environment
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.mark.timeout(1800)
@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
     ("story", "typed"),
     [
         ("rollback", "$ savepoints rollback @"),
-        pytest.param("ab", "$ savepoints promote tiers_v2 --yes", marks=pytest.mark.slow),
+        ("ab", "$ savepoints promote tiers_v2 --yes"),
+        ("late", "$ savepoints merge order_totals"),
     ],
 )
 def test_the_demo_comes_out_right(tmp_path: Path, story: str, typed: str) -> None:

@@ -23,7 +23,13 @@ from tests.spark_session import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+]
 
 BEGIN = date(1997, 1, 1)
 FORKED, UNTIL = BEGIN + timedelta(days=4), BEGIN + timedelta(days=8)

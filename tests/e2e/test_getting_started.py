@@ -20,7 +20,13 @@ from tests.e2e.shop import called, environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1200),
+]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text()
 
@@ -92,7 +98,6 @@ def test_every_command_of_the_page_runs(
     run_the_page(world, processes=3)
 
 
-@pytest.mark.slow
 def test_every_command_of_the_page_runs_as_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,9 +61,8 @@ def test_a_running_query_stands_still_for_the_last_steps_and_is_taken_back(
 
         wait_until(is_exact, "late and new orders count")
 
-    undone = shop.command("merge", QUERY, "--undo", "--yes")
+    shop.json("merge", QUERY, "--undo", "--yes")
 
-    assert undone.returncode == 0, undone.stderr
     shop.run()
     assert differing(shop, day(7), without=ids(held)) == 0, "as if it had never been merged"
     assert merge(shop, file)["rows"] == len(held), "and it can be merged again"

@@ -15,7 +15,13 @@ from tests.e2e.test_merge_functions import LATE, model
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+]
 
 # What is said when the query has been replayed up to where it stood.
 REPLAYED: dict[Policy, str] = {
@@ -31,10 +37,7 @@ MEANWHILE = (
 )
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [one if one == "exact" else pytest.param(one, marks=pytest.mark.slow) for one in REPLAYED],
-)
+@pytest.mark.parametrize("policy", REPLAYED)
 def test_trap_batches_that_the_query_runs_meanwhile_count_once(
     world: LocalWorld,
     world_environment: dict[str, str],

@@ -27,7 +27,13 @@ from tests.e2e.shop import QUERY, Shop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+]
 
 POLICY = "merge-function"
 
@@ -137,7 +143,6 @@ def test_functions_that_cannot_be_used_are_refused_while_the_query_runs(begun: L
         begun.prepare(removal, policy=POLICY)
 
 
-@pytest.mark.slow
 def test_orders_are_combined_though_it_was_killed_and_taken_back(local_shop: Shop) -> None:
     """Also of customers who had none; killed where the outputs are corrected."""
     shop, held = local_shop, late_orders(0, 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 
 import pytest
 
@@ -33,13 +32,6 @@ BEGUN = STEPS.index("merge.generation_begun")
 HELD = late_orders(0, 3)
 
 
-def points(names: Sequence[str], in_the_suite: str) -> list[object]:
-    return [
-        name if name == in_the_suite else pytest.param(name, marks=pytest.mark.slow)
-        for name in names
-    ]
-
-
 @pytest.fixture
 def stopped(local_shop: Shop) -> Shop:
     """Give a shop with late orders, whose query does not run."""
@@ -57,7 +49,13 @@ def kill(shop: Shop, point: str) -> None:
     assert not claimed or differing(shop, day(4)) == 0
 
 
-@pytest.mark.parametrize("point", points((*BEFORE, *STEPS), "merge.corrected_totals"))
+@pytest.mark.parametrize(
+    "point",
+    [
+        name if name == "merge.corrected_totals" else pytest.param(name, marks=pytest.mark.slow)
+        for name in (*BEFORE, *STEPS)
+    ],
+)
 def test_killed_and_run_again_it_is_done(stopped: Shop, point: str) -> None:
     shop = stopped
     kill(shop, point)
@@ -74,7 +72,8 @@ def test_killed_and_run_again_it_is_done(stopped: Shop, point: str) -> None:
         assert not shop.store.root.list("scratch")
 
 
-@pytest.mark.parametrize("point", points(STEPS[:BEGUN], "merge.outputs_corrected"))
+@pytest.mark.slow
+@pytest.mark.parametrize("point", STEPS[:BEGUN])
 def test_killed_and_taken_back_it_is_as_before(stopped: Shop, point: str) -> None:
     shop = stopped
     kill(shop, point)

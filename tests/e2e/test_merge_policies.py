@@ -22,7 +22,13 @@ from tests.e2e.shop import QUERY, Shop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+]
 
 
 def totals(desk: LateDesk, events: list[Event]) -> list[dict[str, Any]]:

@@ -18,7 +18,13 @@ from tests.e2e.late_desk import Event, LateDesk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+]
 
 SECONDS = 20
 # One of them is as late as can be, and dropped: it arrives after its window was written.
@@ -106,7 +112,6 @@ def test_trap_timers_that_go_by_the_clock_are_replayed_batch_by_batch(begun: Lat
     assert in_order(desk.desk.rows()) == in_order(model_of_ticks(desk, LATE))
 
 
-@pytest.mark.slow  # The oracle replays such a program, too.
 @pytest.mark.parametrize("begun", ["windowed"], indirect=True)
 def test_trap_what_the_query_dropped_as_late_stays_dropped(begun: LateDesk) -> None:
     """Read in few slices it would count; that is known before anything is replayed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -100,9 +99,7 @@ def test_a_fork_takes_over_from_a_query_that_runs_and_back_again(forked: Shop) -
     assert store.generations.current(QUERY).begun_by == "promote"
     assert store.generations.current("tiers_v2").generation == 1, "the fork stays what it is"
 
-    undone = json.loads(shop.command("promote", QUERY, "--undo", "--yes", "-o", "json").stdout)[
-        "rolled_back"
-    ]
+    undone = shop.json("promote", QUERY, "--undo", "--yes")["rolled_back"]
 
     assert undone["generation"] == store.generations.current(QUERY).generation
     pause.resume(store, QUERY)
@@ -110,6 +107,7 @@ def test_a_fork_takes_over_from_a_query_that_runs_and_back_again(forked: Shop) -
     assert compare(shop.table, day(8)).exact, "as if it had never been promoted"
 
 
+@pytest.mark.slow
 def test_a_failing_check_leaves_the_live_query_running_as_if_nothing_had_happened(
     forked: Shop,
 ) -> None:
@@ -131,6 +129,7 @@ def test_a_failing_check_leaves_the_live_query_running_as_if_nothing_had_happene
     assert shop.store.generations.current(QUERY).generation == 1
 
 
+@pytest.mark.slow
 def test_readers_are_pointed_at_the_fork_s_table(forked: Shop) -> None:
     """The live query goes on in the fork's table; the fork itself can no longer run."""
     shop = forked

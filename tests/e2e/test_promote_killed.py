@@ -77,7 +77,8 @@ def test_killed_and_run_again_the_fork_has_taken_over(forked: Shop, point: str) 
     assert compare(shop.table, day(5), v2_from=day(3)).exact
 
 
-@pytest.mark.parametrize("point", points(STEPS[:-3]))
+@pytest.mark.slow
+@pytest.mark.parametrize("point", STEPS[:-3])
 def test_killed_and_taken_back_it_is_as_if_nothing_had_happened(forked: Shop, point: str) -> None:
     shop = forked
     kill(shop, point)

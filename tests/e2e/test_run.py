@@ -37,9 +37,10 @@ def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(local_shop: Shop) -> Non
             "periodic savepoints appear",
         )
         assert runner.poll() is None, runner.communicate()
-        for refused in (shop.command("run", QUERY), shop.command("rollback", "latest", "--yes")):
-            assert refused.returncode == 12
-            assert f"kill -TERM {runner.pid}" in refused.stderr
+        for words in (("run", QUERY), ("rollback", "latest", "--yes")):
+            code, _, said = shop.call(*words)
+            assert code == 12
+            assert f"kill -TERM {runner.pid}" in said
         runner.send_signal(signal.SIGTERM)
         out, err = runner.communicate(timeout=100)
     finally:
@@ -52,6 +53,7 @@ def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(local_shop: Shop) -> Non
     assert last.outputs[0].version == 1
 
 
+@pytest.mark.slow  # In the small tier one is killed in test_recovery.
 def test_a_killed_run_goes_on_and_writes_every_batch_once(spark: SparkSession, shop: Shop) -> None:
     """kill -9 in the middle; the next run takes the dead process's lease at once."""
     until = date(1997, 1, 20)

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
-@pytest.fixture
-def saved(spark: SparkSession, shop: Shop) -> savepoints.Savepoint:
-    """Take a savepoint of both forms after a run."""
+def test_what_lies_in_the_store(spark: SparkSession, shop: Shop) -> None:
+    """One savepoint of both forms: read, restored, moved with its prefix, and spoilt at last."""
     shop.sell(date(1997, 1, 1), date(1997, 1, 6))
     shop.run(forms=("native", "canonical"))
-    return shop.store.catalog.find("latest")
+    saved = shop.store.catalog.find("latest")
+    require_plain_delta(spark, shop, saved)
+    require_rows_where_spark_looks(spark, shop, saved)
+    require_costs(shop, saved)
+    require_moved_prefix_restores(shop, saved)
+    require_spoilt_contents_are_found(spark, shop, saved)
 
 
-def test_the_canonical_rows_are_plain_delta_for_everybody(
-    spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
-) -> None:
+def require_plain_delta(spark: SparkSession, shop: Shop, saved: savepoints.Savepoint) -> None:
     """deltalake and Spark SQL read the same rows; their keys are the customers of the output."""
     from savepoints.outputs.delta.batch_version import open_table
 
@@ -45,7 +47,7 @@ def test_the_canonical_rows_are_plain_delta_for_everybody(
     assert open_table(uri).version() == 0, "written in one commit"
 
 
-def test_the_rows_lie_where_spark_looks_for_them(
+def require_rows_where_spark_looks(
     spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
 ) -> None:
     """pmod(key_hash, P) is the partition at capture: Spark's own placement."""
@@ -54,9 +56,7 @@ def test_the_rows_lie_where_spark_looks_for_them(
     assert rows.where(f"pmod(key_hash, {PARTITIONS}) != partition_id").count() == 0
 
 
-def test_a_copied_prefix_restores_with_the_original_gone(
-    spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
-) -> None:
+def require_moved_prefix_restores(shop: Shop, saved: savepoints.Savepoint) -> None:
     """No absolute path in a savepoint: both forms come out of the copy, which verifies."""
     root = shop.store.root
     copy = Location.of(f"s3://{shop.bucket}/elsewhere/copied")
@@ -70,9 +70,11 @@ def test_a_copied_prefix_restores_with_the_original_gone(
         savepoints.restore(moved, saved.id, target, form=form)
         again = savepoints.create(moved, checkpoint=target, query=form, settings=shop.settings)
         assert again.operators == saved.operators
+    for info in copy.list():
+        root.copy_from(copy, info.path, info.path)
 
 
-def test_costs_are_shown_and_kept(shop: Shop, saved: savepoints.Savepoint) -> None:
+def require_costs(shop: Shop, saved: savepoints.Savepoint) -> None:
     """Durations and bytes of pin and export are in the catalog, those of a restore are reported."""
     cost = shop.json("show", saved.id)["savepoint"]["cost"]
     for name in ("pin_seconds", "checksum_seconds", "export_seconds"):
@@ -86,7 +88,7 @@ def test_costs_are_shown_and_kept(shop: Shop, saved: savepoints.Savepoint) -> No
     assert restored["seconds"] > 0
 
 
-def test_contents_that_differ_are_found_although_every_checksum_fits(
+def require_spoilt_contents_are_found(
     spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
 ) -> None:
     """A row changed through Delta, and the manifest made to fit: only the content hash tells."""

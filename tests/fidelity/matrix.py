@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from savepoints.errors import NativeOnlyError, ProviderError, RescaleError, SavepointsError
+from tests import draw
 from tests.fidelity.harness import STORES
 from tests.fidelity.queries import QUERIES, SEEDS
 
@@ -162,50 +162,19 @@ def cases() -> list[Case]:
 
 
 def chosen() -> frozenset[Case]:
-    """Return the few that `make test` runs.
+    """Return the few that `make test` runs, drawn by the seed of the run.
 
-    Each query is restored once; each kind of query meets each state store on which it runs, and
-    each way. What is refused costs nothing once the query has run, so all of that is there.
+    Each kind of query is restored exactly once, and each state store and each way occurs.
     """
-    kinds: dict[str, list[str]] = {}
-    for query in QUERIES.values():
-        kinds.setdefault(query.kind, []).append(query.name)
-    return frozenset(one for names in kinds.values() for one in _chosen_of_kind(names))
-
-
-def _chosen_of_kind(names: list[str]) -> Iterator[Case]:
-    missing = list(WAYS)
-    for n, (query, store) in enumerate([*_pairs(names), *_impossible(names)]):
-        exact = [way for way in WAYS if cell(query, store, way) == EXACT]
-        for way in [*[way for way in missing if way in exact], *exact][:1]:
-            missing = [other for other in missing if other != way] or list(WAYS)
-            yield Case(query, store, way, SEEDS[n % len(SEEDS)])
-        for way in WAYS if exact else WAYS[:1]:
-            if way not in exact:
-                yield Case(query, store, way, SEEDS[n % len(SEEDS)])
-
-
-def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Give each query with a state store on which it runs, and each such store with a query."""
-    unmet = [store for store in STORES if any(_runs(name, store) for name in names)]
-    n = 0
-    while n < len(names) or unmet:
-        name = names[n % len(names)]
-        its = [store for store in STORES if _runs(name, store)]
-        store = next((one for one in unmet if one in its), its[n % len(its)])
-        unmet = [other for other in unmet if other != store]
-        yield name, store
-        n += 1
-
-
-def _impossible(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Give a query of a kind with each state store on which Spark does not run it."""
-    for store in STORES:
-        yield from [(name, store) for name in names if not _runs(name, store)][:1]
-
-
-def _runs(query: str, store: str) -> bool:
-    return store != "hdfs" or TABLE[query].hdfs is None
+    chance = draw.chance("cells of the matrix")
+    kinds: dict[str, list[Case]] = {}
+    for one in cases():
+        if cell(one.query, one.store, one.way) == EXACT:
+            kinds.setdefault(QUERIES[one.query].kind, []).append(one)
+    while True:
+        found = [chance.choice(possible) for possible in kinds.values()]
+        if {one.store for one in found} == set(STORES) and {one.way for one in found} == set(WAYS):
+            return frozenset(found)
 
 
 _HEAD = """# What can be restored, and how

@@ -91,12 +91,22 @@ def lab(spark: SparkSession) -> Iterator[Lab]:
 
 
 def _of(*verdicts: Verdict) -> pytest.MarkDecorator:
-    """Parametrise with the cells of these verdicts; those that take long in all are slow."""
-    fast = chosen()
+    """Parametrise with the cells of these verdicts; but for those that are drawn they are nightly.
+
+    Cells of one original stay together, so that it is made once.
+    """
+    drawn = chosen()
     return pytest.mark.parametrize(
         "case",
         [
-            pytest.param(one, id=str(one), marks=() if one in fast else pytest.mark.slow)
+            pytest.param(
+                one,
+                id=str(one),
+                marks=[
+                    pytest.mark.xdist_group(f"{one.query}-{one.store}-{one.seed}"),
+                    *([] if one in drawn else [pytest.mark.slow]),
+                ],
+            )
             for one in cases()
             if cell(one.query, one.store, one.way).verdict in verdicts
         ],
@@ -208,15 +218,14 @@ def test_spark_itself_does_not_run_it(lab: Lab, case: Case) -> None:
     assert f"[{condition}]" in str(failed.value)
 
 
+@pytest.mark.slow  # Forks of real queries go on exactly in the small tier, too.
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "case",
     [
         Case("transform_event", "rocksdb_2", "native", 3),
-        pytest.param(Case("transform", "rocksdb_1", "canonical", 1), marks=pytest.mark.slow),
-        pytest.param(
-            Case("join_outer_4", "rocksdb_1_changelog", "native", 3), marks=pytest.mark.slow
-        ),
+        Case("transform", "rocksdb_1", "canonical", 1),
+        Case("join_outer_4", "rocksdb_1_changelog", "native", 3),
     ],
     ids=str,
 )

@@ -1,0 +1,192 @@
+"""The tiers of tests, each as processes of pytest: `python -m tests.tier change`, `… nightly PART`.
+
+`change` is what `make test` runs: the tests that need no JVM in one process and those that need one
+in another, side by side, so that there is one Spark, one broker and one S3 server for each. What
+`nightly` runs is everything, in parts that end within an hour each, with two workers. Whatever was
+begun runs to its end and is reported, although something failed before; the exit code is the worst.
+The output of each process and what each test cost stay in `build/tests/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from tests import draw
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "build" / "tests"
+SLOWEST = 50
+
+JVM = "(spark or kafka or e2e or browser)"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A process of pytest.
+
+    Attributes:
+        name: What it is called in the output, and its files are.
+        arguments: What pytest is told.
+        environment: Variables for it alone.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        name: The run's.
+        exit_code: Of its process.
+        seconds: How long it took.
+        tests: Seconds and name of each test.
+        passed: How many passed.
+        failed: How many failed, or broke before or after.
+        skipped: How many were skipped.
+    """
+
+    name: str
+    exit_code: int
+    seconds: float
+    tests: tuple[tuple[float, str], ...]
+    passed: int
+    failed: int
+    skipped: int
+
+
+def _of_change(name: str, chosen: str) -> Run:
+    return Run(name, ("-m", f"not nightly and {chosen}"), {"SAVEPOINTS_TEST_TIER": "change"})
+
+
+def _of_night(name: str, *arguments: str, **environment: str) -> Run:
+    workers = ("-n", "2", "--dist", "loadgroup")
+    tier = {"SAVEPOINTS_TEST_TIER": "nightly", **environment}
+    return Run(name, (*workers, *arguments), tier)
+
+
+def _sharded(name: str, count: int, *arguments: str) -> list[Run]:
+    return [
+        _of_night(f"{name}-{number}", *arguments, "--shard", f"{number}/{count}")
+        for number in range(1, count + 1)
+    ]
+
+
+CHANGE = (_of_change("no-jvm", f"not {JVM}"), _of_change("jvm", JVM))
+_MATRIX, _ORACLE = "tests/fidelity/test_matrix.py", "tests/fidelity/test_merge_oracle.py"
+# Directories that are parts of their own; whatever else needs a JVM is the part `spark`.
+_OWN = ("tests/e2e", "tests/fidelity")
+NIGHTLY = {
+    run.name: run
+    for run in (
+        _of_night("no-jvm", "-m", f"not {JVM}"),
+        _of_night("s3", "-m", "other_s3"),
+        _of_night("spark", "-m", JVM, *(f"--ignore={directory}" for directory in _OWN)),
+        _of_night("fidelity", "-m", JVM, "tests/fidelity", f"--ignore={_MATRIX}",
+                  f"--ignore={_ORACLE}"),
+        *_sharded("matrix", 2, _MATRIX),
+        *_sharded("oracle", 2, _ORACLE),
+        *_sharded("e2e", 4, "-m", JVM, "tests/e2e"),
+    )
+}  # fmt: skip
+
+
+def main() -> int:
+    """Run a tier, or parts of one, and return the exit code."""
+    given = _parser().parse_args()
+    seed = draw.seed()
+    # The two processes of a change run side by side; parts of the night have both workers.
+    steps: list[tuple[Run, ...]] = [(NIGHTLY[name],) for name in given.parts or NIGHTLY]
+    if given.tier == "change":
+        steps = [CHANGE]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    print(f"drawn by {draw.VARIABLE}={seed}", flush=True)
+    outcomes: list[Outcome] = []
+    for runs in steps:
+        with ThreadPoolExecutor(len(runs)) as pool:
+            outcomes += pool.map(lambda run: _run(run, seed), runs)
+    _report(given.tier, outcomes)
+    return max(one.exit_code for one in outcomes)
+
+
+def _run(run: Run, seed: int) -> Outcome:
+    """Run pytest to its end; its output goes to ours, line by line, and into a file."""
+    results = RESULTS / f"{run.name}.xml"
+    results.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", *run.arguments]
+    options = ["--randomly-seed", str(seed), "--junitxml", str(results)]
+    begin = time.monotonic()
+    with (
+        (RESULTS / f"{run.name}.log").open("w") as log,
+        subprocess.Popen(
+            [*command, *options],
+            cwd=ROOT,
+            env={**os.environ, **run.environment, draw.VARIABLE: str(seed)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            log.write(line)
+            print(f"{run.name:>7} | {line}", end="", flush=True)
+    return _outcome(run.name, process.returncode, time.monotonic() - begin, results)
+
+
+def _outcome(name: str, exit_code: int, seconds: float, results: Path) -> Outcome:
+    tests, failed, skipped = [], 0, 0
+    if results.exists():
+        for case in ET.parse(results).getroot().iter("testcase"):
+            place = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+            tests.append((float(case.get("time", 0)), place))
+            kinds = {child.tag for child in case}
+            failed += bool(kinds & {"failure", "error"})
+            skipped += "skipped" in kinds
+    passed = len(tests) - failed - skipped
+    return Outcome(name, exit_code, seconds, tuple(tests), passed, failed, skipped)
+
+
+def _report(tier: str, outcomes: Sequence[Outcome]) -> None:
+    """Say what each process did and what cost most, and keep it."""
+    slowest = sorted((one for run in outcomes for one in run.tests), reverse=True)[:SLOWEST]
+    lines = [f"the {len(slowest)} slowest tests, in seconds with what each set up:"]
+    lines += [f"{seconds:8.2f} {name}" for seconds, name in slowest]
+    lines += ["", "process       minutes  in tests  passed  failed  skipped  exit"]
+    lines += [
+        f"{one.name:12} {one.seconds / 60:8.1f} {sum(cost for cost, _ in one.tests) / 60:9.1f} "
+        f"{one.passed:7} {one.failed:7} {one.skipped:8} {one.exit_code:5}"
+        for one in outcomes
+    ]
+    text = "\n".join(lines)
+    (RESULTS / f"{tier}.txt").write_text(text + "\n")
+    print(f"\n{text}\n")
+    passed, failed, skipped = (
+        sum(getattr(one, kind) for one in outcomes) for kind in ("passed", "failed", "skipped")
+    )
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.tier", description=__doc__)
+    parser.add_argument("tier", choices=["change", "nightly"])
+    parser.add_argument("parts", nargs="*", choices=[[], *NIGHTLY], help="of the nightly tier")
+    return parser
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
