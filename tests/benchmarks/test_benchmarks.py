@@ -16,8 +16,6 @@ from benchmarks.result import Result, Sample
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Half a minute and more each; what they call is tested elsewhere.
-_SLOW = ("export", "restore-canonical", "restore-migrated", "bounded-run", "merge")
 _ROW = re.compile(r"^(.+?)((?: +\d+\.\d+){6}) +(\d+)$", re.MULTILINE)
 
 
@@ -38,15 +36,9 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, float]:
     return printed, float(last.group(1))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in _SLOW else ())
-        for name in MEASURES
-        if name != "incremental"
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in MEASURES if name != "incremental"])
 def test_a_measure_prints_its_table_and_ends_with_its_ratio(
     name: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +50,7 @@ def test_a_measure_prints_its_table_and_ends_with_its_ratio(
     assert all(seconds > 0 for seconds, _, _ in rows.values())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_further_savepoint_is_smaller_than_the_first(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import draw
 from tests.fidelity import harness, merge_families
 from tests.fidelity.merge_cases import FAITHFUL, SHORT
 from tests.fidelity.merge_families import ONCE, TWICE, Cut, Family
@@ -46,8 +47,6 @@ SITUATIONS = {
 }
 # What programs without a watermark have not.
 BY_WATERMARK = {"before the watermark", "after the watermark", "moves a timer"}
-# What they have, others of the suite have too.
-COVERED = ("totals", "dedupe", "join_inner", "order_sessions", "chain")
 # Their rows meet others of about the same time only, so that no later batch meets late ones.
 AT_ONE_TIME = {"dedupe", "join_inner"}
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -155,17 +154,30 @@ def trial(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Call
     return of
 
 
-PROGRAMS = [pytest.param(one, marks=[pytest.mark.slow] if one in COVERED else []) for one in SHORT]
+def programs(*by_day: str) -> list[Any]:
+    """Give all programs, each on one worker; those that are not for the day are nightly."""
+    return [
+        pytest.param(
+            one,
+            marks=[pytest.mark.xdist_group(one), *([] if one in by_day else [pytest.mark.slow])],
+        )
+        for one in SHORT
+    ]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+_CHANCE = draw.chance("programs of the oracle")
+SESSIONS = _CHANCE.choice(["pandas", "order_sessions"])
+TIMERS = _CHANCE.choice(["transform", "order_sessions_transform"])
+
+
+@pytest.mark.parametrize("name", programs(SESSIONS, TIMERS))
 def test_a_merge_gives_what_the_full_replay_gives(trial: Callable[[str], Trial], name: str) -> None:
     """Some entities begin with nothing, some from files of a savepoint, some from its table."""
     trial(name).require_exact()
     trial(name).require_situations()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", programs(TIMERS))
 def test_without_the_splice_state_and_later_batches_are_wrong(
     trial: Callable[[str], Trial], name: str
 ) -> None:
@@ -176,7 +188,7 @@ def test_without_the_splice_state_and_later_batches_are_wrong(
     assert outcome.later or name in AT_ONE_TIME
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", programs())
 def test_late_events_that_are_appended_give_something_else(
     trial: Callable[[str], Trial], name: str
 ) -> None:
@@ -186,10 +198,8 @@ def test_late_events_that_are_appended_give_something_else(
     assert outcome.later if name == "totals" else outcome.outputs_in_the_end
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=[] if one == "session" else [pytest.mark.slow]) for one in SHORT],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHORT)
 def test_after_an_earlier_merge(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Savepoints before it lack its events; the batches overlap, and some entities are in both."""
     trial = Trial(spark, SHORT[name], tmp_path, seed=2, cuts=TWICE)
@@ -251,18 +261,3 @@ def test_other_seeds(spark: SparkSession, tmp_path: Path, name: str, seed: int) 
 def test_other_state_stores(spark: SparkSession, tmp_path: Path, name: str, store: str) -> None:
     """Whatever keeps the state: the default provider, ids in the commit log, other formats."""
     Trial(spark, SHORT[name], tmp_path, seed=5, conf=STORES[store]).require_exact()
-
-
-@pytest.mark.slow
-def test_what_comes_out_wrong_is_made_small(spark: SparkSession, tmp_path: Path) -> None:
-    """Of a family without its splice an event or two are left."""
-    trial = Trial(spark, SHORT["totals"], tmp_path)
-    trial.families = trial.families[:4]
-
-    def wrong(families: Sequence[Family]) -> set[int]:
-        merge = trial.of(families, f"run-{len(list(tmp_path.iterdir()))}")
-        return merge.outcome(merge.unspliced(merge.merged())).families
-
-    small = merge_families.smallest(trial.families[-1], wrong)
-    assert len(small) == 1
-    assert small[0].merge
