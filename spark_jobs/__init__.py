@@ -1,1 +1,1 @@
-"""Applications and jobs that show savepoints at work on real data."""
+"""Applications that show savepoints at work on real data."""

@@ -235,7 +235,7 @@ class QuerySettings(_Section):
             rows alone, such as `source = 'shop'`: only they are taken back.
         topics: Topic of an input, where it differs from the application's own.
         archives: Table URI of the archive of an input, which `merge` replays, and which is read
-            where Kafka has forgotten; see `spark_jobs.event_archive`.
+            where Kafka has forgotten; see `savepoints.jobs.archive`.
         every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
             expression such as `*/10 * * * *`.
         trigger: Pause between two batches; as soon as possible when not given.

@@ -13,12 +13,12 @@ import pandas as pd
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.io import Location
+from savepoints.jobs import archive as archive_job
 from savepoints.operations.merge import merge as merging
 from savepoints.operations.merge.plan import Prepared
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.sources.archive import table as archive_table
 from savepoints.store.tables.merge_ledger import Ledger
-from spark_jobs import event_archive
 from spark_jobs.orders import late
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from tests.e2e.shop import QUERY, Shop
@@ -51,7 +51,7 @@ def archive(shop: Shop) -> None:
     """Archive what has arrived, as the job does that runs beside the query."""
     config = str(shop.directory / "savepoints.toml")
     words = [QUERY, "orders", "--until", "latest", "--config", config]
-    assert event_archive.main(words, io.StringIO()) == 0
+    assert archive_job.main(words, io.StringIO()) == 0
 
 
 @dataclass(frozen=True)

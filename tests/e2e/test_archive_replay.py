@@ -14,6 +14,7 @@ import pytest
 
 import savepoints
 from savepoints.errors import SourceDataGoneError
+from savepoints.jobs import archive as archive_job
 from savepoints.local import LocalWorld
 from savepoints.model import Savepoint, lowest_offsets
 from savepoints.operations.inspect import availability as inspect_availability
@@ -23,7 +24,7 @@ from savepoints.sources.archive import archive
 from savepoints.sources.combined import availability as combined_availability
 from savepoints.sources.events.events import Decoding, events
 from savepoints.store.tables.merge_ledger import Ledger
-from spark_jobs import event_archive, order_totals
+from spark_jobs import order_totals
 from spark_jobs.orders.cdnow import Order
 from spark_jobs.orders.comparison import compare
 from tests.e2e.late_shop import day, differing, ids, late_orders, written
@@ -42,7 +43,7 @@ def archive_all(shop: Shop) -> None:
     """Bring the archive up to date."""
     words = [QUERY, "orders", "--until", "latest"]
     file = str(shop.directory / "savepoints.toml")
-    assert event_archive.main([*words, "--config", file], io.StringIO()) == 0
+    assert archive_job.main([*words, "--config", file], io.StringIO()) == 0
 
 
 def has(shop: Shop) -> dict[int, tuple[int, int]]:

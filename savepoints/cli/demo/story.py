@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Output
 from savepoints.errors import SavepointsError
+from savepoints.local import examples
 from savepoints.local.guard import guarded
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ max_offsets_per_trigger = 20000
 totals = "{TABLE}"
 """
 
+_PATH = "PYTHONPATH"
 
 # What was looked at, what was found, what was wanted.
 Row = tuple[str, int, int]
@@ -68,9 +70,15 @@ class Story:
     directory: Path
 
     def begin(self, settings: str = SETTINGS) -> None:
-        """Write the settings file, and let commands find Kafka and S3."""
+        """Write the settings file, and let commands find Kafka, S3 and the example applications."""
         (self.directory / "savepoints.toml").write_text(settings)
         os.environ.update(self.world.environment)
+        # In front: a user may have another package of that name.
+        place = str(examples.directory())
+        sys.path.insert(0, place)
+        before = os.environ.get(_PATH)
+        os.environ[_PATH] = f"{place}{os.pathsep}{before}" if before else place
+        self.say(f"The example applications, spark_jobs, are in {place}, now on {_PATH}.")
 
     def judge(self, rows: Sequence[Row]) -> bool:
         """Show the table of checks; returns whether all hold."""
@@ -143,7 +151,8 @@ class Story:
             )
             return
         exports = "\n".join(
-            f"export {name}={shlex.quote(value)}" for name, value in self.world.environment.items()
+            f"export {name}={shlex.quote(os.environ[name])}"
+            for name in (*self.world.environment, _PATH)
         )
         (self.directory / "env.sh").write_text(exports + "\n")
         self.output.line(f"The store is s3://{BUCKET}/savepoints; everything is up. Try:")

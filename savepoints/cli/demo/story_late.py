@@ -48,7 +48,7 @@ class LateStory(Story):
         )
         self.type(f"{PRODUCE} --held-back {CUSTOMERS}")
         self.type("savepoints run order_totals --until latest")
-        self.type("python -m spark_jobs.event_archive order_totals orders --until latest")
+        self.type("python -m savepoints.jobs.archive order_totals orders --until latest")
         before = self.compare(end)
 
         self.step("A year later the orders are found. What would merging them in do?")

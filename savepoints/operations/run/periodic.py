@@ -1,7 +1,7 @@
 """Periodic savepoints: one after another by the clock, never in the way of the query.
 
 The same function takes them in `run`, in a driver of the user's (`attach`) and in a job of its own
-for cron (`spark_jobs/savepoint_job.py`): whatever goes wrong is told, in the log, the events and
+for cron (`savepoints.jobs.savepoint`): whatever goes wrong is told, in the log, the events and
 the metrics, and never raised.
 """
 

@@ -135,7 +135,7 @@ class Arrivals:
         if short:
             raise NotAlignedError(
                 f"the archive {self.uri} does not go so far: {'; '.join(short)}",
-                hint="bring it up to date: python -m spark_jobs.event_archive QUERY INPUT "
+                hint="bring it up to date: python -m savepoints.jobs.archive QUERY INPUT "
                 "--until latest",
                 uri=self.uri,
             )

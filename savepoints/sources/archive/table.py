@@ -89,7 +89,7 @@ def require(location: Location) -> DeltaTable:
     if table is None:
         raise NotFoundError(
             f"there is no archive at {location}",
-            hint="make it: python -m spark_jobs.event_archive QUERY INPUT --until latest",
+            hint="make it: python -m savepoints.jobs.archive QUERY INPUT --until latest",
             uri=str(location),
         )
     return table

@@ -66,7 +66,7 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
         raise SourceDataGoneError(
             f"Kafka does not have what the archive lacks: {'; '.join(gone)}",
             hint="go back only as far as the archive and Kafka do; and bring the archive up to "
-            "date before Kafka's retention passes: python -m spark_jobs.event_archive QUERY INPUT "
+            "date before Kafka's retention passes: python -m savepoints.jobs.archive QUERY INPUT "
             "--until latest",
             partitions=gone,
         )

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
 from savepoints.errors import IncompatibleError, NotAlignedError, SourceDataGoneError, UsageError
+from savepoints.jobs import archive as archive_job
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets
 from savepoints.sources.archive import (
@@ -30,7 +31,6 @@ from savepoints.sources.archive import (
 from savepoints.sources.combined import archive_then_kafka, archiving_query, availability
 from savepoints.sources.combined.archiving_query import Archiving
 from savepoints.sources.events.events import Decoding, events
-from spark_jobs import event_archive
 from tests import spark_session
 from tests.sources import json_input
 from tests.sources.broker import Broker
@@ -102,7 +102,7 @@ def test_killed_between_its_two_commits_the_archive_still_has_each_record_once(
     words = ["counts", "orders", "--until", "latest", "--most", "25", "--config", str(file)]
 
     killed = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.event_archive", *words],
+        [sys.executable, "-m", "savepoints.jobs.archive", *words],
         cwd=ROOT,
         env={**os.environ, "SAVEPOINTS_CRASH_AT": "archive.events_committed"},
         stdout=subprocess.DEVNULL,
@@ -116,7 +116,7 @@ def test_killed_between_its_two_commits_the_archive_still_has_each_record_once(
     assert archive.end(uri) == {}  # What arrived was not yet written down.
     produce(broker, topic, 2, 30, seed=2)
     out = io.StringIO()
-    assert event_archive.main([*words, "--check"], out) == 0
+    assert archive_job.main([*words, "--check"], out) == 0
     end = ends(broker, topic)
     truth = consume(broker, {}, end)
     assert archived(rows_of(uri)) == truth
@@ -138,7 +138,7 @@ def test_killed_between_its_two_commits_the_archive_still_has_each_record_once(
 
     # Compacted it has the same rows, in one run; and it still goes on.
     out = io.StringIO()
-    assert event_archive.main([*words, "--compact"], out) == 0
+    assert archive_job.main([*words, "--compact"], out) == 0
     assert json.loads(out.getvalue().splitlines()[-1])["files_after"] == 1
     produce(broker, topic, 3, 5, seed=4)
     archive_now(spark, broker, topic, uri)
@@ -153,7 +153,7 @@ def test_killed_between_its_two_commits_the_archive_still_has_each_record_once(
     found = check.check(spark, uri, broker.settings)
     assert sum(one.missing for one in found.partitions) == lost.rows
     assert any("are missing" in one for one in found.problems)
-    assert event_archive.main(["counts", "orders", "--check", "--config", str(file)]) == 13
+    assert archive_job.main(["counts", "orders", "--check", "--config", str(file)]) == 13
 
 
 def test_the_seam_loses_and_doubles_nothing(

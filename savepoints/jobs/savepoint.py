@@ -1,11 +1,12 @@
 r"""A job that takes one savepoint: for cron, Airflow or Kubernetes.
 
-    spark-submit --packages … savepoint_job.py --store s3://bucket/savepoints \
+    python -m savepoints.jobs.savepoint --store s3://bucket/savepoints \
         --checkpoint s3a://bucket/checkpoints/clicks --name clicks --table clicks=s3://bucket/clicks
 
-The query runs elsewhere and is not touched. When another process takes a savepoint of it at this
-moment the job says so, skips, and ends with 0; a failure ends with the exit code of the error, so
-that the scheduler sees it. With `--format native` it needs no Spark: any Python will do.
+`spark-submit` takes this file itself. The query runs elsewhere and is not touched. When another
+process takes a savepoint of it at this moment the job says so, skips, and ends with 0; a failure
+ends with the exit code of the error, so that the scheduler sees it. With `--format native` it needs
+no Spark: any Python will do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A job that archives an input of a query: Kafka to Delta, exactly once, in the order of arrival.
 
-    python -m spark_jobs.event_archive order_totals orders --until latest --compact --check
+    python -m savepoints.jobs.archive order_totals orders --until latest --compact --check
 
 The archive is what late batches are merged from, so it must have what Kafka has long forgotten. Its
 table is `[queries.QUERY.archives]` in the settings. Without `--until` it goes on until SIGTERM; the
@@ -43,8 +43,7 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     """Archive, compact and check as asked, and return the exit code."""
     given = _parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    for name in ("savepoints", "spark_jobs"):
-        logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger("savepoints").setLevel(logging.INFO)
     try:
         settings = config_settings.load(file=given.config)
         what = _what(settings, given)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 
 from savepoints.io import Location
+from savepoints.jobs import savepoint
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
-from spark_jobs import savepoint_job
 from tests.samples import query_id, unpack
 
 
 def run(store: Store, checkpoint: Location) -> tuple[int, str]:
     out = io.StringIO()
     words = ["--store", str(store.root), "--checkpoint", str(checkpoint), "--name", "clicks"]
-    return savepoint_job.main([*words, "--format", "native"], out), out.getvalue()
+    return savepoint.main([*words, "--format", "native"], out), out.getvalue()
 
 
 def test_it_takes_a_savepoint_and_names_it(store: Store, place: Location) -> None:

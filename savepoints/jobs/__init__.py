@@ -1,0 +1,1 @@
+"""Programs for schedulers: `python -m savepoints.jobs.NAME`."""
