@@ -1,4 +1,7 @@
-"""What a run of the tests draws: by one seed, which is printed, so that it can be drawn again."""
+"""What a run of the tests draws: by one seed, which is printed, so that it can be drawn again.
+
+And which tier it is of: at night more is drawn, and Spark runs as it does for users.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import random
 from datetime import datetime, timezone
 
 VARIABLE = "SAVEPOINTS_TEST_SEED"
+TIER = "SAVEPOINTS_TEST_TIER"
 
 
 def seed() -> int:
@@ -18,3 +22,8 @@ def seed() -> int:
 def chance(purpose: str) -> random.Random:
     """Give a generator for one purpose, which what others draw does not disturb."""
     return random.Random(f"{seed()} {purpose}")
+
+
+def is_nightly() -> bool:
+    """Say whether this is a run of the nightly tier."""
+    return os.environ.get(TIER) == "nightly"

@@ -10,6 +10,7 @@ from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
 from savepoints.config.settings import Settings, SparkSettings
 from savepoints.local.jars import resolve_jars
 from savepoints.spark.session import session
+from tests import draw
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 # No step of a test takes longer unless it hangs.
 DEADLINE_SECONDS = 120.0
 PARTITIONS = 3
+# Compiling expressions and adapting plans takes longer than a few rows do; at night Spark does both.
+_FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 
 
 def settings(**more: object) -> Settings:
@@ -32,6 +39,7 @@ def settings(**more: object) -> Settings:
         "spark.sql.session.timeZone": "UTC",
         # A busy machine takes longer than the usual 15 s to answer a Python worker that begins.
         "spark.python.authenticate.socketTimeout": "120s",
+        **({} if draw.is_nightly() else _FOR_FEW_ROWS),
     }
     return Settings(
         jars=resolve_jars().directory / "spark",

@@ -68,12 +68,12 @@ class Outcome:
 
 
 def _of_change(name: str, chosen: str) -> Run:
-    return Run(name, ("-m", f"not nightly and {chosen}"), {"SAVEPOINTS_TEST_TIER": "change"})
+    return Run(name, ("-m", f"not nightly and {chosen}"), {draw.TIER: "change"})
 
 
 def _of_night(name: str, *arguments: str, **environment: str) -> Run:
     workers = ("-n", "2", "--dist", "loadgroup")
-    tier = {"SAVEPOINTS_TEST_TIER": "nightly", **environment}
+    tier = {draw.TIER: "nightly", **environment}
     return Run(name, (*workers, *arguments), tier)
 
 
