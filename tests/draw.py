@@ -9,8 +9,8 @@ import os
 import random
 from datetime import datetime, timezone
 
-VARIABLE = "SAVEPOINTS_TEST_SEED"
-TIER = "SAVEPOINTS_TEST_TIER"
+VARIABLE = "TESTS_SEED"
+TIER = "TESTS_TIER"
 
 
 def seed() -> int:

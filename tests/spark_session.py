@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # No step of a test takes longer unless it hangs.
 DEADLINE_SECONDS = 120.0
 PARTITIONS = 3
-# Compiling expressions and adapting plans takes longer than a few rows do; at night Spark does both.
+# Compiling expressions and adapting plans takes longer than a few rows do. At night both are done.
 _FOR_FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
