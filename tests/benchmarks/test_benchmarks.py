@@ -63,6 +63,7 @@ def test_a_further_savepoint_is_smaller_than_the_first(
     assert further[1] < first[1]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_state_has_each_key_and_a_change_touches_one_in_a_hundred(
     spark: SparkSession, tmp_path: Path

@@ -22,8 +22,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark
 RIGHT, SWAPPED = "tests.e2e.extremes:app", "tests.e2e.extremes:swapped"
 
 
-def test_trap_the_schema_check_ignores_column_names(shop: Shop) -> None:
+def test_trap_the_schema_check_ignores_column_names(local_shop: Shop) -> None:
     """Spark goes on with each aggregate's state in the other; we refuse before the first batch."""
+    shop = local_shop
     shop.sell(date(1997, 1, 1), date(1997, 1, 6))
     shop.run(RIGHT, save=True)
     shop.sell(date(1997, 1, 6), date(1997, 1, 8))
@@ -40,10 +41,12 @@ def test_trap_the_schema_check_ignores_column_names(shop: Shop) -> None:
     assert shop.run(RIGHT).batches == 1
 
 
+@pytest.mark.slow  # The same check on another way, which point-in-time restores take.
 def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
-    shop: Shop,
+    local_shop: Shop,
 ) -> None:
     """Refused before the first batch, and each batch asks first if it may still be run."""
+    shop = local_shop
     shop.sell(date(1997, 1, 1), date(1997, 1, 4))
     shop.run(RIGHT, save=True)
     shop.sell(date(1997, 1, 4), date(1997, 1, 6))

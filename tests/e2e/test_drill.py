@@ -18,8 +18,11 @@ BEGIN = date(1997, 1, 1)
 DAY = timedelta(days=1)
 
 
-def test_a_drill_restores_replays_to_live_and_compares(spark: SparkSession, shop: Shop) -> None:
+def test_a_drill_restores_replays_to_live_and_compares(
+    spark: SparkSession, local_shop: Shop
+) -> None:
     """Nothing of live is touched; a live query that ran another program is told apart."""
+    shop = local_shop
     shop.sell(BEGIN, BEGIN + 3 * DAY)
     shop.run(forms=FORMS)
     saved = shop.store.catalog.find("latest")
@@ -32,7 +35,7 @@ def test_a_drill_restores_replays_to_live_and_compares(spark: SparkSession, shop
     for day in (4, 5):
         shop.sell(BEGIN + (day - 1) * DAY, BEGIN + day * DAY)
         shop.run(save=False)
-    root = shop.store.root.of(f"s3://{shop.bucket}")
+    root = shop.store.root.of(shop.root)
     before = {name: contents(root / name) for name in ("checkpoints", "totals")}
 
     done = drill(shop.store, saved.id, settings=shop.settings)
