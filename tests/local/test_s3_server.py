@@ -57,3 +57,12 @@ def test_trap_of_many_conditional_writes_at_once_one_wins(races: Races, count: i
     run = [*races.create(count), *races.replace(count), *races.complete(count // 4)]
 
     assert [race for race in run if not race.is_fair] == []
+
+
+@pytest.mark.slow
+def test_of_many_at_once_one_wins_on_the_second_server(second_s3_endpoint: str) -> None:
+    races = Races(second_s3_endpoint, "tests")
+
+    run = [*races.create(450), *races.replace(450), *races.complete(112)]
+
+    assert [race for race in run if not race.is_fair] == []
