@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -16,7 +17,7 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
 from savepoints.store.root import Store
-from tests import draw, spark_session
+from tests import draw, second_s3, spark_session
 from tests.fidelity import local_files
 
 if TYPE_CHECKING:
@@ -120,10 +121,15 @@ def s3_bucket(s3_endpoint: str) -> str:
 @pytest.fixture
 def s3_environment(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set AWS' variables for this test and its child processes, and no others of AWS."""
+    use_s3(s3_endpoint, monkeypatch)
+
+
+def use_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set AWS' variables for a server, and no others of AWS."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in {
-        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true",
         "AWS_ACCESS_KEY_ID": s3.ACCESS_KEY_ID,
         "AWS_SECRET_ACCESS_KEY": s3.SECRET_ACCESS_KEY,
@@ -132,6 +138,20 @@ def s3_environment(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "AWS_EC2_METADATA_DISABLED": "true",
     }.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session")
+def second_s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the URL of the second S3 server, with a bucket `tests`."""
+    directory = tmp_path_factory.mktemp("second-s3")
+    launch = partial(second_s3.prepare, second_s3.install(), directory)
+    service = Service("versitygw", launch, directory, detach=False)
+    try:
+        service.wait_ready()
+        s3.create_bucket(service.endpoint, "tests")
+        yield service.endpoint
+    finally:
+        service.stop()
 
 
 @pytest.fixture
@@ -154,6 +174,13 @@ def on_local(tmp_path: Path) -> Location:
 def on_s3(s3_bucket: str, s3_environment: None) -> Location:
     """Give an empty directory on S3."""
     return Location.of(f"s3://{s3_bucket}/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def on_second_s3(second_s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """Give an empty directory on the second S3 server; see `tests.second_s3`."""
+    use_s3(second_s3_endpoint, monkeypatch)
+    return Location.of(f"s3://tests/{uuid.uuid4().hex}")
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -90,7 +90,7 @@ import os, sys, traceback
 import boto3, botocore.session, deltalake, obstore.store, pandas, pyarrow
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
-from savepoints.store import lease
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from tests.samples import savepoint
 

@@ -19,9 +19,12 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location, Uri, in_parallel, storage_options
+from tests import second_s3
 
 # Here the differences between the kinds of store are the point.
 pytestmark = pytest.mark.s3
+
+place = second_s3.place
 
 # Names that Spark, Delta and people use.
 NAMES = [

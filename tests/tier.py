@@ -91,8 +91,9 @@ _OWN = ("tests/e2e", "tests/fidelity")
 NIGHTLY = {
     run.name: run
     for run in (
-        _of_night("no-jvm", "-m", f"not {JVM}"),
-        _of_night("s3", "-m", "other_s3"),
+        _of_night("no-jvm", "-m", f"not {JVM}", "-k", "not second"),
+        _of_night("s3", "-k", "second", "tests/test_io.py", "tests/store", "tests/local",
+                  CI_REQUIRES_SECOND_S3="1"),
         _of_night("spark", "-m", JVM, *(f"--ignore={directory}" for directory in _OWN)),
         _of_night("fidelity", "-m", JVM, "tests/fidelity", f"--ignore={_MATRIX}",
                   f"--ignore={_ORACLE}"),

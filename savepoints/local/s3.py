@@ -14,20 +14,7 @@ REGION = "us-east-1"
 ACCESS_KEY_ID = "local"
 SECRET_ACCESS_KEY = "local-secret"  # noqa: S105 - a server that checks none
 
-# `python -m moto.server` with two corrections. To `Expect: 100-continue` both Werkzeug and
-# the http.server below it say "100 Continue", and the AWS SDK for Java takes the second one
-# for the answer ("S3Exception: Status Code: 100"). Returning True leaves it to Werkzeug.
-# And for each request moto looks at the directories of all its services to find which one it
-# is for, a third of its time; the answer for a host is always the same.
-_SERVER = """
-from functools import cache
-from moto.server import DomainDispatcherApplication, MotoRequestHandler, main
-MotoRequestHandler.handle_expect_100 = lambda handler: True
-dispatcher = DomainDispatcherApplication
-dispatcher.get_backend_for_host = cache(dispatcher.get_backend_for_host)
-main()
-"""
-
+_SERVER = "savepoints.local.s3_server"
 _ANSWER_SECONDS = 5.0
 
 
@@ -45,7 +32,7 @@ def prepare_s3() -> Launch:
         raise MissingExtraError(message, hint="pip install 'savepoints[demo]'")
     (port,) = free_ports(1)
     return Launch(
-        command=(sys.executable, "-c", _SERVER, "-H", "127.0.0.1", "-p", str(port)),
+        command=(sys.executable, "-m", _SERVER, "-H", "127.0.0.1", "-p", str(port)),
         endpoint=f"http://127.0.0.1:{port}",
         is_ready=partial(_is_ready, port),
     )

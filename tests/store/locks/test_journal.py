@@ -10,6 +10,9 @@ from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Location
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
+from tests import second_s3
+
+place = second_s3.place
 
 
 def operation(query: str = "orders", number: int = 1) -> Operation:

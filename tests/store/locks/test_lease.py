@@ -16,10 +16,13 @@ from savepoints.local import s3
 from savepoints.model import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Holder, Lease, Record
+from tests import second_s3
 from tests.processes import at_once
 
 # Each lease is a conditional write.
 pytestmark = pytest.mark.s3
+
+place = second_s3.place
 
 PATH = "leases/orders.json"
 ELSEWHERE = Holder("another-host/boot/pid:[1]", 4711, "123")

@@ -12,6 +12,9 @@ from savepoints.errors import VerificationError
 from savepoints.io import Location, storage_options
 from savepoints.store.tables import delta_table as tables
 from savepoints.store.tables.delta_table import StoreTable
+from tests import second_s3
+
+place = second_s3.place
 
 COLUMNS: dict[str, pa.DataType] = {"id": pa.string(), "n": pa.int64(), "x": pa.float64()}
 SCHEMA = pa.schema(COLUMNS)
