@@ -10,9 +10,10 @@ import pytest
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.maintain import gc
+from savepoints.operations.savepoint import create as verb
 from savepoints.store.root import Store
 from tests import samples
-from tests.processes import killed_at
+from tests.processes import at_once, killed_at
 
 # Where it is killed, and whether the savepoint exists then.
 POINTS = {"create.pinned": False, "create.manifest": False, "create.catalog": True}
@@ -64,13 +65,10 @@ def test_the_plan_of_a_killed_one_can_be_run_again(
     local_store: Store, on_local: Location, point: str
 ) -> None:
     """`rollback` does: its savepoint has an id beforehand."""
-    from savepoints.operations.savepoint import create as verb
-    from tests.processes import at_once
-
     samples.unpack("rocksdb", on_local / "live")
     with at_once(EXECUTE.format(point=point), str(on_local), 1) as processes:
-        processes.say()
-        processes.end()
+        # Killed: what ends by an error says so.
+        assert processes.end() == (1, "")
 
     plan = verb.plan(
         local_store,
@@ -87,7 +85,7 @@ def test_the_plan_of_a_killed_one_can_be_run_again(
 
 SAVEPOINT_ID = "sp-20261121-101530-k3f9ab"
 EXECUTE = f"""
-from savepoints.operations import create
+from savepoints.operations.savepoint import create
 os.environ["SAVEPOINTS_CRASH_AT"] = "{{point}}"
 store = Store.open(uri + "/store")
 plan = create.plan(

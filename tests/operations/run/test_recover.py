@@ -36,7 +36,7 @@ from tests.samples import contents, take, unpack
 RECOVER = """
 import sys
 from savepoints.config.settings import Settings
-from savepoints.operations import recover
+from savepoints.operations.run import recover
 from savepoints.store.root import Store
 
 settings = Settings.model_validate_json(sys.argv[2])

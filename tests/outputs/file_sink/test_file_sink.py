@@ -22,7 +22,7 @@ from savepoints.outputs.rewind.rewind import Rewind
 INTERVAL = 3
 _KILLED = """
 import json, sys
-from savepoints.outputs import rewind
+from savepoints.outputs.rewind import rewind
 getattr(rewind, sys.argv[1])(rewind.Rewind.from_json(json.loads(sys.argv[2])), "op-1")
 """
 

@@ -58,9 +58,9 @@ def test_asking_for_what_is_in_force_leaves_it_as_it_is(place: Location) -> None
 
 
 ASK = """
-from savepoints.store import requests
+from savepoints.store.locks import pause_requests
 wanted = {wanted}
-request = requests.ask(Location.of(uri), "orders", wanted, by=str(number))
+request = pause_requests.ask(Location.of(uri), "orders", wanted, by=str(number))
 say(request.id if request else "no")
 """
 
