@@ -189,16 +189,3 @@ def test_a_small_file_whose_form_is_broken_is_found_and_named(
         put(store, path, damage)
         said = set(damaged.found(store)) - usual
         assert is_named(path, said), f"{path}: {damage[:80]!r}: {said}"
-
-
-def test_an_older_store_without_checksums_of_its_tables_is_none_the_worse(
-    whole: Store, usual: set[tuple[str, str]], tmp_path: Path
-) -> None:
-    store = damaged.copy_of(whole, tmp_path / "store")
-    for table in ("catalog", "generations", "events"):
-        location = store.root / table
-        location.delete([info.path for info in location.list("_sums")])
-
-    said = [one for one in damaged.found(store) if one not in usual]
-
-    assert said == []
