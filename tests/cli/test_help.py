@@ -93,12 +93,6 @@ def test_the_examples_of_the_first_page_can_be_parsed() -> None:
     assert len(examples(cli)) == 3
 
 
-@pytest.mark.parametrize("words", [["list", "--none"], ["show"], ["list", "x"], ["none"]])
-def test_a_wrong_example_would_be_seen(words: list[str]) -> None:
-    with pytest.raises(click.UsageError):
-        parse(words)
-
-
 def test_every_option_says_what_it_is_for() -> None:
     for path, command in commands():
         for parameter in command.params:

@@ -251,18 +251,3 @@ def test_other_seeds(spark: SparkSession, tmp_path: Path, name: str, seed: int) 
 def test_other_state_stores(spark: SparkSession, tmp_path: Path, name: str, store: str) -> None:
     """Whatever keeps the state: the default provider, ids in the commit log, other formats."""
     Trial(spark, SHORT[name], tmp_path, seed=5, conf=STORES[store]).require_exact()
-
-
-@pytest.mark.slow
-def test_what_comes_out_wrong_is_made_small(spark: SparkSession, tmp_path: Path) -> None:
-    """Of a family without its splice an event or two are left."""
-    trial = Trial(spark, SHORT["totals"], tmp_path)
-    trial.families = trial.families[:4]
-
-    def wrong(families: Sequence[Family]) -> set[int]:
-        merge = trial.of(families, f"run-{len(list(tmp_path.iterdir()))}")
-        return merge.outcome(merge.unspliced(merge.merged())).families
-
-    small = merge_families.smallest(trial.families[-1], wrong)
-    assert len(small) == 1
-    assert small[0].merge
