@@ -15,15 +15,22 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
 from savepoints.store.root import Store
-from tests import spark_session
+from tests import draw, spark_session
 from tests.fidelity import local_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A machine that does other things too is slow now and then; pytest's own timeout is enough.
-hypothesis.settings.register_profile("tests", deadline=None)
-hypothesis.settings.load_profile("tests")
+# A machine that does other things too is slow now and then; pytest's own timeout is enough. What
+# failed is printed as something that can be pasted.
+hypothesis.settings.register_profile("change", deadline=None, max_examples=25, print_blob=True)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=200, print_blob=True)
+hypothesis.settings.load_profile("nightly" if draw.NIGHTLY else "change")
+
+
+def pytest_report_header() -> str:
+    """Say by which seed tests draw what they try."""
+    return f"{draw.SEED}={draw.seed()}"
 
 
 # Files that take minutes, the longest first: begun last, one of them would keep one worker of

@@ -130,11 +130,20 @@ def _forks() -> _Forks:
 
 def killed_at(point: str, *words: str) -> int:
     """Call the command line, to be killed at a crash point if there is one; its exit code."""
+    return _killed_at(point, words)
+
+
+def script_killed_at(point: str, script: str, *words: str) -> int:
+    """Run Python code, to be killed at a crash point; its exit code."""
+    return _killed_at(point, words, script)
+
+
+def _killed_at(point: str, words: Sequence[str], script: str | None = None) -> int:
     environment = {**os.environ, "SAVEPOINTS_CRASH_AT": point}
     ours, theirs = os.pipe()
     with os.fdopen(ours) as answer, Path(os.devnull).open("r+b", buffering=0) as nothing:
         try:
-            _forks().begin(words, [*[nothing.fileno()] * 3, theirs], environment)
+            _forks().begin(words, [*[nothing.fileno()] * 3, theirs], environment, script)
         finally:
             os.close(theirs)
         return int(answer.read())
