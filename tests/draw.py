@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 SEED, TIER = "SAVEPOINTS_TEST_SEED", "SAVEPOINTS_TEST_TIER"
 
@@ -43,3 +50,19 @@ def chance(*names: object) -> random.Random:
 def examples(change: int, nightly: int) -> int:
     """Return how many examples hypothesis is to try where each costs much."""
     return nightly if NIGHTLY else change
+
+
+def some(count: int, cases: Iterable[object], *names: object) -> list[ParameterSet]:
+    """Return all cases of a test, of which so many, drawn by the seed, run on each change.
+
+    Args:
+        count: How many.
+        cases: The arguments of the test: one, or several in a tuple.
+        names: What is drawn, so that not all tests draw the same places in their lists.
+    """
+    given = [one if isinstance(one, tuple) else (one,) for one in cases]
+    taken = chance(*names, "some").sample(range(len(given)), count)
+    return [
+        pytest.param(*one, marks=[] if number in taken else pytest.mark.slow)
+        for number, one in enumerate(given)
+    ]

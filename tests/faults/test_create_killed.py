@@ -13,6 +13,7 @@ from savepoints.operations.maintain import gc
 from savepoints.operations.savepoint import create as verb
 from savepoints.store.root import Store
 from tests import samples
+from tests.draw import some
 from tests.processes import at_once, killed_at
 
 # Where it is killed, and whether the savepoint exists then.
@@ -37,8 +38,7 @@ def directories(store: Store) -> set[str]:
     return {info.path.split("/")[1] for info in store.root.list("savepoints")}
 
 
-@pytest.mark.s3
-@pytest.mark.parametrize(("point", "exists"), POINTS.items())
+@pytest.mark.parametrize(("point", "exists"), some(2, POINTS.items(), "create"))
 def test_killed_it_leaves_a_whole_savepoint_or_none_and_works_again(
     store: Store, place: Location, point: str, exists: bool
 ) -> None:
@@ -60,7 +60,7 @@ def test_killed_it_leaves_a_whole_savepoint_or_none_and_works_again(
     assert gc.plan(store, grace=timedelta(0)).orphans == ()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", some(1, POINTS, "create again"))
 def test_the_plan_of_a_killed_one_can_be_run_again(
     local_store: Store, on_local: Location, point: str
 ) -> None:

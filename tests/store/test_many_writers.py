@@ -237,7 +237,6 @@ def plan(store: Store, live: Location) -> CreatePlan:
     return create.plan(store, query="totals", checkpoint=str(live), forms=("native",))
 
 
-@pytest.mark.s3
 def test_who_lost_the_lease_while_copying_writes_no_manifest(
     store: Store, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +278,6 @@ def test_who_lost_the_lease_after_the_manifest_adds_no_row(
     assert verify_all(store, depth="checksums").grade == "ok"
 
 
-@pytest.mark.s3
 def test_a_killed_process_is_succeeded_at_once_and_its_savepoint_is_whole_or_absent(
     store: Store, place: Location
 ) -> None:
