@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import resource
 import shlex
@@ -112,17 +113,17 @@ def cpu_seconds(arguments: Sequence[str]) -> float:
 def test_help_comes_at_once(words: list[str]) -> None:
     # Both in turn, and the best of several: a machine that does other things too is slower, for
     # both alike. Beyond Python and click itself 0.2 s are allowed.
-    rounds = [
-        (
-            cpu_seconds(["-c", "import click"]),
-            cpu_seconds(["-c", "from savepoints.cli.main import main; main()", *words]),
+    bare, ours = math.inf, math.inf
+    for _ in range(4):
+        bare = min(bare, cpu_seconds(["-c", "import click"]))
+        ours = min(
+            ours, cpu_seconds(["-c", "from savepoints.cli.main import main; main()", *words])
         )
-        for _ in range(4)
-    ]
-    bare, ours = (min(column) for column in zip(*rounds, strict=True))
-
-    # On a slow machine everything takes longer, click as well; on a fast one it takes 0.05 s.
-    assert ours - bare < 0.2 * max(1.0, bare / 0.07)
+        # On a slow machine everything takes longer, click as well; on a fast one it takes 0.05 s.
+        allowed = 0.2 * max(1.0, bare / 0.07)
+        if ours - bare < allowed:
+            return
+    pytest.fail(f"{ours:.2f} s, of which click needs {bare:.2f}; {allowed:.2f} more are allowed")
 
 
 def test_help_of_any_command_imports_nothing_heavy() -> None:
