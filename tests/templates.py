@@ -6,10 +6,11 @@ the new place.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import shutil
 from collections.abc import Callable
-from functools import wraps
+from functools import update_wrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Concatenate, ParamSpec, TypeVar
@@ -27,12 +28,12 @@ Make = Callable[Concatenate[Store, Location, P], T]
 def made_once(make: Make[P, T]) -> Make[P, T]:
     """Make a place and the store in it once, and copy both for who wants the same again.
 
-    It is really made each time on S3, and where the store or the place has something already.
+    It is really made each time on S3, and where the store or the place has something already. Ask
+    before anything is patched: others get the same.
     """
     known: dict[object, tuple[TemporaryDirectory[str], T]] = {}
 
-    @wraps(make)
-    def given(store: Store, place: Location, *args: P.args, **kwargs: P.kwargs) -> T:
+    def given(store: Store, place: Location, /, *args: P.args, **kwargs: P.kwargs) -> T:
         empty = place.uri.scheme == "file" and not place.list() and store.root == place / "store"
         if not empty:
             return make(store, place, *args, **kwargs)
@@ -49,8 +50,9 @@ def made_once(make: Make[P, T]) -> Make[P, T]:
         directory, made = known[key]
         shutil.copytree(directory.name, str(place), dirs_exist_ok=True)
         _move(store, directory.name, str(place))
-        return made
+        return copy.copy(made)  # A list may be changed by the test.
 
+    update_wrapper(given, make)
     return given
 
 
