@@ -6,8 +6,8 @@ import os
 import sys
 
 from benchmarks import state
-from savepoints.io import Uri
 from savepoints.outputs.delta import write
+from savepoints.uri import Uri
 from spark_jobs.order_totals import app
 
 

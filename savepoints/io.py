@@ -1,8 +1,7 @@
-"""URIs and object stores: the only place where bytes are read and written.
+"""Object stores: the only place where bytes are read and written.
 
-A `Location` is a directory somewhere: on S3 or on a local file system. `s3://` and `s3a://` are
-the same place, and the endpoint and region come from the standard AWS variables, once, for
-obstore, deltalake and Spark alike.
+A `Location` is a directory somewhere: on S3 or on a local file system. The endpoint and region come
+from the standard AWS variables, once, for obstore, deltalake and Spark alike.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from savepoints.config import secrets
 from savepoints.errors import (
     CredentialsError,
-    IncompatibleError,
     SavepointsError,
     StoreNotFoundError,
     UnreachableError,
     UsageError,
 )
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     import boto3
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-# Two letters at least: one would be a drive.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 # Requests under way at once; object stores answer in tens of milliseconds, so this hides latency.
 PARALLEL_REQUESTS = 16
@@ -61,75 +57,6 @@ _REFUSED = re.compile(
 )
 _NO_ANSWER = re.compile(r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@dataclass(frozen=True)
-class Uri:
-    """A place: scheme `s3` with a bucket, or scheme `file` without one.
-
-    Attributes:
-        scheme: `s3` or `file`.
-        bucket: Empty for `file`.
-        path: Without leading or trailing slash.
-    """
-
-    scheme: str
-    bucket: str
-    path: str
-
-    @classmethod
-    def parse(cls, text: str) -> Uri:
-        """Read a URI or a local path.
-
-        Raises:
-            UsageError: If the bucket is missing or the path climbs with `..`.
-            IncompatibleError: If the scheme is not one of s3, s3a, file.
-        """
-        scheme, separator, rest = text.partition("://")
-        if not separator:
-            if (match := _SCHEME.match(text)) and match.group(1) != "file":
-                raise UsageError(
-                    f"{text!r} has a scheme but no '//'",
-                    hint=f"write {match.group(1)}://{text[match.end() :].lstrip('/')}",
-                )
-            scheme, rest = "file", str(Path(text.removeprefix("file:")).resolve())
-        scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
-        if scheme not in {"s3", "file"}:
-            raise IncompatibleError(
-                f"{text}: the scheme {scheme}:// is not supported",
-                hint="use s3://bucket/path, s3a://bucket/path or a local path",
-                uri=text,
-            )
-        bucket, _, path = rest.partition("/") if scheme == "s3" else ("", "", rest)
-        if "@" in bucket:
-            raise UsageError(
-                f"a URI of the bucket {bucket.rpartition('@')[2]!r} has credentials in it",
-                hint="write s3://bucket/path; AWS_PROFILE or AWS' other variables say who you are",
-            )
-        if scheme == "s3" and not bucket:
-            raise UsageError(f"{text!r} names no bucket", hint="write s3://bucket/path")
-        parts = [part for part in path.split("/") if part]
-        if ".." in parts or "." in parts:
-            raise UsageError(f"{text!r} has '.' or '..' in its path", hint="write the path out")
-        return cls(scheme, bucket, "/".join(parts))
-
-    def __truediv__(self, child: str) -> Uri:
-        """Return the place below this one."""
-        return Uri(self.scheme, self.bucket, f"{self.path}/{child}".strip("/"))
-
-    def __str__(self) -> str:
-        """Write it as people and deltalake want it."""
-        return f"s3://{self.bucket}/{self.path}" if self.scheme == "s3" else f"/{self.path}"
-
-    @property
-    def hadoop(self) -> str:
-        """Write it as Hadoop, and so Spark, wants it: `s3a://` or `file:`."""
-        return f"s3a://{self.bucket}/{self.path}" if self.scheme == "s3" else f"file:/{self.path}"
-
-    @property
-    def system(self) -> tuple[str, str]:
-        """Name the store within which files can be copied without passing through us."""
-        return (self.scheme, self.bucket)
 
 
 @dataclass(frozen=True)

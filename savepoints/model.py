@@ -133,8 +133,8 @@ class OutputVersion:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OutputVersion:
-        """Read what `to_json` wrote; savepoints from before there were file sinks have no kind."""
-        return cls(**{**data, "kind": data.get("kind") or "delta"})
+        """Read what `to_json` wrote."""
+        return cls(**data)
 
 
 @dataclass(frozen=True)
@@ -354,34 +354,19 @@ class Savepoint:
                 "created_at": parse_rfc3339(data["created_at"]),
                 "forms": tuple(data["forms"]),
                 "operators": tuple(
-                    _operator_from_json(one, cut["partitions"]) for one in data["operators"]
+                    OperatorState(**{**one, "stores": tuple(one["stores"])})
+                    for one in data["operators"]
                 ),
                 "outputs": tuple(OutputVersion.from_json(one) for one in data["outputs"]),
                 "cost": Cost(**data["cost"]),
-                "edit": _edit_from_json(data.get("edit")),
+                "edit": _edit_from_json(data["edit"]),
                 "tags": tuple(data["tags"]),
             }
         )
 
 
 def _edit_from_json(data: Mapping[str, Any] | None) -> Edit | None:
-    # Savepoints from before there was `edit` do not have it.
     return Edit(**{**data, "assignments": tuple(data["assignments"])}) if data else None
-
-
-def _operator_from_json(data: Mapping[str, Any], partitions: int | None) -> OperatorState:
-    # Savepoints of version 0.1 do not say which operators have no key.
-    keyless = data.get("keyless")
-    if keyless is None:
-        keyless = data["partitions"] == 1 and partitions != 1
-    return OperatorState(
-        **{
-            **data,
-            "stores": tuple(data["stores"]),
-            "keyless": keyless,
-            "column_families": bool(data.get("column_families")),
-        }
-    )
 
 
 @dataclass(frozen=True)

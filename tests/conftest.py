@@ -23,9 +23,11 @@ from tests.fidelity import local_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A machine that does other things too is slow now and then; pytest's own timeout is enough.
-hypothesis.settings.register_profile("tests", deadline=None)
-hypothesis.settings.load_profile("tests")
+# A machine that does other things too is slow now and then; pytest's own timeout is enough. What
+# failed is printed as something that can be pasted.
+hypothesis.settings.register_profile("change", deadline=None, max_examples=25, print_blob=True)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=200, print_blob=True)
+hypothesis.settings.load_profile("nightly" if draw.NIGHTLY else "change")
 
 
 def on_s3_only_in_full(item: pytest.Item) -> bool:
@@ -48,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header() -> str:
     """Say what was drawn by, so that it can be drawn again."""
-    return f"drawn by {draw.VARIABLE}={draw.seed()}"
+    return f"drawn by {draw.SEED}={draw.seed()}"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -39,7 +39,7 @@ def settings(**more: object) -> Settings:
         "spark.sql.session.timeZone": "UTC",
         # A busy machine takes longer than the usual 15 s to answer a Python worker that begins.
         "spark.python.authenticate.socketTimeout": "120s",
-        **({} if draw.is_nightly() else _FOR_FEW_ROWS),
+        **({} if draw.NIGHTLY else _FOR_FEW_ROWS),
     }
     return Settings(
         jars=resolve_jars().directory / "spark",

@@ -76,6 +76,5 @@ for name in {MODULES!r}:
     python(code)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_says_what_it_is_about(module: str) -> None:
-    assert importlib.import_module(module).__doc__
+def test_every_module_says_what_it_is_about() -> None:
+    assert [name for name in MODULES if not importlib.import_module(name).__doc__] == []

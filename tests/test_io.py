@@ -18,7 +18,8 @@ from savepoints.errors import (
     StoreNotFoundError,
     UsageError,
 )
-from savepoints.io import Location, Uri, in_parallel, storage_options
+from savepoints.io import Location, in_parallel, storage_options
+from savepoints.uri import Uri
 from tests import second_s3
 
 # Here the differences between the kinds of store are the point.

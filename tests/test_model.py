@@ -230,39 +230,6 @@ def test_a_savepoint_is_read_from_json_as_it_was_written(savepoint: Savepoint) -
     assert Savepoint.from_json(json.loads(text)) == savepoint
 
 
-OF_0_1 = ("native_only", "keyless", "column_families")
-
-
-@pytest.mark.parametrize(
-    ("of_operator", "of_query", "keyless"),
-    [(1, 2, True), (1, 200, True), (2, 2, False), (200, 200, False), (1, 1, False)],
-)
-def test_a_savepoint_of_0_1_does_not_say_which_operators_have_no_keys(
-    of_operator: int, of_query: int, keyless: bool
-) -> None:
-    cut = Cut(3, NOON, 0, (), "RocksDB", of_query)
-    operator = OperatorState(0, "stateStoreSave", ("default",), of_operator, 7, 70, "ab")
-    data = Savepoint("sp-1", "q", "id", 1, cut, NOON, ("native",), (operator,)).to_json()
-    # What version 0.1 did not write.
-    del data["cut"]["checkpoint_format"]
-    for name in OF_0_1:
-        del data["operators"][0][name]
-
-    found = Savepoint.from_json(data)
-
-    assert found.cut == cut
-    assert found.operators == (dataclasses.replace(operator, keyless=keyless),)
-
-
-def test_a_column_that_0_1_did_not_have_is_null_in_its_catalog() -> None:
-    cut = Cut(3, NOON, 0, (), "RocksDB", 2)
-    operator = OperatorState(0, "stateStoreSave", ("default",), 2)
-    data = Savepoint("sp-1", "q", "id", 1, cut, NOON, ("native",), (operator,)).to_json()
-    data["operators"][0].update(dict.fromkeys(OF_0_1))
-
-    assert Savepoint.from_json(data).operators == (operator,)
-
-
 @given(SAVEPOINTS)
 def test_the_json_of_a_savepoint_has_only_json_values(savepoint: Savepoint) -> None:
     data = savepoint.to_json()

@@ -113,7 +113,7 @@ def main() -> int:
     if given.tier == "change":
         steps = [CHANGE]
     RESULTS.mkdir(parents=True, exist_ok=True)
-    print(f"drawn by {draw.VARIABLE}={seed}", flush=True)
+    print(f"drawn by {draw.SEED}={seed}", flush=True)
     outcomes: list[Outcome] = []
     for runs in steps:
         with ThreadPoolExecutor(len(runs)) as pool:
@@ -134,7 +134,7 @@ def _run(run: Run, seed: int) -> Outcome:
         subprocess.Popen(
             [*command, *options],
             cwd=ROOT,
-            env={**os.environ, **run.environment, draw.VARIABLE: str(seed)},
+            env={**os.environ, **run.environment, draw.SEED: str(seed)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

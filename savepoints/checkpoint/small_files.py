@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.checkpoint.state import operators
-from savepoints.io import Uri
+from savepoints.uri import Uri
 
 _OFFSETS = re.compile(r"^offsets/\d+$")
 

@@ -13,9 +13,9 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from savepoints.io import Uri
 from savepoints.model import Savepoint, kafka_offsets, rfc3339
 from savepoints.store.tables.events import Event
+from savepoints.uri import Uri
 
 NAMESPACE = "savepoints"
 _PRODUCER = "urn:savepoints"

@@ -21,11 +21,12 @@ from savepoints import faults
 from savepoints.checkpoint import damage_patterns, position
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import CheckpointDamagedError, SavepointsError
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
 from savepoints.runtime.app import App, require_tables
 from savepoints.runtime.archive_batches import Past
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ import pytest
 
 from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
-from savepoints.io import Uri
+from savepoints.uri import Uri
 from tests.samples import CHECKPOINTS, files_of
 
 SAMPLES = sorted(path.stem for path in CHECKPOINTS.glob("*.zip"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import resource
 import shlex
@@ -93,12 +94,6 @@ def test_the_examples_of_the_first_page_can_be_parsed() -> None:
     assert len(examples(cli)) == 3
 
 
-@pytest.mark.parametrize("words", [["list", "--none"], ["show"], ["list", "x"], ["none"]])
-def test_a_wrong_example_would_be_seen(words: list[str]) -> None:
-    with pytest.raises(click.UsageError):
-        parse(words)
-
-
 def test_every_option_says_what_it_is_for() -> None:
     for path, command in commands():
         for parameter in command.params:
@@ -118,17 +113,17 @@ def cpu_seconds(arguments: Sequence[str]) -> float:
 def test_help_comes_at_once(words: list[str]) -> None:
     # Both in turn, and the best of several: a machine that does other things too is slower, for
     # both alike. Beyond Python and click itself 0.2 s are allowed.
-    rounds = [
-        (
-            cpu_seconds(["-c", "import click"]),
-            cpu_seconds(["-c", "from savepoints.cli.main import main; main()", *words]),
+    bare, ours = math.inf, math.inf
+    for _ in range(4):
+        bare = min(bare, cpu_seconds(["-c", "import click"]))
+        ours = min(
+            ours, cpu_seconds(["-c", "from savepoints.cli.main import main; main()", *words])
         )
-        for _ in range(4)
-    ]
-    bare, ours = (min(column) for column in zip(*rounds, strict=True))
-
-    # On a slow machine everything takes longer, click as well; on a fast one it takes 0.05 s.
-    assert ours - bare < 0.2 * max(1.0, bare / 0.07)
+        # On a slow machine everything takes longer, click as well; on a fast one it takes 0.05 s.
+        allowed = 0.2 * max(1.0, bare / 0.07)
+        if ours - bare < allowed:
+            return
+    pytest.fail(f"{ours:.2f} s, of which click needs {bare:.2f}; {allowed:.2f} more are allowed")
 
 
 def test_help_of_any_command_imports_nothing_heavy() -> None:

@@ -22,6 +22,9 @@ from savepoints.store.tables import catalog
 from tests import samples
 from tests.faults.s3_proxy import Request, S3Proxy, proxy_of
 
+# It measures, over and over until the machine had a quiet moment.
+pytestmark = pytest.mark.slow
+
 COUNT, SINGLE = 1000, 10
 REQUEST_SECONDS = 0.01
 # On a busy machine more are needed until both had a quiet moment.

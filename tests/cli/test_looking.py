@@ -12,6 +12,7 @@ from savepoints.io import Location
 from savepoints.model import Edit, rfc3339, utc_now
 from savepoints.store.root import Store
 from tests.samples import savepoint
+from tests.templates import made_once
 
 # From conftest.py: the function that calls the command line.
 Call = Any
@@ -25,11 +26,16 @@ GONE = savepoint(4, tags=("both",), state="expired")
 
 
 @pytest.fixture
-def at(local_store: Store) -> tuple[str, ...]:
+def at(local_store: Store, on_local: Location) -> tuple[str, ...]:
     """Give a store with savepoints, as options."""
-    for one in (ONE, TWO, THREE, GONE):
-        local_store.catalog.add(one)
+    listed(local_store, on_local)
     return ("--store", str(local_store.root))
+
+
+@made_once
+def listed(store: Store, place: Location) -> None:
+    for one in (ONE, TWO, THREE, GONE):
+        store.catalog.add(one)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +142,19 @@ def test_what_is_being_removed_is_not_found(call: Call, at: tuple[str, ...]) -> 
 
 
 @pytest.fixture
-def rolled_back(local_store: Store) -> tuple[str, ...]:
+def rolled_back(local_store: Store, on_local: Location) -> tuple[str, ...]:
     """Give a store with a query that was rolled back, as options."""
+    two_generations(local_store, on_local)
+    return ("--store", str(local_store.root))
+
+
+@made_once
+def two_generations(store: Store, place: Location) -> None:
     begun = dataclasses.replace(savepoint(5), generation=2, parent=ONE.id)
     for one in (ONE, begun):
-        local_store.catalog.add(one)
-    local_store.generations.begin("orders", 1, Location.of("/c/1"), by="run")
-    local_store.generations.begin(
-        "orders", 2, Location.of("/c/2"), by="rollback", begun_from=ONE.id
-    )
-    return ("--store", str(local_store.root))
+        store.catalog.add(one)
+    store.generations.begin("orders", 1, Location.of("/c/1"), by="run")
+    store.generations.begin("orders", 2, Location.of("/c/2"), by="rollback", begun_from=ONE.id)
 
 
 def test_lineage_is_a_tree(call: Call, rolled_back: tuple[str, ...]) -> None:

@@ -9,16 +9,29 @@ from pathlib import Path
 import pytest
 
 from savepoints.io import Location
+from savepoints.model import Savepoint
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import take, unpack
+from tests.templates import made_once
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 COMMANDS = re.findall(r"^\$ savepoints (.+)$", PAGE.read_text(), re.MULTILINE)
 # These need Spark, or answer until they are stopped; tests/e2e and test_metrics.py run them.
 ELSEWHERE = ("run ", "drill", "metrics --serve")
+
+
+@made_once
+def three(store: Store, place: Location) -> Savepoint:
+    live = unpack("rocksdb", place / "live")
+    for batch in (1, 2, 3):
+        taken = take(
+            store, live, batch_id=batch, query="order_totals",
+            tags=("before-release",) if batch == 1 else (),
+        )  # fmt: skip
+    return taken
 
 
 @pytest.mark.parametrize(
@@ -27,12 +40,7 @@ ELSEWHERE = ("run ", "drill", "metrics --serve")
 def test_the_command_does_what_the_page_says(
     command: str, call: Call, local_store: Store, on_local: Location, tmp_path: Path
 ) -> None:
-    live = unpack("rocksdb", on_local / "live")
-    for batch in (1, 2, 3):
-        taken = take(
-            local_store, live, batch_id=batch, query="order_totals",
-            tags=("before-release",) if batch == 1 else (),
-        )  # fmt: skip
+    taken = three(local_store, on_local)
     other = tmp_path / "other"
     other.mkdir()
     operation = "op-20261121-101530-k3f9ab"

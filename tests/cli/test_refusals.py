@@ -13,7 +13,8 @@ import pytest
 from savepoints.io import Location
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
-from tests.samples import contents, savepoint, take, unpack
+from tests.samples import contents, savepoint, unpack
+from tests.templates import first_of
 
 # From conftest.py: the function that calls the command line.
 Call = Any
@@ -52,7 +53,7 @@ def refused(call: Call, store: Store, *arguments: str) -> Any:
 def test_an_unknown_savepoint_is_not_found(
     verb: list[str], call: Call, on_local: Location, local_store: Store
 ) -> None:
-    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    first_of(local_store, on_local, "rocksdb")
 
     error = refused(call, local_store, *verb, "sp-nothing")
 
@@ -108,7 +109,7 @@ def test_a_wrong_store_is_refused(uri: str, code: int, call: Call) -> None:
 def test_a_wrong_uri_of_a_checkpoint_is_refused(
     verb: str, call: Call, on_local: Location, local_store: Store
 ) -> None:
-    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    first_of(local_store, on_local, "rocksdb")
     arguments = {
         "create": ["create", "--format", "native", "--checkpoint"],
         "restore": ["restore", "latest", "--yes", "--to"],
@@ -236,7 +237,7 @@ def test_what_cannot_be_restored_is_refused(
     on_local: Location,
     local_store: Store,
 ) -> None:
-    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, sample)
     target = on_local / "target"
 
     error = refused(call, local_store, "restore", taken.id, "--to", str(target), "--yes", *wanted)
@@ -249,7 +250,7 @@ def test_what_cannot_be_restored_is_refused(
 def test_an_export_of_what_has_no_rows_is_refused(
     call: Call, on_local: Location, local_store: Store
 ) -> None:
-    taken = take(local_store, unpack("join_4", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "join_4")
 
     error = refused(call, local_store, "export", "latest")
 
@@ -346,7 +347,7 @@ def test_a_naive_time_is_a_usage_error_that_shows_how(call: Call, local_store: S
 def test_a_mutation_that_nobody_can_be_asked_about_needs_yes(
     more: list[str], call: Call, on_local: Location, local_store: Store
 ) -> None:
-    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    first_of(local_store, on_local, "rocksdb")
     target = on_local / "target"
 
     called = call("restore", "latest", "--to", str(target), "--store", str(local_store.root), *more)
@@ -360,7 +361,7 @@ def test_a_mutation_that_nobody_can_be_asked_about_needs_yes(
 def test_an_existing_target_is_refused_and_left_alone(
     call: Call, on_local: Location, local_store: Store
 ) -> None:
-    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    first_of(local_store, on_local, "rocksdb")
     target = on_local / "target"
     target.put("precious", b"data")
     before = contents(local_store.root)
@@ -380,7 +381,7 @@ def test_an_existing_target_is_refused_and_left_alone(
 def test_verify_of_a_damaged_savepoint_is_exit_code_13(
     damage: str, call: Call, on_local: Location, local_store: Store
 ) -> None:
-    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "rocksdb")
     file = local_store.manifest(taken.id).files[-1]
     path = manifest_path(taken.id) if damage == "manifest" else file.stored_at
     local_store.root.delete([path])
@@ -399,7 +400,7 @@ def test_verify_of_a_damaged_savepoint_is_exit_code_13(
 def test_restore_of_a_savepoint_that_lacks_a_file_is_exit_code_13(
     call: Call, on_local: Location, local_store: Store
 ) -> None:
-    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "rocksdb")
     path = local_store.manifest(taken.id).files[-1].stored_at
     local_store.root.delete([path])
 

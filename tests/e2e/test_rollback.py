@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.errors import UnfinishedOperationError
-from savepoints.io import Uri
 from savepoints.outputs.delta.batch_version import open_table
+from savepoints.uri import Uri
 from tests.e2e.shop import BUGGY, QUERY, Shop
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from savepoints.io import Location
 from savepoints.operations.check.check import check
 from savepoints.operations.inspect.verify import verify, verify_all
 from savepoints.store.root import Store
+from tests.draw import some
 from tests.processes import killed_at
 from tests.samples import lasting, take, unpack
 
@@ -24,7 +25,7 @@ def copy(store: Store, name: str, to: Store, crash_at: str = "") -> int:
     return killed_at(crash_at, *words)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", some(1, POINTS, "copy"))
 def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     store: Store, place: Location, point: str
 ) -> None:

@@ -13,6 +13,7 @@ from savepoints.outputs.delta import log
 from savepoints.outputs.fork.isolated_copy import FORK_MARKER
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
+from tests.draw import some
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output
 from tests.outputs import tables
 from tests.processes import killed_at
@@ -30,15 +31,7 @@ POINTS = (
     "fork.generation_begun",
     "fork.finished",
 )
-# The others cost as much and tell less.
-OFTEN = {"restore.files", "fork.files_copied", "fork.generation_begun"}
 UNDONE_AT = ("fork.undo_files", "fork.undo_outputs", "fork.undo_checkpoint", "fork.finished")
-
-
-def marked(points: tuple[str, ...], often: set[str]) -> list[object]:
-    return [
-        point if point in often else pytest.param(point, marks=pytest.mark.slow) for point in points
-    ]
 
 
 @pytest.fixture
@@ -69,7 +62,7 @@ def origin(place: Location) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("point", marked(POINTS, OFTEN))
+@pytest.mark.parametrize("point", some(2, POINTS, "fork"))
 def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     local_store: Store, on_local: Location, saved: Savepoint, point: str
 ) -> None:
@@ -108,7 +101,7 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     assert [row["batch"] for row in tables.rows(str(on_local / "totals"))] == [*range(NEWEST + 1)]
 
 
-@pytest.mark.parametrize("point", marked(UNDONE_AT, {"fork.undo_files"}))
+@pytest.mark.parametrize("point", some(1, UNDONE_AT, "fork undone"))
 def test_an_undo_that_is_killed_is_undone_to_the_end(
     local_store: Store, on_local: Location, saved: Savepoint, point: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from savepoints.io import Location
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
+from tests.draw import some
 from tests.leftovers import all_are_whole, left_over, restored
 from tests.processes import killed_at
 from tests.samples import files_of, take, unpack
@@ -23,8 +24,11 @@ POINTS = (
     "gc.manifest",
     "gc.labels",
 )
-# Processes against an S3 server take a while, and the steps are the same there.
-PLACES = [*(("local", point) for point in POINTS), ("s3", "gc.adopted")]
+PLACES = [
+    *some(2, (("local", point) for point in POINTS), "gc"),
+    # Processes against an S3 server take a while, and the steps are the same there.
+    pytest.param("s3", "gc.adopted", marks=pytest.mark.slow),
+]
 
 
 def gc(store: Store, crash_at: str = "", grace: str = "1ms") -> int:
@@ -78,7 +82,9 @@ def test_killed_and_run_again_nothing_is_orphaned_and_nothing_is_lost(
         assert files == {path: original[path] for path in files}
 
 
-@pytest.mark.parametrize("point", ["create.pinned", "create.manifest", "create.catalog"])
+@pytest.mark.parametrize(
+    "point", some(1, ["create.pinned", "create.manifest", "create.catalog"], "gc after create")
+)
 def test_after_a_create_that_was_killed_there_is_a_whole_savepoint_or_nothing(
     local_store: Store, on_local: Location, point: str
 ) -> None:

@@ -13,6 +13,7 @@ from savepoints.operations.inspect.verify import verify
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from tests import samples
+from tests.draw import some
 from tests.processes import killed_at
 
 # Every step of `rollback`, and every moment inside the savepoint and the restore that are in it.
@@ -51,7 +52,7 @@ def rollback(store: Store, name: str, to: Location, crash_at: str = "") -> int:
     )
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", some(3, POINTS, "rollback"))
 def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     local_store: Store, on_local: Location, point: str
 ) -> None:

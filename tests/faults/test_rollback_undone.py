@@ -15,6 +15,7 @@ from savepoints.operations.rollback import rollback
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from tests import samples
+from tests.draw import some
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output
 from tests.processes import killed_at
 
@@ -73,7 +74,7 @@ class Killed:
             assert verify(self.store, one.id, depth="checksums").grade == "ok"
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", some(2, POINTS, "undone"))
 def test_undone_it_is_as_if_it_had_not_been_begun(
     local_store: Store, on_local: Location, point: str
 ) -> None:
@@ -88,7 +89,7 @@ def test_undone_it_is_as_if_it_had_not_been_begun(
     assert sorted(DeltaTable(killed.table).to_pandas()["batch"]) == list(range(BACK_TO + 1))
 
 
-@pytest.mark.parametrize("point", UNDO_POINTS)
+@pytest.mark.parametrize("point", some(1, UNDO_POINTS, "undo"))
 def test_an_undo_that_is_killed_goes_on(local_store: Store, on_local: Location, point: str) -> None:
     killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
 
@@ -98,7 +99,7 @@ def test_an_undo_that_is_killed_goes_on(local_store: Store, on_local: Location, 
     killed.require_as_before()
 
 
-@pytest.mark.parametrize("point", UNDO_POINTS[:3])
+@pytest.mark.parametrize("point", some(1, UNDO_POINTS[:3], "half undone"))
 def test_a_rollback_that_was_half_undone_can_only_be_undone(
     local_store: Store, on_local: Location, point: str
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from itertools import product
 from typing import TypeVar
 
 import pytest
@@ -23,13 +24,12 @@ from savepoints.store.locks import lease
 from savepoints.store.retention_policy import Policy
 from savepoints.store.root import Store
 from tests import samples
+from tests.draw import some
 from tests.faults.s3_proxy import Fault, Request, S3Proxy, Schedule, once, proxy_of, seeded
 
 T = TypeVar("T")
 
 SCHEDULES = 200
-# So many of them run each time, one of each kind; the others are slow.
-QUICK = 3
 SHARE = 0.06
 # Nothing takes longer with faults.
 PATIENCE_SECONDS = 40
@@ -51,7 +51,7 @@ def proxy(started_proxy: S3Proxy, s3_environment: None, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_ENDPOINT_URL", started_proxy.endpoint)
     monkeypatch.setattr(io, "FIRST_PAUSE_MS", 5)
     monkeypatch.setattr(io, "RETRY_SECONDS", 5)
-    monkeypatch.setattr(lease, "TTL", timedelta(seconds=2))
+    monkeypatch.setattr(lease, "TTL", timedelta(seconds=0.3))
     monkeypatch.setattr(lease, "CLOCK_SKEW", timedelta(0))
     return started_proxy
 
@@ -126,13 +126,7 @@ def tagged(labels: Labels) -> Labels:
     return dataclasses.replace(labels, tags=("before",))
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=pytest.mark.slow if seed >= QUICK else ())
-        for seed in range(SCHEDULES)
-    ],
-)
+@pytest.mark.parametrize("seed", some(1, range(SCHEDULES), "story"))
 def test_whatever_fails_nothing_is_lost_and_nothing_is_done_twice(
     seed: int, proxy: S3Proxy, on_s3: Location, record_property: Callable[[str, object], None]
 ) -> None:
@@ -175,7 +169,7 @@ def require_whole(store: Store, expected: list[Savepoint]) -> None:
     assert len(events) == len(set(events))
 
 
-@pytest.mark.parametrize("fault", LOST)
+@pytest.mark.parametrize("fault", some(1, LOST, "taking"))
 def test_a_lease_whose_taking_was_not_answered_is_held(
     fault: Fault, proxy: S3Proxy, on_s3: Location
 ) -> None:
@@ -190,7 +184,7 @@ def test_a_lease_whose_taking_was_not_answered_is_held(
     lease.refuse_held(on_s3, "orders")
 
 
-@pytest.mark.parametrize("fault", [*LOST, Fault.RESET])
+@pytest.mark.parametrize("fault", some(1, [*LOST, Fault.RESET], "renewal"))
 def test_a_lease_whose_renewal_was_not_answered_is_kept(
     fault: Fault, proxy: S3Proxy, on_s3: Location
 ) -> None:
@@ -204,7 +198,7 @@ def test_a_lease_whose_renewal_was_not_answered_is_kept(
     lease.refuse_held(on_s3, "orders")
 
 
-@pytest.mark.parametrize("fault", [*LOST, Fault.RESET])
+@pytest.mark.parametrize("fault", some(1, [*LOST, Fault.RESET], "release"))
 def test_a_lease_whose_release_was_not_answered_is_free(
     fault: Fault, proxy: S3Proxy, on_s3: Location
 ) -> None:
@@ -218,8 +212,10 @@ def test_a_lease_whose_release_was_not_answered_is_free(
 
 
 def test_what_was_done_is_done_when_its_lease_cannot_be_released(
-    proxy: S3Proxy, on_s3: Location
+    proxy: S3Proxy, on_s3: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Long enough for what is done, as it is not renewed.
+    monkeypatch.setattr(lease, "TTL", timedelta(seconds=3))
     checkpoint = samples.unpack("grand_total", on_s3 / "live")
     store = Store(on_s3 / "store")
 
@@ -235,9 +231,16 @@ def test_what_was_done_is_done_when_its_lease_cannot_be_released(
     assert when_free(lambda: samples.take(store, checkpoint)).parent == taken.id
 
 
-@pytest.mark.parametrize("fault", LOST)
 @pytest.mark.parametrize(
-    "part", ["manifest.json", "catalog/_delta_log/", "generations/_delta_log/", "leases/files/"]
+    ("fault", "part"),
+    some(
+        1,
+        product(
+            LOST,
+            ["manifest.json", "catalog/_delta_log/", "generations/_delta_log/", "leases/files/"],
+        ),
+        "writing",
+    ),
 )
 def test_a_savepoint_whose_writing_was_not_answered_is_taken_once(
     fault: Fault, part: str, proxy: S3Proxy, on_s3: Location
@@ -253,8 +256,10 @@ def test_a_savepoint_whose_writing_was_not_answered_is_taken_once(
     assert len(store.generations.all()) == 1
 
 
-@pytest.mark.parametrize("fault", [*LOST, Fault.RESET])
-@pytest.mark.parametrize("way", ["append", "change", "remove", "make"])
+@pytest.mark.parametrize(
+    ("way", "fault"),
+    some(2, product(["append", "change", "remove", "make"], [*LOST, Fault.RESET]), "rows"),
+)
 def test_rows_whose_commit_was_not_answered_are_written_once(
     way: str, fault: Fault, proxy: S3Proxy, on_s3: Location
 ) -> None:
@@ -300,9 +305,15 @@ READ = ["_last_checkpoint", "_delta_log/0", "part-"]
 @pytest.mark.parametrize(
     ("fault", "method", "part"),
     [
-        *((fault, "GET", part) for fault in NO_ANSWER for part in READ),
-        *((fault, "PUT", "part-") for fault in NO_ANSWER if fault is not Fault.TRUNCATED),
-        *((fault, "PUT", "_delta_log") for fault in NO_ANSWER[:3]),
+        *some(1, ((fault, "GET", part) for fault in NO_ANSWER for part in READ), "GET"),
+        *some(
+            1,
+            [
+                *((fault, "PUT", "part-") for fault in NO_ANSWER if fault is not Fault.TRUNCATED),
+                *((fault, "PUT", "_delta_log") for fault in NO_ANSWER[:3]),
+            ],
+            "PUT",
+        ),
     ],
 )
 def test_a_table_that_does_not_answer_is_not_damaged(
@@ -326,8 +337,7 @@ def test_a_table_that_does_not_answer_is_not_damaged(
     assert store.catalog.all() == [two, one]
 
 
-@pytest.mark.parametrize("fault", NO_ANSWER)
-@pytest.mark.parametrize("part", READ)
+@pytest.mark.parametrize(("fault", "part"), some(2, product(NO_ANSWER, READ), "read"))
 def test_a_read_that_is_not_answered_once_is_repeated(
     fault: Fault, part: str, proxy: S3Proxy, on_s3: Location
 ) -> None:
@@ -354,7 +364,8 @@ def damaged_parts(root: Location) -> dict[str, tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize(
-    "what", ["data cut", "data empty", "data overwritten", "log garbled", "data gone"]
+    "what",
+    some(1, ["data cut", "data empty", "data overwritten", "log garbled", "data gone"], "damaged"),
 )
 def test_a_damaged_table_is_damaged(what: str, proxy: S3Proxy, on_s3: Location) -> None:
     store = Store(on_s3)
@@ -369,7 +380,10 @@ def test_a_damaged_table_is_damaged(what: str, proxy: S3Proxy, on_s3: Location) 
         store.catalog.all()
 
 
-@pytest.mark.parametrize("fault", [Fault.INTERNAL_ERROR, Fault.SLOW_DOWN, Fault.RESET, Fault.LOST])
+@pytest.mark.parametrize(
+    "fault",
+    some(1, [Fault.INTERNAL_ERROR, Fault.SLOW_DOWN, Fault.RESET, Fault.LOST], "unanswered"),
+)
 def test_an_object_that_is_not_answered_for_is_named(
     fault: Fault, proxy: S3Proxy, on_s3: Location
 ) -> None:

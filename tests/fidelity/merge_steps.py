@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.operations.merge import splice_checkpoint
 from savepoints.runtime import replay
 from savepoints.runtime.replay import Replay, Slice
@@ -31,6 +31,7 @@ from savepoints.sources.late import batch as late_batch
 from savepoints.state.merge import controls, splice
 from savepoints.state.storage import canonical_table
 from savepoints.state.storage.row_sources import CheckpointRows, SavedRows, TableRows
+from savepoints.uri import Uri
 from tests.fidelity.merge_events import ARCHIVED
 from tests.fidelity.merge_query import Moved, Query, as_json, content
 

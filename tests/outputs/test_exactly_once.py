@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.write import write_batch
 from savepoints.outputs.rewind import rewind
+from savepoints.uri import Uri
 from tests.outputs import tables
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs import login_sessions, order_sessions, sort_window
@@ -121,7 +121,6 @@ def replay(
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 60), max_size=8))
 def test_rows_are_those_of_pandas_whatever_the_order_and_the_batches(
     name: str, seed: int, cuts: list[int]

@@ -1,15 +1,16 @@
 """Damage of every kind of object in a store is found, and the object is named.
 
 Bits are flipped, files cut, deleted, and swapped with others of their kind. The rest of the store
-stays usable.
+stays usable. Each time a kind of object meets one damage, drawn by the seed of the run, and the
+nightly tier goes through all of them.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,6 +19,7 @@ from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.maintain import rebuild_catalog
 from savepoints.operations.savepoint import restore
 from savepoints.store.root import Store
+from tests.draw import chance, some
 from tests.store import damaged
 
 # Every kind of object, by its path.
@@ -80,9 +82,15 @@ def put(store: Store, path: str, data: bytes) -> None:
     store.root.put(path, data)
 
 
-def damages(store: Store, path: str, seed: str) -> list[tuple[str, bytes | None]]:
+# How many damages of each kind are tried: one of them, or all.
+TRIED = ["one", pytest.param("all", marks=pytest.mark.slow)]
+# What costs more is tried with some kinds each time.
+SOME_KINDS = some(6, KINDS, "kinds")
+
+
+def damages(store: Store, path: str, rng: Random) -> list[tuple[str, bytes | None]]:
     """Return what the file is to be instead: some bits flipped, cut, gone."""
-    data, rng = store.root.get(path), random.Random(seed)
+    data = store.root.get(path)
     flipped = []
     for _ in range(3):
         at, bit = rng.randrange(len(data)), rng.randrange(8)
@@ -104,14 +112,16 @@ def is_named(path: str, said: set[tuple[str, str]]) -> bool:
     return any(path in name or path in seen or within in seen for name, seen in said)
 
 
+@pytest.mark.parametrize("tried", TRIED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_flipped_cut_or_gone_is_found_and_named(
-    kind: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
+    kind: str, tried: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
 ) -> None:
-    candidates = paths(whole, KINDS[kind])
-    path = random.Random(kind).choice(candidates)
+    rng = chance(kind, tried)
+    path = rng.choice(paths(whole, KINDS[kind]))
+    some = damages(whole, path, rng)
 
-    for number, (how, data) in enumerate(damages(whole, path, kind)):
+    for number, (how, data) in enumerate(some if tried == "all" else [rng.choice(some)]):
         store = damaged.copy_of(whole, tmp_path / str(number))
         if data is None:
             store.root.delete([path])
@@ -121,18 +131,19 @@ def test_what_is_flipped_cut_or_gone_is_found_and_named(
         assert is_named(path, said), f"{path}: {how}: {said}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 def test_two_that_are_swapped_are_found_and_named(
     kind: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
 ) -> None:
     store = damaged.copy_of(whole, tmp_path / "store")
-    candidates = paths(store, KINDS[kind])
-    one = random.Random(kind).choice(candidates)
+    candidates, rng = paths(store, KINDS[kind]), chance(kind, "swapped")
+    one = rng.choice(candidates)
     data = store.root.get(one)
     others = [path for path in candidates if store.root.get(path) != data]
-    if not others:  # One of its kind: another one of its table's.
+    if not others:  # One of its kind: one of another, but what says which files there are.
         others = [path for path in paths(store, r".*\.(json|parquet)") if path != one]
-    other = random.Random(kind).choice(others)
+        others = [path for path in others if not path.endswith("/manifest.json")]
+    other = rng.choice(others)
     content = store.root.get(other)
     put(store, other, data)
     put(store, one, content)
@@ -143,10 +154,10 @@ def test_two_that_are_swapped_are_found_and_named(
     assert is_named(other, said), f"{one} and {other}: {said}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 def test_the_rest_of_the_store_stays_usable(kind: str, whole: Store, tmp_path: Path) -> None:
     store = damaged.copy_of(whole, tmp_path / "store")
-    path = random.Random(f"{kind} again").choice(paths(store, KINDS[kind]))
+    path = chance(kind, "usable").choice(paths(store, KINDS[kind]))
     put(store, path, store.root.get(path)[:-7])
     affected = {
         one.id
@@ -167,11 +178,13 @@ def test_the_rest_of_the_store_stays_usable(kind: str, whole: Store, tmp_path: P
     assert (tmp_path / "restored" / "metadata").exists()
 
 
+@pytest.mark.parametrize("tried", TRIED)
 @pytest.mark.parametrize("kind", WITHOUT_CHECKSUM)
 def test_a_small_file_whose_form_is_broken_is_found_and_named(
-    kind: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
+    kind: str, tried: str, whole: Store, usual: set[tuple[str, str]], tmp_path: Path
 ) -> None:
-    path = random.Random(kind).choice(paths(whole, WITHOUT_CHECKSUM[kind]))
+    rng = chance(kind, tried)
+    path = rng.choice(paths(whole, WITHOUT_CHECKSUM[kind]))
     data = whole.root.get(path)
     content = json.loads(data)
     first = next(iter(content))
@@ -184,21 +197,8 @@ def test_a_small_file_whose_form_is_broken_is_found_and_named(
         b"\xff\xfe",
     )
 
-    for number, damage in enumerate(broken):
+    for number, damage in enumerate(broken if tried == "all" else [rng.choice(broken)]):
         store = damaged.copy_of(whole, tmp_path / str(number))
         put(store, path, damage)
         said = set(damaged.found(store)) - usual
         assert is_named(path, said), f"{path}: {damage[:80]!r}: {said}"
-
-
-def test_an_older_store_without_checksums_of_its_tables_is_none_the_worse(
-    whole: Store, usual: set[tuple[str, str]], tmp_path: Path
-) -> None:
-    store = damaged.copy_of(whole, tmp_path / "store")
-    for table in ("catalog", "generations", "events"):
-        location = store.root / table
-        location.delete([info.path for info in location.list("_sums")])
-
-    said = [one for one in damaged.found(store) if one not in usual]
-
-    assert said == []

@@ -26,6 +26,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from tests.samples import contents, savepoint, take, unpack
+from tests.templates import first_of
 
 OTHER = "sp-20261121-101530-k3f9ab"
 OUTSIDE = [
@@ -69,7 +70,7 @@ def edited(data: bytes, edit: Callable[[dict[str, Any]], None]) -> bytes:
 def prepare(place: Location, store: Store) -> Savepoint:
     (place / "outside").put("secret", b"a secret")
     store.root.put("files/another-query/000001.sst", b"of another query")
-    return take(store, unpack("rocksdb", place / "checkpoint"))
+    return first_of(store, place, "rocksdb")
 
 
 def refused_everywhere(store: Store, place: Location, taken: Savepoint) -> None:

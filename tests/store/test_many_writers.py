@@ -32,7 +32,7 @@ PROCESSES = 8
 PATIENCE_SECONDS = 30
 
 CREATE = """
-from savepoints.operations import create
+from savepoints.operations.savepoint import create
 store = Store.open(uri + "/store")
 try:
     plan = create.plan(store, query="totals", checkpoint=uri + "/live", forms=("native",))
@@ -43,9 +43,9 @@ except SavepointsError as error:
 
 # Two savepoints of a query of its own, while the catalog is compacted all the time.
 ADD = """
-from savepoints.store import table
+from savepoints.store.tables import delta_table
 from tests import samples
-table.COMPACT_FILES = 3
+delta_table.COMPACT_FILES = 3
 store = Store.open(uri + "/store")
 for batch_id in (0, 1):
     say(samples.take(
@@ -56,8 +56,8 @@ for batch_id in (0, 1):
 # Two rows each: both are changed, one is removed.
 ROWS = """
 import dataclasses
-from savepoints.store import table
-table.COMPACT_FILES = 3
+from savepoints.store.tables import delta_table
+delta_table.COMPACT_FILES = 3
 store = Store.open(uri)
 for nth in (0, 1):
     one = savepoint(number * 10 + nth, query=f"query-{number}")
@@ -237,7 +237,6 @@ def plan(store: Store, live: Location) -> CreatePlan:
     return create.plan(store, query="totals", checkpoint=str(live), forms=("native",))
 
 
-@pytest.mark.s3
 def test_who_lost_the_lease_while_copying_writes_no_manifest(
     store: Store, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +278,6 @@ def test_who_lost_the_lease_after_the_manifest_adds_no_row(
     assert verify_all(store, depth="checksums").grade == "ok"
 
 
-@pytest.mark.s3
 def test_a_killed_process_is_succeeded_at_once_and_its_savepoint_is_whole_or_absent(
     store: Store, place: Location
 ) -> None:

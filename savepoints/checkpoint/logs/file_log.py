@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from urllib.parse import quote, unquote
 
 from savepoints.errors import IncompatibleError
-from savepoints.io import Uri
+from savepoints.uri import Uri
 
 # Every so many entries Spark writes one file with all so far, under another name.
 COMPACT_KEY = "spark.sql.streaming.fileSource.log.compactInterval"

@@ -9,9 +9,9 @@ from importlib import metadata
 
 from savepoints.config.settings import Settings
 from savepoints.errors import EnvironmentUnfitError
-from savepoints.io import Uri
 from savepoints.local.java import find_java
 from savepoints.operations.inspect.findings import Seen
+from savepoints.uri import Uri
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake")
 _LOG_STORE = "spark.delta.logStore."

@@ -11,7 +11,7 @@ from typing import Any
 
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError, UsageError
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id, utc_now
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
@@ -26,6 +26,7 @@ from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
+from savepoints.uri import Uri
 
 VERB = "fork"
 # The first generation of the new query.

@@ -15,7 +15,7 @@ from savepoints.checkpoint.state import operators
 from savepoints.checkpoint.state.files import is_of_operator, is_state_data
 from savepoints.config.settings import Settings
 from savepoints.errors import UsageError, VerificationError
-from savepoints.io import Location, Uri, in_parallel
+from savepoints.io import Location, in_parallel
 from savepoints.model import Savepoint
 from savepoints.operations.savepoint import restore
 from savepoints.plan import Progress, silent
@@ -23,6 +23,7 @@ from savepoints.state.typed import to_json, typed
 from savepoints.state.typed.typed import Variable
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints.errors import FileSinkError, IncompatibleError
-from savepoints.io import Uri
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import column_types
 from savepoints.outputs.delta.column_types import Unit
 from savepoints.spark import columns
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from savepoints.io import Uri
 from savepoints.outputs.correct import commit, desired_rows, entity_rows
 from savepoints.outputs.correct.commit import Mark
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind.rewind import Rewind
 from savepoints.spark.session import session_like
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -98,11 +98,7 @@ def parse_commit(version: int, data: bytes) -> Commit:
             transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
         elif "add" in action or "remove" in action:
             changes = changes or bool((action.get("add") or action["remove"])["dataChange"])
-    back_to = None
-    if rewinds(transactions):
-        # Rewinds of version 0.1 were all RESTOREs, and have only Delta's own word for it.
-        said = info.get(BACK_TO, (info.get("operationParameters") or {}).get("version"))
-        back_to = None if said is None else int(said)
+    back_to = int(info[BACK_TO]) if BACK_TO in info and rewinds(transactions) else None
     operation, said = str(info.get("operation", "")), info.get("userMetadata")
     return Commit(version, operation, transactions, changes, back_to, said)
 

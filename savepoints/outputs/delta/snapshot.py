@@ -15,8 +15,9 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from savepoints.errors import NotAlignedError
-from savepoints.io import Location, Uri, in_parallel
+from savepoints.io import Location, in_parallel
 from savepoints.outputs.delta import log as delta_log
+from savepoints.uri import Uri
 
 Action = dict[str, Any]
 

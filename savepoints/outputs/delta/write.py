@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from savepoints.io import Uri, storage_options
+from savepoints.io import storage_options
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

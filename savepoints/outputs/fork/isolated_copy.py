@@ -24,7 +24,7 @@ from savepoints.errors import (
     NotAlignedError,
     TargetExistsError,
 )
-from savepoints.io import Location, Uri, in_parallel
+from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion, utc_now
 from savepoints.outputs.delta import batch_version, snapshot
 from savepoints.outputs.delta.snapshot import (
@@ -34,6 +34,7 @@ from savepoints.outputs.delta.snapshot import (
     file_at,
     vector_at,
 )
+from savepoints.uri import Uri
 
 Way = Literal["copy", "clone"]
 

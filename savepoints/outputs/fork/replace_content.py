@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import FileSinkError, IncompatibleError
-from savepoints.io import Uri
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.rewind import rewind, rewind_commit
 from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
-from savepoints.io import Location, Uri
+from savepoints.io import Location
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

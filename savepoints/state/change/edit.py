@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import IncompatibleError, SavepointsError, UsageError
-from savepoints.io import Uri
 from savepoints.model import Cut
 from savepoints.spark import columns
 from savepoints.state.change.sql_assignments import (
@@ -35,6 +34,7 @@ from savepoints.state.storage import canonical_table
 from savepoints.state.storage.canonical_table import Contents
 from savepoints.state.typed import typed
 from savepoints.state.typed.compare import RowChange
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

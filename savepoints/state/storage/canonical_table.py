@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state.operators import Operator, native_only
 from savepoints.errors import PlacementError
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.state.storage import read
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.state.storage import hdfs_provider
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

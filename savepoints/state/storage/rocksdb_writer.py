@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.errors import PrivateApiError, SavepointsError
-from savepoints.io import Uri
 from savepoints.state.storage import read
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

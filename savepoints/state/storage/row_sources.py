@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.errors import IncompatibleError
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.state.storage import read
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.errors import ListOrderError
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.state.storage import hdfs_provider, read, rocksdb_writer
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

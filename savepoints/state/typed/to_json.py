@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, TargetExistsError, UsageError
-from savepoints.io import Uri
 from savepoints.spark.columns import as_json
 from savepoints.state.typed import typed
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

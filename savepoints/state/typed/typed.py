@@ -31,9 +31,9 @@ from savepoints.checkpoint.evolution.findings import unique_names
 from savepoints.checkpoint.logs.offset_log import JOIN_FORMAT_KEY, PARTITIONS_KEY
 from savepoints.checkpoint.state import operators
 from savepoints.errors import IncompatibleError, SavepointsError
-from savepoints.io import Uri
 from savepoints.model import Cut
 from savepoints.state.storage import read as storage_read
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

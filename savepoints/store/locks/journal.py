@@ -8,7 +8,6 @@ and every other mutating verb refuse the query. A finished operation is moved to
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,8 +64,7 @@ class Operation:
             VerificationError: If it is damaged.
         """
         try:
-            # Journals of version 0.1 have no checksum.
-            content = sealed.unseal(data) if b'"sha256"' in data else json.loads(data)
+            content = sealed.unseal(data)
             if content.pop("schema_version") != SCHEMA_VERSION:
                 raise ValueError("another schema_version")
             return cls(**content)

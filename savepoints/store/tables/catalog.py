@@ -386,8 +386,7 @@ def _from_row(row: dict[str, Any]) -> Savepoint:
         "offsets": row["positions"],
         "provider": row["provider"],
         "partitions": row["partitions"],
-        # Catalogs of version 0.1 do not have it.
-        "checkpoint_format": row.get("checkpoint_format") or 1,
+        "checkpoint_format": row["checkpoint_format"],
     }
     flat = {*cut, "positions"}
     rest = {name: value for name, value in row.items() if name not in flat}
@@ -396,10 +395,7 @@ def _from_row(row: dict[str, Any]) -> Savepoint:
             **rest,
             "cut": cut,
             "created_at": moment("created_at"),
-            # Rows from before there were pins.
-            "pinned": bool(row.get("pinned")),
             "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
-            # Rows from before they were recorded.
-            "topics": {pair["topic"]: pair["id"] for pair in row.get("topics") or ()},
+            "topics": {pair["topic"]: pair["id"] for pair in row["topics"]},
         }
     )

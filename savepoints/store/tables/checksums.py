@@ -74,14 +74,12 @@ def problems(table: Location) -> dict[str, str]:
             found[path] = "is damaged: it is no list of checksums, or not the one that was written"
         else:
             wanted |= dict.fromkeys(sums.files, sums)
-    if named:
-        # Of stores that an older version made nothing is known.
-        bare = {path: _path(version) for path, version in commits.items()}
-        found |= {
-            path: f"{UNKNOWN}: {sums} is missing, or not written yet; the next commit sees to it"
-            for path, sums in bare.items()
-            if sums not in listed
-        }
+    bare = {path: _path(version) for path, version in commits.items()}
+    found |= {
+        path: f"{UNKNOWN}: {sums} is missing, or not written yet; the next commit sees to it"
+        for path, sums in bare.items()
+        if sums not in listed
+    }
     checkpoints = [int(match[1]) for path in listed if (match := _CHECKPOINT.fullmatch(path))]
     newest = max(checkpoints, default=-1)
 

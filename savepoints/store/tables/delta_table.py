@@ -231,9 +231,7 @@ class StoreTable:
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._read(table).to_pylist()
         for row in rows:
-            # Rows of version 0.1 have no checksum.
-            recorded = row.pop(_CHECKSUM, None)
-            if recorded not in {None, _checksum(row)}:
+            if row.pop(_CHECKSUM, None) != _checksum(row):
                 raise self._damaged(f"the row {next(iter(row.values()))} has another checksum")
         return rows
 

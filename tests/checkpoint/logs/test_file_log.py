@@ -6,7 +6,7 @@ import pytest
 
 from savepoints.checkpoint.logs import file_log
 from savepoints.errors import IncompatibleError
-from savepoints.io import Uri
+from savepoints.uri import Uri
 
 # As Spark 4.2 writes `sources/0/3`.
 WRITTEN = (

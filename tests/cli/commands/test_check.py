@@ -9,7 +9,8 @@ import pytest
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.store.root import Store
-from tests.samples import lasting, take, unpack
+from tests.samples import lasting
+from tests.templates import first_of
 
 # From conftest.py: the function that calls the command line.
 Call = Any
@@ -18,7 +19,7 @@ Call = Any
 @pytest.fixture
 def taken(local_store: Store, on_local: Location) -> Savepoint:
     """Take a savepoint."""
-    return take(local_store, unpack("changelog", on_local / "checkpoint"))
+    return first_of(local_store, on_local, "changelog")
 
 
 def test_a_healthy_store_in_words_and_as_json(

@@ -10,7 +10,8 @@ import pytest
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.store.root import Store
-from tests.samples import contents, take, unpack
+from tests.samples import contents
+from tests.templates import first_of
 
 # From conftest.py: the function that calls the command line.
 Call = Any
@@ -19,7 +20,7 @@ Call = Any
 @pytest.fixture
 def taken(local_store: Store, on_local: Location) -> Savepoint:
     """Take a savepoint."""
-    return take(local_store, unpack("changelog", on_local / "checkpoint"), tags=("golden",))
+    return first_of(local_store, on_local, "changelog", tags=("golden",))
 
 
 @pytest.fixture

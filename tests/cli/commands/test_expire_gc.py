@@ -12,6 +12,7 @@ from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.samples import take, unpack
+from tests.templates import made_once
 
 # From conftest.py: the function that calls the command line.
 Call = Any
@@ -21,8 +22,13 @@ SCRATCH = "scratch/op-20260101-000000-aaaaaa/metadata"
 @pytest.fixture
 def taken(on_local: Location, local_store: Store) -> list[Savepoint]:
     """Take three savepoints, the oldest first."""
-    checkpoint = unpack("rocksdb", on_local / "live")
-    return [take(local_store, checkpoint, batch_id=batch) for batch in range(3)]
+    return three(local_store, on_local)
+
+
+@made_once
+def three(store: Store, place: Location) -> list[Savepoint]:
+    checkpoint = unpack("rocksdb", place / "live")
+    return [take(store, checkpoint, batch_id=batch) for batch in range(3)]
 
 
 def test_expire_says_what_it_would_do_and_does_it_with_execute(

@@ -10,6 +10,7 @@ from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.store.root import Store
 from tests.samples import take, unpack
+from tests.templates import made_once
 
 # From conftest.py: the function that calls the command line.
 Call = Any
@@ -18,8 +19,13 @@ Call = Any
 @pytest.fixture
 def taken(local_store: Store, on_local: Location) -> list[Savepoint]:
     """Take two savepoints, the newest first."""
-    checkpoint = unpack("changelog", on_local / "checkpoint")
-    return [take(local_store, checkpoint, batch_id=batch) for batch in (2, 3)][::-1]
+    return two(local_store, on_local)
+
+
+@made_once
+def two(store: Store, place: Location) -> list[Savepoint]:
+    checkpoint = unpack("changelog", place / "checkpoint")
+    return [take(store, checkpoint, batch_id=batch) for batch in (2, 3)][::-1]
 
 
 def lose(store: Store, savepoint: Savepoint) -> str:

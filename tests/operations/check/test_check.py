@@ -30,6 +30,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from tests.denied import denied, unconditional
 from tests.samples import lasting, query_id, savepoint, take, unpack
+from tests.templates import first_of
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 
@@ -39,7 +40,7 @@ KEPT = Settings(spark=SparkSettings(conf={"spark.sql.streaming.minBatchesToRetai
 
 
 def saved(place: Location, store: Store) -> Savepoint:
-    return take(store, unpack("changelog", place / "checkpoint"))
+    return first_of(store, place, "changelog")
 
 
 def seen(store: Store, settings: Settings | None = None) -> dict[str, Seen]:

@@ -37,6 +37,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
+from tests.draw import some
 from tests.samples import contents, query_id, take, unpack
 
 APP = "spark_jobs.order_totals:app"
@@ -411,7 +412,8 @@ def test_retention_keeps_what_a_fork_that_has_not_run_begins_from(origin: Origin
 
 
 @pytest.mark.parametrize(
-    "step", ["begun", "checkpoint_written", "output_totals_isolated", "in the table"]
+    "step",
+    some(1, ["begun", "checkpoint_written", "output_totals_isolated", "in the table"], "undone"),
 )
 def test_an_interrupted_fork_is_taken_back_to_nothing(
     origin: Origin, step: str, monkeypatch: pytest.MonkeyPatch
@@ -433,7 +435,9 @@ def test_an_interrupted_fork_is_taken_back_to_nothing(
     assert origin.fork().query == "variant"
 
 
-@pytest.mark.parametrize("step", ["checkpoint_written", "output_totals_isolated", "in the table"])
+@pytest.mark.parametrize(
+    "step", some(1, ["checkpoint_written", "output_totals_isolated", "in the table"], "goes on")
+)
 def test_an_interrupted_fork_goes_on(
     origin: Origin, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

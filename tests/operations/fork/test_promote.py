@@ -25,6 +25,7 @@ from savepoints.operations.run.run import run
 from savepoints.plan import silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
+from tests.draw import some
 from tests.operations.fork.test_fork import (
     ORIGIN,
     SAVED,
@@ -117,7 +118,7 @@ def test_the_live_query_goes_on_as_its_fork_in_the_fork_s_table(forked: Origin) 
         run(shop.store, "variant", settings=shop.settings)
 
 
-@pytest.mark.parametrize("point", STEPS)
+@pytest.mark.parametrize("point", some(2, STEPS, "promote"))
 def test_killed_anywhere_it_is_finished_by_its_journal(
     forked: Origin, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +141,7 @@ def test_killed_anywhere_it_is_finished_by_its_journal(
     assert len({one.id for one in shop.store.catalog.all() if one.generation == 2}) == 1
 
 
-@pytest.mark.parametrize("point", STEPS[:-3])
+@pytest.mark.parametrize("point", some(1, STEPS[:-3], "promote undone"))
 def test_killed_and_taken_back_nothing_has_happened(
     forked: Origin, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -26,9 +27,11 @@ from savepoints.outputs.delta import retention
 from savepoints.store.root import Store
 from savepoints.store.savepoint import labels, manifest
 from tests.denied import denied
+from tests.draw import chance, examples, some
 from tests.faults.s3_proxy import Fault, proxy_of
 from tests.outputs import vectors
 from tests.samples import lasting, query_id, savepoint, take, unpack
+from tests.templates import first_of, made_once
 
 # One file of every kind that a savepoint has.
 KINDS = {
@@ -45,8 +48,14 @@ KINDS = {
 }
 
 
+@made_once
+def four(store: Store, place: Location) -> list[Savepoint]:
+    checkpoint = unpack("rocksdb", place / "checkpoint")
+    return [take(store, checkpoint, batch_id=batch) for batch in range(4)]
+
+
 def saved(place: Location, store: Store) -> Savepoint:
-    return take(store, unpack("changelog", place / "checkpoint"))
+    return first_of(store, place, "changelog")
 
 
 def stored_at(store: Store, taken: Savepoint, kind: str) -> str:
@@ -65,7 +74,6 @@ def checked(store: Store, taken: Savepoint) -> Report:
     return verify(store, taken.id, depth="checksums")
 
 
-@pytest.mark.s3
 def test_a_whole_savepoint_is_ok(place: Location, store: Store) -> None:
     taken = saved(place, store)
 
@@ -100,8 +108,9 @@ def test_a_flipped_byte_is_found_and_exactly_that_file_is_named(
     assert report.findings == (Finding("broken", path, "its SHA-256 is not the recorded one"),)
 
 
-@pytest.mark.parametrize("depth", ["structure", "checksums"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "depth"), some(5, product(KINDS, ["structure", "checksums"]), "deleted")
+)
 def test_a_deleted_file_is_found_and_exactly_that_file_is_named(
     kind: str, depth: str, on_local: Location, local_store: Store
 ) -> None:
@@ -114,6 +123,7 @@ def test_a_deleted_file_is_found_and_exactly_that_file_is_named(
     assert report.findings == (Finding("broken", path, "is missing"),)
 
 
+@pytest.mark.slow
 def test_several_damages_on_s3_are_all_named(on_s3: Location) -> None:
     store = Store.open(str(on_s3 / "store"))
     taken = saved(on_s3, store)
@@ -193,7 +203,9 @@ def test_any_flipped_byte_of_the_manifest_is_found(on_local: Location, local_sto
     whole = local_store.root.get(path)
     passed = []
 
-    for position in range(0, len(whole), 97):
+    # All of them, in the course of time: one costs as much as a savepoint.
+    count = examples(12, len(whole) // 10)
+    for position in chance("manifest").sample(range(len(whole)), count):
         flipped = bytearray(whole)
         flipped[position] ^= 0x01
         local_store.root.put(path, bytes(flipped))
@@ -218,8 +230,7 @@ def test_a_damaged_savepoint_does_not_spoil_its_siblings(
 def test_a_damage_of_a_shared_file_is_found_in_every_savepoint_that_needs_it(
     on_local: Location, local_store: Store
 ) -> None:
-    checkpoint = unpack("rocksdb", on_local / "checkpoint")
-    taken = [take(local_store, checkpoint, batch_id=batch) for batch in range(4)]
+    taken = four(local_store, on_local)
     shared = {file.stored_at: file for file in local_store.manifest(taken[0].id).files}
     (path, *_) = [stored for stored in shared if stored.startswith("files")]
     flip(local_store.root, path, 30)
@@ -297,7 +308,7 @@ def test_an_output_that_is_gone_is_a_warning(on_local: Location, local_store: St
 def test_a_query_without_state_is_restored_and_looked_at_without_spark(
     place: Location, store: Store
 ) -> None:
-    taken = take(store, unpack("two_sources", place / "checkpoint"))
+    taken = first_of(store, place, "two_sources")
     before, lines = lasting(store), list[str]()
 
     report = verify(store, taken.id, depth="deep", progress=lines.append)
@@ -310,7 +321,7 @@ def test_a_query_without_state_is_restored_and_looked_at_without_spark(
 def test_trap_a_savepoint_that_cannot_be_restored_is_found_by_restoring_it(
     on_local: Location, local_store: Store
 ) -> None:
-    taken = take(local_store, unpack("two_sources", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "two_sources")
     stored = local_store.manifest(taken.id)
     (file,) = [one for one in stored.native if one.path == "sources/0/0"]
     # Whole as a set of files, and yet with an entry that the batch has not used.
@@ -349,7 +360,7 @@ def test_what_is_damaged_is_not_restored_too(on_local: Location, local_store: St
 def test_a_savepoint_of_any_state_is_verified_without_spark(
     sample: str, on_local: Location, local_store: Store
 ) -> None:
-    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, sample)
 
     report = checked(local_store, taken)
 
@@ -413,8 +424,7 @@ def test_the_reason_is_renewed_and_the_same_one_is_not_written_again(
 def test_all_savepoints_are_graded_and_shared_files_are_read_once(
     place: Location, store: Store
 ) -> None:
-    checkpoint = unpack("rocksdb", place / "checkpoint")
-    taken = [take(store, checkpoint, batch_id=batch) for batch in range(4)]
+    taken = four(store, place)
     other = take(store, unpack("changelog", place / "other"), query="other")
     lost = store.manifest(taken[0].id).native[0].stored_at
     store.root.delete([lost])

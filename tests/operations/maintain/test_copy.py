@@ -25,7 +25,9 @@ from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.labels import labels_path
+from tests.draw import some
 from tests.samples import contents, lasting, take, unpack
+from tests.templates import first_of
 
 
 def other_store(place: Location, name: str = "elsewhere") -> Store:
@@ -57,7 +59,6 @@ def whole(store: Store, taken: Savepoint, place: Location) -> None:
     assert {file.path for file in store.manifest(taken.id).native} <= set(found)
 
 
-@pytest.mark.s3
 def test_a_copy_is_complete_and_independent(place: Location, store: Store) -> None:
     checkpoint = unpack("rocksdb", place / "checkpoint")
     for batch in range(3):
@@ -77,11 +78,11 @@ def test_a_copy_is_complete_and_independent(place: Location, store: Store) -> No
     whole(target, taken, place)
 
 
-@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("back", some(1, [False, True], "back"))
 def test_between_s3_and_a_local_disk(back: bool, on_s3: Location, on_local: Location) -> None:
     source, place = (on_local, on_s3) if back else (on_s3, on_local)
     store, target = other_store(source, "store"), other_store(place)
-    taken = take(store, unpack("changelog", source / "checkpoint"))
+    taken = first_of(store, source, "changelog")
 
     copied(store, "latest", target)
 
@@ -107,7 +108,7 @@ def test_what_is_there_already_is_not_copied_again(place: Location, store: Store
 
 
 def test_copied_already_is_nothing_to_do(local_store: Store, on_local: Location) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "changelog")
     target = other_store(on_local)
     copied(local_store, taken.id, target)
     before = lasting(target)
@@ -120,7 +121,7 @@ def test_copied_already_is_nothing_to_do(local_store: Store, on_local: Location)
 
 
 def test_labels_of_the_copy_are_its_own(local_store: Store, on_local: Location) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"), tags=("one",))
+    taken = first_of(local_store, on_local, "changelog", tags=("one",))
     target = other_store(on_local)
     copied(local_store, taken.id, target)
     target.catalog.relabel([taken.id], lambda old: dataclasses.replace(old, tags=("two",)))
@@ -156,7 +157,7 @@ def test_a_tag_that_names_another_one_there_is_left_out(
 def test_a_damaged_source_is_refused_and_named(
     kind: str, how: str, local_store: Store, on_local: Location
 ) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "changelog")
     target = other_store(on_local)
     files = local_store.manifest(taken.id).files
     path = next(file.stored_at for file in files if file.path.endswith(kind))
@@ -179,7 +180,7 @@ def test_a_damaged_source_is_refused_and_named(
 
 
 def test_a_broken_savepoint_is_refused(local_store: Store, on_local: Location) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "changelog")
     path = local_store.manifest(taken.id).files[0].stored_at
     flip(local_store.root, path)
     verify(local_store, taken.id, depth="checksums")
@@ -254,7 +255,7 @@ def test_what_is_damaged_there_is_not_replaced_by_what_is_damaged_here(
 def test_the_same_id_with_another_content_is_refused(
     local_store: Store, on_local: Location
 ) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "changelog")
     target = other_store(on_local)
     copied(local_store, taken.id, target)
     stored = local_store.manifest(taken.id)
@@ -276,7 +277,7 @@ def test_the_same_id_with_another_content_is_refused(
 
 
 def test_labels_of_an_interrupted_copy_do_not_stay(local_store: Store, on_local: Location) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "changelog")
     target = other_store(on_local)
     target.root.put(labels_path(taken.id), b"of an earlier attempt")
 
@@ -289,7 +290,7 @@ def test_labels_of_an_interrupted_copy_do_not_stay(local_store: Store, on_local:
 def test_savepoints_of_the_query_are_left_alone_meanwhile(
     local_store: Store, on_local: Location
 ) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "changelog")
     target = other_store(on_local)
 
     with (
@@ -302,7 +303,7 @@ def test_savepoints_of_the_query_are_left_alone_meanwhile(
 
 
 def test_what_is_being_removed_there_is_refused(local_store: Store, on_local: Location) -> None:
-    taken = take(local_store, unpack("changelog", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "changelog")
     target = other_store(on_local)
     copied(local_store, taken.id, target)
     target.catalog.relabel([taken.id], lambda old: dataclasses.replace(old, state="expired"))
@@ -315,7 +316,7 @@ def test_what_is_being_removed_there_is_refused(local_store: Store, on_local: Lo
 def test_a_store_within_the_other_is_refused(
     where: str, local_store: Store, on_local: Location
 ) -> None:
-    take(local_store, unpack("changelog", on_local / "checkpoint"))
+    first_of(local_store, on_local, "changelog")
     directory = Path(str(on_local)) / where
     directory.mkdir(exist_ok=True)
 
@@ -326,7 +327,7 @@ def test_a_store_within_the_other_is_refused(
 def test_a_destination_that_does_not_exist_is_an_error(
     local_store: Store, on_local: Location
 ) -> None:
-    take(local_store, unpack("changelog", on_local / "checkpoint"))
+    first_of(local_store, on_local, "changelog")
 
     with pytest.raises(StoreNotFoundError):
         copy.plan(local_store, "latest", str(on_local / "nowhere"))

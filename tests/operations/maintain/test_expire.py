@@ -28,12 +28,14 @@ from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.leftovers import all_are_whole, left_over, restored, stored
 from tests.samples import files_of, savepoint, take, unpack
+from tests.templates import made_once
 
 ONE = Policy(keep_last=1)
 # Of the sample; the first three share SSTs and the last shares none with them.
 BATCHES = (0, 1, 2, 3)
 
 
+@made_once
 def four(store: Store, place: Location, query: str = "totals") -> list[Savepoint]:
     checkpoint = unpack("rocksdb", place / f"live-{query}")
     return [take(store, checkpoint, batch_id=batch, query=query) for batch in BATCHES]

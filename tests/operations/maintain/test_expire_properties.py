@@ -15,6 +15,7 @@ from savepoints.operations.maintain import expire, gc
 from savepoints.store.retention_policy import Policy
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import Manifest, StoredFile, manifest_path
+from tests.draw import examples
 from tests.leftovers import all_are_whole, left_over
 from tests.samples import savepoint
 
@@ -55,7 +56,8 @@ def _file(path: str, stored_at: str) -> StoredFile:
     return StoredFile(path, stored_at, len(path), hashlib.sha256(path.encode()).hexdigest())
 
 
-@settings(max_examples=10)
+# Each makes a store.
+@settings(max_examples=examples(5, 50))
 @given(manifests(), POLICIES, st.data())
 def test_what_stays_is_whole_and_nothing_else_is_left(
     described: list[Manifest], policy: Policy, data: st.DataObject

@@ -23,12 +23,14 @@ from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.leftovers import all_are_whole, left_over, stored
 from tests.samples import take, unpack
+from tests.templates import made_once
 
 # Less than none: S3 and the file system round the times of what was written just now.
 NO_GRACE = timedelta(seconds=-1)
 OLD = "sp-20260101-000000-aaaaaa"
 
 
+@made_once
 def two(store: Store, place: Location) -> tuple[Savepoint, Savepoint]:
     """Take two savepoints that share no files."""
     checkpoint = unpack("rocksdb", place / "live")
@@ -200,7 +202,6 @@ def test_an_interrupted_removal_of_what_is_being_read_is_undone(
     assert set(all_are_whole(local_store)) == {first.id, second.id}
 
 
-@pytest.mark.s3
 def test_shared_files_that_no_manifest_names_are_deleted(place: Location, store: Store) -> None:
     first, second = two(store, place)
     store.root.put(f"files/{first.query_id}/unnamed.sst", b"left")

@@ -17,10 +17,12 @@ from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.tables.catalog import Catalog
 from tests.samples import contents, lasting, savepoint, take, unpack
+from tests.templates import made_once
 
 LOG = "catalog/_delta_log"
 
 
+@made_once
 def filled(store: Store, place: Location) -> list[Savepoint]:
     """Give a store three savepoints of two queries, one tagged and pinned later, one broken."""
     first = take(store, unpack("changelog", place / "one"), tags=("born",))
@@ -66,7 +68,6 @@ def test_a_catalog_that_is_right_is_left_alone(place: Location, store: Store) ->
     assert lasting(store) == before
 
 
-@pytest.mark.s3
 def test_a_lost_catalog_comes_back_row_for_row(place: Location, store: Store) -> None:
     known = filled(store, place)
     without_catalog(store)

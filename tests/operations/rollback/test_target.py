@@ -25,6 +25,7 @@ from savepoints.operations.rollback.target import (
 from savepoints.operations.savepoint import history
 from savepoints.store.root import Store
 from tests.samples import take, unpack
+from tests.templates import made_once
 
 QUERY = "totals"
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -33,15 +34,20 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 @pytest.fixture
 def live(on_local: Location, local_store: Store) -> Location:
     """Give a query whose batches 1 and 2 are saved, and whose batch N was committed at 12:0N."""
-    checkpoint = unpack("rocksdb", on_local / "live")
+    committed(local_store, on_local)
+    return on_local / "live"
+
+
+@made_once
+def committed(store: Store, place: Location) -> None:
+    checkpoint = unpack("rocksdb", place / "live")
     for batch in range(4):
         path = Path(str(checkpoint)) / "commits" / str(batch)
         if path.exists():
             moment = (NOON + timedelta(minutes=batch)).timestamp()
             os.utime(path, (moment, moment))
     for batch in (1, 2):
-        take(local_store, checkpoint, batch_id=batch)
-    return checkpoint
+        take(store, checkpoint, batch_id=batch)
 
 
 def find(store: Store, point: Point) -> Goal:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import signal
-import subprocess
-import sys
 import zipfile
 
 import pyarrow as pa
@@ -30,13 +27,13 @@ from savepoints.operations.rollback import rollback
 from savepoints.operations.run import recover
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
-from tests.processes import killed_at
+from tests.processes import killed_at, script_killed_at
 from tests.samples import contents, take, unpack
 
 RECOVER = """
 import sys
 from savepoints.config.settings import Settings
-from savepoints.operations import recover
+from savepoints.operations.run import recover
 from savepoints.store.root import Store
 
 settings = Settings.model_validate_json(sys.argv[2])
@@ -86,11 +83,9 @@ class Query:
 
     def recover_until(self, point: str) -> int:
         """Recover in a process that is killed at a crash point, and return its exit code."""
-        return subprocess.run(
-            [sys.executable, "-c", RECOVER, str(self.store.root), self.settings.model_dump_json()],
-            env={**os.environ, "SAVEPOINTS_CRASH_AT": point},
-            check=False,
-        ).returncode
+        return script_killed_at(
+            point, RECOVER, str(self.store.root), self.settings.model_dump_json()
+        )
 
 
 @pytest.fixture

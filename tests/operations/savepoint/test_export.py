@@ -130,7 +130,6 @@ def test_an_exported_savepoint_of_a_query_without_state_is_whole(
     assert verify(local_store, taken.id, depth="checksums").grade == "ok"
 
 
-@pytest.mark.s3
 def test_a_manifest_that_somebody_else_changes_meanwhile_is_not_overwritten(
     place: Location, store: Store
 ) -> None:

@@ -38,6 +38,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
 from tests.operations.exported import ROWS, as_exported
 from tests.samples import CHECKPOINTS, contents, files_of, take, unpack
+from tests.templates import first_of
 
 SAMPLES = sorted(path.stem for path in CHECKPOINTS.glob("*.zip") if path.stem != "uncommitted")
 # As Spark writes it: an absolute path for each schema file of an operator.
@@ -141,7 +142,7 @@ def test_trap_a_restored_query_does_not_need_the_schema_files_of_the_original(
 def test_trap_offset_log_2_gets_the_number_of_partitions_that_it_lacks(
     sample: str, on_local: Location, local_store: Store
 ) -> None:
-    take(local_store, unpack(sample, on_local / "checkpoint"))
+    first_of(local_store, on_local, sample)
     target = on_local / "target"
 
     restore.execute(restore.plan(local_store, "latest", str(target)), local_store)
@@ -252,7 +253,7 @@ def test_trap_what_would_go_on_wrongly_never_becomes_a_checkpoint(
     on_local: Location,
     local_store: Store,
 ) -> None:
-    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, sample)
     damage(local_store, taken)
     assert verify(local_store, taken.id, depth="checksums").findings == ()
     target = on_local / "target"
@@ -266,7 +267,7 @@ def test_trap_what_would_go_on_wrongly_never_becomes_a_checkpoint(
 
 
 def test_planning_writes_nothing(on_local: Location, local_store: Store) -> None:
-    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "rocksdb")
     before = contents(on_local)
 
     plan = restore.plan(local_store, "latest", str(on_local / "target"))
@@ -306,7 +307,7 @@ def test_a_copied_prefix_verifies_and_restores(place: Location, store: Store) ->
 
 
 def test_the_same_restore_again_does_nothing(on_local: Location, local_store: Store) -> None:
-    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    first_of(local_store, on_local, "rocksdb")
     plan = restore.plan(local_store, "latest", str(on_local / "target"))
     restore.execute(plan, local_store)
     before = (on_local / "target").list()
@@ -318,7 +319,7 @@ def test_the_same_restore_again_does_nothing(on_local: Location, local_store: St
 
 
 def test_a_half_written_restore_goes_on(on_local: Location, local_store: Store) -> None:
-    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "rocksdb")
     target = on_local / "target"
     plan = restore.plan(local_store, "latest", str(target))
     stored = local_store.manifest(taken.id).native
@@ -448,7 +449,7 @@ def test_what_cannot_be_restored_is_refused_before_anything_is_written(
     case: str, on_local: Location, local_store: Store
 ) -> None:
     sample, wanted, has_rows, error, says, hint = REFUSALS[case]
-    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, sample)
     if has_rows:
         as_exported(local_store, taken)
     before = contents(on_local)
@@ -487,7 +488,7 @@ def test_what_is_to_change_is_planned_from_the_rows(
     on_local: Location,
     local_store: Store,
 ) -> None:
-    as_exported(local_store, take(local_store, unpack(sample, on_local / "checkpoint")))
+    as_exported(local_store, first_of(local_store, on_local, sample))
     before = contents(on_local)
 
     plan = restore.plan(local_store, "latest", str(on_local / "target"), **wanted)
@@ -523,7 +524,7 @@ def test_what_is_to_change_is_planned_from_the_rows(
 def test_to_ask_for_what_is_there_already_changes_nothing(
     sample: str, wanted: dict[str, Any], on_local: Location, local_store: Store
 ) -> None:
-    take(local_store, unpack(sample, on_local / "checkpoint"))
+    first_of(local_store, on_local, sample)
     target = str(on_local / "target")
 
     plan = restore.plan(local_store, "latest", target, **wanted)
@@ -535,7 +536,7 @@ def test_to_ask_for_what_is_there_already_changes_nothing(
 def test_another_number_of_partitions_is_another_restore(
     on_local: Location, local_store: Store
 ) -> None:
-    as_exported(local_store, take(local_store, unpack("rocksdb", on_local / "checkpoint")))
+    as_exported(local_store, first_of(local_store, on_local, "rocksdb"))
     target = on_local / "target"
     claimed = restore.plan(local_store, "latest", str(target), partitions=3)
     native.claim(target, claimed.owner)
@@ -554,7 +555,7 @@ def test_an_unknown_savepoint_is_refused(on_local: Location, local_store: Store)
 def test_a_savepoint_with_a_missing_file_is_refused_and_the_file_named(
     on_local: Location, local_store: Store
 ) -> None:
-    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "rocksdb")
     gone = local_store.manifest(taken.id).files[-1].stored_at
     local_store.root.delete([gone])
 
@@ -568,7 +569,7 @@ def test_a_savepoint_with_a_missing_file_is_refused_and_the_file_named(
 def test_a_file_that_is_cut_off_after_the_plan_is_noticed_before_it_is_a_checkpoint(
     on_local: Location, local_store: Store
 ) -> None:
-    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "rocksdb")
     plan = restore.plan(local_store, "latest", str(on_local / "target"))
     file = local_store.manifest(taken.id).files[-1]
     whole = local_store.root.get(file.stored_at)
@@ -582,7 +583,7 @@ def test_a_file_that_is_cut_off_after_the_plan_is_noticed_before_it_is_a_checkpo
 
 
 def test_a_lost_manifest_is_named(on_local: Location, local_store: Store) -> None:
-    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    taken = first_of(local_store, on_local, "rocksdb")
     path = manifest.manifest_path(taken.id)
     local_store.root.delete([path])
 

@@ -12,7 +12,6 @@ from pyarrow import parquet
 from savepoints.errors import NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
 from savepoints.outputs.delta import batch_version
-from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.delta.write import is_later_generation
 from savepoints.outputs.rewind import rewind
 from tests.outputs import tables
@@ -392,16 +391,6 @@ def test_after_going_back_to_what_was_rolled_back_its_lineage_counts(output: Out
     rewind.execute(rewind.plan(safety, "orders/", APP), "op-20261121-101531-bbbbbb")
 
     assert [output.version_of(batch)[0] for batch in range(5)] == [*versions[:4], 9]
-
-
-def test_rewinds_of_the_first_version_are_known_by_deltas_own_word(output: Output) -> None:
-    for batch in range(3):
-        output.write(batch)
-    ids = [Transaction(APP, 0), Transaction("op-20261121-101530-aaaaaa", 1)]
-    output.table.restore(1, commit_properties=CommitProperties(app_transactions=ids))
-
-    log = Location.of(output.uri) / "_delta_log"
-    assert delta_log.parse_commit(4, log.get(f"{4:020}.json")).back_to == 1
 
 
 def test_an_id_of_the_users_own_is_found_when_it_is_named(output: Output) -> None:

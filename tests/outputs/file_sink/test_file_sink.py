@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import DataObject, data, integers, sampled_from
 
 from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
@@ -18,11 +16,12 @@ from savepoints.outputs.delta import batch_version, missing_files, retention
 from savepoints.outputs.file_sink import file_sink
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
+from tests.processes import script_killed_at
 
 INTERVAL = 3
 _KILLED = """
 import json, sys
-from savepoints.outputs import rewind
+from savepoints.outputs.rewind import rewind
 getattr(rewind, sys.argv[1])(rewind.Rewind.from_json(json.loads(sys.argv[2])), "op-1")
 """
 
@@ -354,7 +353,6 @@ def test_a_directory_that_is_gone_is_not_found(sink: Sink) -> None:
     assert not file_sink.is_one(sink.at)
 
 
-@settings(max_examples=15)
 @given(data())
 def test_any_saved_state_is_reached_again_whatever_happened_since(
     tmp_path_factory: pytest.TempPathFactory, draw: DataObject
@@ -383,6 +381,4 @@ def test_any_saved_state_is_reached_again_whatever_happened_since(
 
 def killed_at(point: str, step: str, plan: Rewind) -> None:
     """Do a step in a process of its own, which is killed at a crash point."""
-    command = [sys.executable, "-c", _KILLED, step, json.dumps(to_json(plan))]
-    killed = subprocess.run(command, env={"SAVEPOINTS_CRASH_AT": point}, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert script_killed_at(point, _KILLED, step, json.dumps(to_json(plan))) == -signal.SIGKILL

@@ -58,14 +58,13 @@ def test_asking_for_what_is_in_force_leaves_it_as_it_is(place: Location) -> None
 
 
 ASK = """
-from savepoints.store import requests
+from savepoints.store.locks import pause_requests
 wanted = {wanted}
-request = requests.ask(Location.of(uri), "orders", wanted, by=str(number))
+request = pause_requests.ask(Location.of(uri), "orders", wanted, by=str(number))
 say(request.id if request else "no")
 """
 
 
-@pytest.mark.s3
 def test_of_eight_who_ask_for_a_pause_one_does(place: Location) -> None:
     with at_once(ASK.format(wanted='"paused"'), str(place), 8) as processes:
         said = [processes.say() for _ in range(8)]
@@ -78,7 +77,6 @@ def test_of_eight_who_ask_for_a_pause_one_does(place: Location) -> None:
     assert found.id == winner
 
 
-@pytest.mark.s3
 def test_who_pauses_and_who_resumes_at_once_take_turns(place: Location) -> None:
     """Each request that was written replaced one of the other kind; the last is in force."""
     begun = ask(place, "paused")

@@ -30,7 +30,6 @@ def test_a_reader_is_named_for_as_long_as_it_reads(store: Store, taken: Savepoin
     assert store.root.list("uses") == []
 
 
-@pytest.mark.s3
 def test_what_is_being_removed_cannot_be_read_any_more(store: Store, taken: Savepoint) -> None:
     store.catalog.relabel([taken.id], lambda old: replace(old, state="expired"))
 

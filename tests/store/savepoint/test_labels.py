@@ -109,7 +109,6 @@ store.catalog.relabel(
 """
 
 
-@pytest.mark.s3
 def test_four_who_tag_one_savepoint_at_once_lose_nothing(place: Location, store: Store) -> None:
     store.catalog.add(ONE)
 

@@ -9,9 +9,10 @@ import pytest
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.small_files import Skeleton
 from savepoints.errors import TargetExistsError
-from savepoints.io import Location, Uri
+from savepoints.io import Location
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
+from savepoints.uri import Uri
 from tests.samples import contents, files_of, unpack
 
 
@@ -59,6 +60,7 @@ def test_shared_ssts_are_not_copied_again(place: Location) -> None:
     assert not {path for path in first.copied if path.startswith("files")} & second.copied
 
 
+@pytest.mark.slow
 def test_a_corrupted_shared_sst_is_healed_by_the_next_pin(on_s3: Location) -> None:
     checkpoint, root = unpack("rocksdb", on_s3 / "checkpoint"), on_s3 / "store"
     first = pinned(checkpoint, root, 1, 1)
