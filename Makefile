@@ -7,7 +7,7 @@ UV := $(shell command -v uv 2>/dev/null)
 LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
 PYTEST := $(BIN)/python -m pytest
 # The tests that need no JVM, no local world and no browser.
-FAST := not slow and not spark and not kafka and not e2e and not browser
+FAST := not nightly and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-ab demo-late test test-fast test-nightly bench lint fix typecheck lock reference jars world clean

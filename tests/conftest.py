@@ -36,7 +36,7 @@ def on_s3_only_in_full(item: pytest.Item) -> bool:
     All code reaches files through `savepoints.io` and deltalake, the same on both kinds of store.
     So each kind of thing that is different on S3 (a conditional write, a copy by the server, a
     listing, several writers) and most verbs have tests with the marker `s3`, which run there each
-    time; the others do so with `-m slow`, and on the local file system each time.
+    time; the others do so with `-m nightly`, and on the local file system each time.
     """
     case = getattr(item, "callspec", None)
     where = case.params.get("place") if case else None
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         if on_s3_only_in_full(item):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.nightly)
     if shard := config.getoption("--shard"):
         part, parts = map(int, shard.split("/"))
         items[:] = [one for one in items if crc32(_group(one).encode()) % parts == part - 1]

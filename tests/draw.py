@@ -50,6 +50,6 @@ def some(count: int, cases: Iterable[object], *names: object) -> list[ParameterS
     given = [one if isinstance(one, tuple) else (one,) for one in cases]
     taken = chance(*names, "some").sample(range(len(given)), count)
     return [
-        pytest.param(*one, marks=[] if number in taken else pytest.mark.slow)
+        pytest.param(*one, marks=[] if number in taken else pytest.mark.nightly)
         for number, one in enumerate(given)
     ]

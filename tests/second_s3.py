@@ -2,9 +2,9 @@
 
 Whatever is safe by conditional PUT (leases, the journal, manifests, commits of Delta tables) is
 tested on a server that we run with a correction of our own, and so here, on one that we do not
-touch, too. A module that says `place = second_s3.place` runs its tests on it with the slow ones:
+touch, too. A module that says `place = second_s3.place` runs its tests on it at night:
 
-    python -m pytest -m slow -k second tests/test_io.py tests/store tests/local/test_s3_server.py
+    python -m pytest -m nightly -k second tests/test_io.py tests/store tests/local/test_s3_server.py
 
 The server is written in Go and keeps objects as files. It is built once, from the Go module proxy,
 into the cache directory that has the jars, too; on two processors that takes two minutes. Where Go
@@ -39,7 +39,7 @@ REQUIRED = "CI_REQUIRES_SECOND_S3"
 
 
 @pytest.fixture(
-    params=["local", "s3", pytest.param("second_s3", id="second-s3", marks=pytest.mark.slow)]
+    params=["local", "s3", pytest.param("second_s3", id="second-s3", marks=pytest.mark.nightly)]
 )
 def place(request: pytest.FixtureRequest) -> Location:
     """Give an empty directory on each kind of store in turn, and on the second S3 server."""

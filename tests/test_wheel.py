@@ -17,7 +17,7 @@ import pytest
 from savepoints.local.jars import LOCK_DIRECTORY
 
 # The build backend comes from the network.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = "savepoints/local/resources/examples/"

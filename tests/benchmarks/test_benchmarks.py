@@ -36,7 +36,7 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, float]:
     return printed, float(last.group(1))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.parametrize("name", [name for name in MEASURES if name != "incremental"])
 def test_a_measure_prints_its_table_and_ends_with_its_ratio(
@@ -50,7 +50,7 @@ def test_a_measure_prints_its_table_and_ends_with_its_ratio(
     assert all(seconds > 0 for seconds, _, _ in rows.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_further_savepoint_is_smaller_than_the_first(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
@@ -63,7 +63,7 @@ def test_a_further_savepoint_is_smaller_than_the_first(
     assert further[1] < first[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_state_has_each_key_and_a_change_touches_one_in_a_hundred(
     spark: SparkSession, tmp_path: Path

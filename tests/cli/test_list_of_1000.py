@@ -23,7 +23,7 @@ from tests import samples
 from tests.faults.s3_proxy import Request, S3Proxy, proxy_of
 
 # It measures, over and over until the machine had a quiet moment.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 COUNT, SINGLE = 1000, 10
 REQUEST_SECONDS = 0.01

@@ -36,7 +36,7 @@ from tests.store.tables.test_merge_ledger import merge
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.nightly, pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
 
 
 def archive_all(shop: Shop) -> None:

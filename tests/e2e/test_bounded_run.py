@@ -117,7 +117,7 @@ def ends_at_random(spark: SparkSession, desk: Desk, rng: random.Random, legs: li
         here = wanted
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_runs_to_random_ends_are_exact_and_the_next_goes_on_with_the_next_record(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -132,7 +132,7 @@ def test_runs_to_random_ends_are_exact_and_the_next_goes_on_with_the_next_record
     assert len(desk.store.catalog.all()) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(10))
 def test_many_runs_to_random_ends_are_exact(
     spark: SparkSession,
@@ -286,7 +286,7 @@ def test_the_end_state_is_that_of_spark_s_own_run_to_the_same_end(
     assert desk.run(until="latest")[0].batches == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_query_with_timers_in_processing_time_ends(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -41,7 +41,7 @@ def test_trap_the_schema_check_ignores_column_names(local_shop: Shop) -> None:
     assert shop.run(RIGHT).batches == 1
 
 
-@pytest.mark.slow  # The same check on another way, which point-in-time restores take.
+@pytest.mark.nightly  # The same check on another way, which point-in-time restores take.
 def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
     local_shop: Shop,
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.shop import environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.nightly, pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.mark.timeout(1800)

@@ -13,7 +13,7 @@ from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop, environment
 
 pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow),
+    *(pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.nightly),
     pytest.mark.timeout(1800),
 ]
 

@@ -13,7 +13,7 @@ from tests.e2e.shop import Shop
 
 # The oracle begins from savepoints each time; here a shop with its archive does.
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.kafka,

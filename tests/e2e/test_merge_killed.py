@@ -52,7 +52,7 @@ def kill(shop: Shop, point: str) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        name if name == "merge.corrected_totals" else pytest.param(name, marks=pytest.mark.slow)
+        name if name == "merge.corrected_totals" else pytest.param(name, marks=pytest.mark.nightly)
         for name in (*BEFORE, *STEPS)
     ],
 )
@@ -72,7 +72,7 @@ def test_killed_and_run_again_it_is_done(stopped: Shop, point: str) -> None:
         assert not shop.store.root.list("scratch")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", STEPS[:BEGUN])
 def test_killed_and_taken_back_it_is_as_before(stopped: Shop, point: str) -> None:
     shop = stopped

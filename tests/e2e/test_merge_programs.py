@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from savepoints.local import LocalWorld
 
 pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow),
+    *(pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.nightly),
     pytest.mark.timeout(1800),
 ]
 

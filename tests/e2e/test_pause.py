@@ -51,7 +51,7 @@ def told(local_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any
         thread.join()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_paused_query_is_rolled_back_and_its_process_goes_on_from_there(
     local_shop: Shop, told: list[Any]
 ) -> None:

@@ -91,7 +91,7 @@ def test_there_and_back_again(spark: SparkSession, local_shop: Shop) -> None:
     assert shop.compare(BEGIN + 12 * DAY).exact
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_restored_for_a_time_is_what_a_run_from_scratch_over_the_records_makes(
     spark: SparkSession, local_shop: Shop
 ) -> None:

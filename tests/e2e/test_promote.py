@@ -107,7 +107,7 @@ def test_a_fork_takes_over_from_a_query_that_runs_and_back_again(forked: Shop) -
     assert compare(shop.table, day(8)).exact, "as if it had never been promoted"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_failing_check_leaves_the_live_query_running_as_if_nothing_had_happened(
     forked: Shop,
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_failing_check_leaves_the_live_query_running_as_if_nothing_had_happene
     assert shop.store.generations.current(QUERY).generation == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_readers_are_pointed_at_the_fork_s_table(forked: Shop) -> None:
     """The live query goes on in the fork's table; the fork itself can no longer run."""
     shop = forked

@@ -39,7 +39,7 @@ IN_THE_SUITE = "promote.outputs_taken_over"
 
 def points(names: tuple[str, ...]) -> list[object]:
     return [
-        name if name == IN_THE_SUITE else pytest.param(name, marks=pytest.mark.slow)
+        name if name == IN_THE_SUITE else pytest.param(name, marks=pytest.mark.nightly)
         for name in names
     ]
 
@@ -77,7 +77,7 @@ def test_killed_and_run_again_the_fork_has_taken_over(forked: Shop, point: str) 
     assert compare(shop.table, day(5), v2_from=day(3)).exact
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", STEPS[:-3])
 def test_killed_and_taken_back_it_is_as_if_nothing_had_happened(forked: Shop, point: str) -> None:
     shop = forked
@@ -93,7 +93,7 @@ def test_killed_and_taken_back_it_is_as_if_nothing_had_happened(forked: Shop, po
     assert compare(shop.table, day(5)).exact
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(30))
 def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
     local_shop: Shop, seed: int

@@ -142,7 +142,7 @@ def test_killed_at_random_moments_and_with_its_checkpoint_lost_nothing_is_lost_o
     killed_at_random(Job(world, tmp_path), random.Random(1), kills=1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_killed_many_times(
     spark: SparkSession,

@@ -53,7 +53,7 @@ def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(local_shop: Shop) -> Non
     assert last.outputs[0].version == 1
 
 
-@pytest.mark.slow  # In the small tier one is killed in test_recovery.
+@pytest.mark.nightly  # In the small tier one is killed in test_recovery.
 def test_a_killed_run_goes_on_and_writes_every_batch_once(spark: SparkSession, shop: Shop) -> None:
     """kill -9 in the middle; the next run takes the dead process's lease at once."""
     until = date(1997, 1, 20)

@@ -27,7 +27,7 @@ POINTS = (
 PLACES = [
     *some(2, (("local", point) for point in POINTS), "gc"),
     # Processes against an S3 server take a while, and the steps are the same there.
-    pytest.param("s3", "gc.adopted", marks=pytest.mark.slow),
+    pytest.param("s3", "gc.adopted", marks=pytest.mark.nightly),
 ]
 
 

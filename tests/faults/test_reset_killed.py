@@ -100,7 +100,7 @@ OFTEN = {
     ("to a batch", "rollback.batch_saved"),
 }
 CASES = [
-    pytest.param(name, point, marks=[] if (name, point) in OFTEN else [pytest.mark.slow])
+    pytest.param(name, point, marks=[] if (name, point) in OFTEN else [pytest.mark.nightly])
     for name, verb in VERBS.items()
     for point in verb.points
 ]

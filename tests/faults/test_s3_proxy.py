@@ -14,7 +14,7 @@ from savepoints.io import Location
 from tests.faults.s3_proxy import Fault, Request, S3Proxy, once, proxy_of, seeded
 
 # It is what some tests stand on, and changes rarely.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 BODY = bytes(range(256)) * 40
 

@@ -26,8 +26,8 @@ KEYS = 40
     ("count", "changelog"),
     [
         (15, True),
-        pytest.param(100, True, marks=pytest.mark.slow),
-        pytest.param(100, False, marks=pytest.mark.slow),
+        pytest.param(100, True, marks=pytest.mark.nightly),
+        pytest.param(100, False, marks=pytest.mark.nightly),
     ],
 )
 def test_savepoints_in_a_row_are_each_exact_and_none_is_partial(

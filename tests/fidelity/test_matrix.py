@@ -104,7 +104,7 @@ def _of(*verdicts: Verdict) -> pytest.MarkDecorator:
                 id=str(one),
                 marks=[
                     pytest.mark.xdist_group(f"{one.query}-{one.store}-{one.seed}"),
-                    *([] if one in drawn else [pytest.mark.slow]),
+                    *([] if one in drawn else [pytest.mark.nightly]),
                 ],
             )
             for one in cases()
@@ -218,7 +218,7 @@ def test_spark_itself_does_not_run_it(lab: Lab, case: Case) -> None:
     assert f"[{condition}]" in str(failed.value)
 
 
-@pytest.mark.slow  # Forks of real queries go on exactly in the small tier, too.
+@pytest.mark.nightly  # Forks of real queries go on exactly in the small tier, too.
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "case",

@@ -159,7 +159,7 @@ def programs(*by_day: str) -> list[Any]:
     return [
         pytest.param(
             one,
-            marks=[pytest.mark.xdist_group(one), *([] if one in by_day else [pytest.mark.slow])],
+            marks=[pytest.mark.xdist_group(one), *([] if one in by_day else [pytest.mark.nightly])],
         )
         for one in SHORT
     ]
@@ -198,7 +198,7 @@ def test_late_events_that_are_appended_give_something_else(
     assert outcome.later if name == "totals" else outcome.outputs_in_the_end
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SHORT)
 def test_after_an_earlier_merge(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Savepoints before it lack its events; the batches overlap, and some entities are in both."""
@@ -213,7 +213,7 @@ def test_after_an_earlier_merge(spark: SparkSession, tmp_path: Path, name: str) 
     "name",
     # The verb does that of the clock too, see e2e/test_merge_ways.py.
     [
-        pytest.param(one, marks=[] if one == "window_disorder" else [pytest.mark.slow])
+        pytest.param(one, marks=[] if one == "window_disorder" else [pytest.mark.nightly])
         for one in FAITHFUL
     ],
 )
@@ -234,7 +234,7 @@ def test_some_programs_want_the_faithful_way(
     trial.require_situations()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [3, 4])
 @pytest.mark.parametrize("name", [*SHORT, *FAITHFUL])
 def test_other_seeds(spark: SparkSession, tmp_path: Path, name: str, seed: int) -> None:
@@ -245,7 +245,7 @@ def test_other_seeds(spark: SparkSession, tmp_path: Path, name: str, seed: int) 
     Trial(spark, case, tmp_path, seed, conf=empty, way=way).require_exact()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "store"),
     [

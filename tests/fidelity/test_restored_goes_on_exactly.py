@@ -155,7 +155,7 @@ def later_batches(spark: SparkSession, out: Path, after: int) -> DataFrame:
         ("aggregate", True, 2),
         ("window", False, 3),
         *(
-            pytest.param(*case, marks=pytest.mark.slow)
+            pytest.param(*case, marks=pytest.mark.nightly)
             for case in (
                 ("aggregate", False, 1),
                 ("window", True, 4),

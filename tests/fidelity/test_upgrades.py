@@ -188,7 +188,7 @@ SLOW = [
 
 @pytest.mark.parametrize(
     "case",
-    [*QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)],
+    [*QUICK, *(pytest.param(one, marks=pytest.mark.nightly) for one in SLOW)],
     ids=lambda case: f"{case.old}-{case.new}-{case.state_store}",
 )
 def test_a_migrated_query_goes_on_as_if_its_program_had_run_from_the_beginning(

@@ -51,7 +51,7 @@ def races(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Races]:
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(45, id="few"), pytest.param(450, id="many", marks=pytest.mark.slow)]
+    "count", [pytest.param(45, id="few"), pytest.param(450, id="many", marks=pytest.mark.nightly)]
 )
 def test_trap_of_many_conditional_writes_at_once_one_wins(races: Races, count: int) -> None:
     run = [*races.create(count), *races.replace(count), *races.complete(count // 4)]
@@ -59,7 +59,7 @@ def test_trap_of_many_conditional_writes_at_once_one_wins(races: Races, count: i
     assert [race for race in run if not race.is_fair] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_many_at_once_one_wins_on_the_second_server(second_s3_endpoint: str) -> None:
     races = Races(second_s3_endpoint, "tests")
 

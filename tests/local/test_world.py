@@ -236,7 +236,7 @@ def test_the_jars_are_there(world: LocalWorld) -> None:
     assert {jar.parent for jar in world.spark_jars} == {Path(world.environment["SAVEPOINTS_JARS"])}
 
 
-@pytest.mark.parametrize("how", ["return", pytest.param("raise", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["return", pytest.param("raise", marks=pytest.mark.nightly)])
 def test_nothing_is_left_after_the_end(how: str) -> None:
     with parent_of_a_world(how) as (parent, below, directory):
         assert directory.is_dir()
@@ -252,8 +252,8 @@ def test_nothing_is_left_after_the_end(how: str) -> None:
     "number",
     [
         signal.SIGKILL,
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.nightly),
     ],
 )
 def test_nothing_is_left_after_a_signal(number: signal.Signals) -> None:
@@ -287,7 +287,7 @@ def test_a_detached_world_stays_until_it_is_stopped(tmp_path: Path) -> None:
         LocalWorld.stop_detached(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_prints_what_a_shell_needs(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "savepoints.local", "up", "--directory", str(tmp_path)],

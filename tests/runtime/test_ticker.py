@@ -47,7 +47,7 @@ def test_calls_never_overlap_and_missed_ones_do_not_pile_up(
         if len(begun) == 2:
             slow.set()
 
-    with caplog.at_level(logging.WARNING), Ticker(SHORT, call, "slow"):
+    with caplog.at_level(logging.WARNING), Ticker(SHORT, call, "nightly"):
         assert slow.wait(PATIENCE)
 
     assert most == [1]

@@ -178,7 +178,7 @@ def as_killed_before_the_commit(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=[pytest.mark.slow] if one in COVERED else []) for one in CASES],
+    [pytest.param(one, marks=[pytest.mark.nightly] if one in COVERED else []) for one in CASES],
 )
 def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
     name: str, spark: SparkSession, world: LocalWorld, tmp_path: Path
@@ -235,7 +235,7 @@ def _fields(value: bytes) -> dict[str, Any]:
     return {name: one for name, one in json.loads(value).items() if one is not None}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sort_window_killed_in_mid_window_goes_on(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -83,7 +83,7 @@ def put(store: Store, path: str, data: bytes) -> None:
 
 
 # How many damages of each kind are tried: one of them, or all.
-TRIED = ["one", pytest.param("all", marks=pytest.mark.slow)]
+TRIED = ["one", pytest.param("all", marks=pytest.mark.nightly)]
 # What costs more is tried with some kinds each time.
 SOME_KINDS = some(6, KINDS, "kinds")
 

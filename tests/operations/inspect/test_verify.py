@@ -123,7 +123,7 @@ def test_a_deleted_file_is_found_and_exactly_that_file_is_named(
     assert report.findings == (Finding("broken", path, "is missing"),)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_damages_on_s3_are_all_named(on_s3: Location) -> None:
     store = Store.open(str(on_s3 / "store"))
     taken = saved(on_s3, store)

@@ -272,7 +272,7 @@ def test_the_log_is_read_with_and_without_its_checkpoints(on_local: Location) ->
     assert tables.rows(made) == tables.rows(uri, ROWS_AT)
 
 
-# Its files have paths in two ways, which a clone has to change; the others are tried when slow.
+# Its files have paths in two ways, which a clone has to change; the others are tried at night.
 _TRIED = ("deletion_vectors",)
 _REST = sorted(TABLES.keys() - REFUSED - {*_TRIED})
 
@@ -280,7 +280,7 @@ _REST = sorted(TABLES.keys() - REFUSED - {*_TRIED})
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "names", [_TRIED, pytest.param(tuple(_REST), marks=pytest.mark.slow)], ids=["some", "others"]
+    "names", [_TRIED, pytest.param(tuple(_REST), marks=pytest.mark.nightly)], ids=["some", "others"]
 )
 def test_spark_reads_and_writes_what_was_made(
     spark: SparkSession, on_local: Location, names: tuple[str, ...]

@@ -60,7 +60,7 @@ def test_shared_ssts_are_not_copied_again(place: Location) -> None:
     assert not {path for path in first.copied if path.startswith("files")} & second.copied
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_corrupted_shared_sst_is_healed_by_the_next_pin(on_s3: Location) -> None:
     checkpoint, root = unpack("rocksdb", on_s3 / "checkpoint"), on_s3 / "store"
     first = pinned(checkpoint, root, 1, 1)

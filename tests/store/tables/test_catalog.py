@@ -95,7 +95,7 @@ store.catalog.add(savepoint(number + 100))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_four_processes_that_export_and_add_at_once_lose_nothing(on_s3: Location) -> None:
     catalog = Store.open(str(on_s3)).catalog
     for number in range(4):

@@ -69,7 +69,7 @@ def test_a_generation_is_found_by_its_checkpoint(store: Store) -> None:
     assert store.generations.of_checkpoint(at(store, "2")) is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_queries_that_begin_at_once_are_all_kept(on_s3: Location) -> None:
     store = Store.open(str(on_s3))
     store.generations.begin("first", 1, at(store, "first"), by="run")
