@@ -45,7 +45,7 @@ IN_THE_SUITE = ("4.0_hdfs_windows", "4.1_rocksdb_windows")
 
 
 def cases() -> list[ParameterSet]:
-    """All of them, at night but for one of each version, with all operators, on another store each."""
+    """All of them; one of each version, with all operators, on another store each, by day."""
     names = sorted(path.stem for path in make_older.HERE.glob("*.zip"))
     return [
         pytest.param(name, marks=[] if name in IN_THE_SUITE else [pytest.mark.nightly])
