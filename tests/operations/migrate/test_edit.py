@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -432,11 +431,3 @@ def test_stopped_anywhere_and_run_again_it_is_as_if_it_had_not_been(
 
     assert rows_of(samples, made) == as_rows({**sums, 4: 0}, files)
     assert verify(samples, made.id).findings == ()
-
-
-def test_savepoints_from_before_there_were_edits_are_read(planned: Store, tmp_path: Path) -> None:
-    taken = saved(planned, "rocksdb")
-    data = taken.to_json()
-    del data["edit"]
-
-    assert Savepoint.from_json(data) == taken

@@ -7,7 +7,7 @@ import pytest
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import OutputVersion, Savepoint
+from savepoints.model import Savepoint
 from savepoints.operations.inspect import pinned_outputs
 from savepoints.operations.savepoint import create
 from savepoints.store.root import Store
@@ -66,12 +66,3 @@ def test_a_file_sink_is_pinned_by_its_batch_and_looked_at(store: Store, place: L
     (sink / "_spark_metadata").delete(["0"])
     (finding,), _ = pinned_outputs.look(savepoint)
     assert "cannot be taken to batch 2" in finding.problem
-
-
-def test_outputs_of_older_savepoints_are_delta_tables() -> None:
-    data = {
-        "name": "totals", "uri": "/t", "table_id": "x", "version": 1, "app_id": "a",
-        "app_version": None,
-    }  # fmt: skip
-    assert OutputVersion.from_json(data).kind == "delta"
-    assert OutputVersion.from_json({**data, "kind": None}).kind == "delta"
