@@ -7,6 +7,7 @@ UV := $(shell command -v uv 2>/dev/null)
 LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
 PYTEST := $(BIN)/python -m pytest
 # The tests that need no JVM, no local world and no browser.
+SEEDED := $(if $(SEED),TESTS_SEED=$(SEED))
 FAST := not nightly and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
@@ -24,14 +25,14 @@ demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and o
 demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are merged (3 to 5 minutes)
 	@$(BIN)/savepoints demo late
 
-test: java $(VENV)/.installed ## What a change needs: with and without a JVM side by side (10 minutes)
-	@$(BIN)/python -m tests.tier change
+test: java $(VENV)/.installed ## What a change needs, in ten minutes; SEED=1 draws as that day did
+	@$(SEEDED) $(BIN)/python -m tests.tier change
 
 test-fast: $(VENV)/.installed ## Of these, the ones without a JVM, on both processors
 	$(PYTEST) -m "$(FAST)" -n 2
 
 test-nightly: java $(VENV)/.installed ## Everything, or PART="matrix-1 e2e-2 ..." of it (each within an hour)
-	@$(BIN)/python -m tests.tier nightly $(PART)
+	@$(SEEDED) $(BIN)/python -m tests.tier nightly $(PART)
 
 bench: java $(VENV)/.installed ## Time and bytes of each measure, beside Spark's own; see docs/benchmarks.md
 	$(BIN)/python -m benchmarks
