@@ -19,7 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 import savepoints
 from benchmarks.result import Result, Sample, in_turns, seconds
 from savepoints.cli.main import cli
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.io import Location, storage_options
 from savepoints.local import s3
 from savepoints.local.service import Service
@@ -49,7 +49,7 @@ def _listed(store: savepoints.Store) -> Mapping[str, Sample]:
     begun = time.monotonic()
     with redirect_stdout(shown):
         words = ["list", "--store", str(store.root)]
-        cli.main(words, standalone_mode=False, obj=Output())
+        cli.main(words, standalone_mode=False, obj=Terminal())
     return {"list": Sample(time.monotonic() - begun, len(shown.getvalue()), _SAVEPOINTS)}
 
 

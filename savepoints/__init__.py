@@ -62,8 +62,8 @@ if TYPE_CHECKING:
         RowCombination,
     )
     from savepoints.sources.kafka.reset_targets import Target
-    from savepoints.state.change.edit import Change
-    from savepoints.store.retention_policy import Policy
+    from savepoints.state.change.edit import StateEdit
+    from savepoints.store.retention_policy import RetentionPolicy
     from savepoints.store.root import Store
 
 _HOMES = {
@@ -71,7 +71,7 @@ _HOMES = {
     "AtBatch": "savepoints.operations.rollback.target",
     "AtTime": "savepoints.operations.rollback.target",
     "BeforeLast": "savepoints.operations.rollback.target",
-    "Change": "savepoints.state.change.edit",
+    "StateEdit": "savepoints.state.change.edit",
     "Cut": "savepoints.model",
     "Generation": "savepoints.model",
     "Input": "savepoints.runtime.app",
@@ -79,7 +79,7 @@ _HOMES = {
     "MergeFunctions": "savepoints.runtime.app",
     "Output": "savepoints.runtime.app",
     "OutputVersion": "savepoints.model",
-    "Policy": "savepoints.store.retention_policy",
+    "RetentionPolicy": "savepoints.store.retention_policy",
     "RowCombination": "savepoints.runtime.app",
     "Savepoint": "savepoints.model",
     "SavepointsError": "savepoints.errors",
@@ -124,7 +124,6 @@ __all__ = [
     "AtBatch",
     "AtTime",
     "BeforeLast",
-    "Change",
     "Cut",
     "Generation",
     "Input",
@@ -132,11 +131,12 @@ __all__ = [
     "MergeFunctions",
     "Output",
     "OutputVersion",
-    "Policy",
+    "RetentionPolicy",
     "RowCombination",
     "Savepoint",
     "SavepointsError",
     "Settings",
+    "StateEdit",
     "Store",
     "Target",
     "attach",

@@ -16,7 +16,7 @@ from savepoints.operations.fork import compare as _compare
 from savepoints.operations.fork import fork as _fork
 from savepoints.operations.fork import promote as _promote
 from savepoints.operations.fork.compare_savepoints import SAMPLE
-from savepoints.operations.fork.fork import Asked, Forked
+from savepoints.operations.fork.fork import Forked, ForkOptions
 from savepoints.operations.fork.promote import Promoted
 from savepoints.operations.fork.promote_steps import HandOver
 from savepoints.operations.fork.verdict import Comparison
@@ -45,13 +45,13 @@ from savepoints.operations.savepoint import create as _create
 from savepoints.operations.savepoint import export as _export
 from savepoints.operations.savepoint import restore as _restore
 from savepoints.operations.savepoint.restore import Restored
-from savepoints.outputs.fork.isolated_copy import Way
+from savepoints.outputs.fork.isolated_copy import CopyMode
 from savepoints.plan import Progress, silent
-from savepoints.sources.kafka.reset_targets import Scope, Target
-from savepoints.state.change.edit import Change
-from savepoints.store.retention_policy import Policy
+from savepoints.sources.kafka.reset_targets import Target, TargetScope
+from savepoints.state.change.edit import StateEdit
+from savepoints.store.retention_policy import RetentionPolicy
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Policy as MergePolicy
+from savepoints.store.tables.merge_ledger import MergePolicy
 
 
 def create(
@@ -182,7 +182,7 @@ def reset(
     settings: Settings | None = None,
     state: State = "empty",
     outputs: Outputs = "keep",
-    scope: Scope | None = None,
+    scope: TargetScope | None = None,
     skipped: Sequence[str] = (),
     allow_data_loss: bool = False,
     to: str | None = None,
@@ -239,7 +239,7 @@ def fork(
     savepoint: str,
     *names: str,
     app: str | None = None,
-    way: Way = "copy",
+    way: CopyMode = "copy",
     checkpoints: str | None = None,
     outputs: Mapping[str, str] | None = None,
     form: Form | None = None,
@@ -249,7 +249,7 @@ def fork(
     progress: Progress = silent,
 ) -> tuple[Forked, ...]:
     """Make new queries of a savepoint. See `savepoints.operations.fork.fork`."""
-    asked = Asked(app, way, checkpoints, outputs, form, check_source)
+    asked = ForkOptions(app, way, checkpoints, outputs, form, check_source)
     plan = _fork.plan_all(store, savepoint, names, asked, query=query, settings=settings)
     return _fork.execute_all(plan, store, settings=settings, progress=progress)
 
@@ -282,7 +282,7 @@ def compare(
 def edit(
     store: Store,
     name: str,
-    change: Change,
+    change: StateEdit,
     *,
     reason: str,
     query: str | None = None,
@@ -383,7 +383,7 @@ def tag(
 
 def expire(
     store: Store,
-    policy: Policy | None = None,
+    policy: RetentionPolicy | None = None,
     *,
     query: str | None = None,
     settings: Settings | None = None,

@@ -7,20 +7,20 @@ from savepoints.model import OutputVersion
 from savepoints.operations.fork.verdict import (
     Comparison,
     MetricDifference,
-    Pair,
+    QueryPair,
     RunCost,
     StateDifference,
     Variant,
     worst,
 )
-from savepoints.operations.inspect.diff import Change, Diff, VariableDiff
+from savepoints.operations.inspect.diff import Diff, ValueChange, VariableDiff
 from savepoints.outputs.compare.by_key import (
     ColumnChange,
     OutputDifference,
     RowDifference,
     TypeChange,
 )
-from savepoints.state.typed.compare import Compared, RowChange
+from savepoints.state.typed.compare import RowChange, VariableDifference
 from savepoints.state.typed.typed import Variable
 
 HOSTILE = '<script>document.title = "taken"</script><img src=x onerror=alert(1)>"\'&{{ 7 * 7 }}'
@@ -64,10 +64,10 @@ def state(*, changed: int) -> StateDifference:
         {"value": {"sum": 12_000, "name": HOSTILE}},
         {"value": {"sum": 11_999, "name": HOSTILE}},
     )
-    rows = Compared(0, 0, changed, None, (sample,) if changed else ())
+    rows = VariableDifference(0, 0, changed, None, (sample,) if changed else ())
     diff = Diff(
-        Change("sp-20261122-100000-aaaaaa", "sp-20261122-100000-bbbbbb"),
-        Change(14, 14), Change(0, 0), (), {}, (), (), (),
+        ValueChange("sp-20261122-100000-aaaaaa", "sp-20261122-100000-bbbbbb"),
+        ValueChange(14, 14), ValueChange(0, 0), (), {}, (), (), (),
         (VariableDiff(Variable(0, "stateStoreSave", "rows"), rows),),
     )  # fmt: skip
     return StateDifference(changed, changed / 50_000, changed == 0, diff)
@@ -91,11 +91,11 @@ def comparison(thresholds: ThresholdSettings | None = None) -> Comparison:
         MetricDifference.of("revenue", first.metrics["revenue"], second.metrics["revenue"]),
         MetricDifference.of("conversion", 0.0312, 0.0312),
     )
-    different = Pair(
+    different = QueryPair(
         first.query, second.query, (output(missing=1, extra=1, changed=1234),), ("audit",), (),
         state(changed=321), metrics, 47.9 / 41.2,
     ).judged(thresholds or ThresholdSettings())  # fmt: skip
-    same = Pair(
+    same = QueryPair(
         first.query, third.query, (NO_DIFFERENCE,), (), (), state(changed=0),
         (MetricDifference.of("revenue", 1.5, 1.5),), 40.4 / 41.2,
     ).judged(ThresholdSettings())  # fmt: skip

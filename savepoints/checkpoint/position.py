@@ -20,7 +20,7 @@ _INITIAL = re.compile(r"^sources/(\d+)/0$")
 
 
 @dataclass(frozen=True)
-class Standing:
+class CheckpointPosition:
     """How far a query has come.
 
     Attributes:
@@ -57,7 +57,7 @@ class Standing:
         return lowest_offsets(self.initial.values() if self.committed is None else self.positions)
 
 
-def read(checkpoint: Location) -> Standing:
+def read(checkpoint: Location) -> CheckpointPosition:
     """Read where a checkpoint stands; one that does not exist has run nothing.
 
     Raises:
@@ -94,7 +94,7 @@ def read(checkpoint: Location) -> Standing:
         else commit_log.parse(checkpoint.get(f"commits/{committed}"), f"commits/{committed}")
     )
     initial = _initial(checkpoint)
-    return Standing(
+    return CheckpointPosition(
         committed,
         _positions(newest, initial),
         begun,

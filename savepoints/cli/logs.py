@@ -12,7 +12,7 @@ from savepoints import log_context
 from savepoints.config import secrets
 from savepoints.model import rfc3339
 
-Format = Literal["text", "json"]
+LogFormat = Literal["text", "json"]
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 has no StreamHandler[T]
@@ -40,7 +40,7 @@ class _AsJson(logging.Formatter):
         return json.dumps({key: secrets.mask(value) for key, value in content.items()})
 
 
-def to_stderr(level: str, style: Format) -> None:
+def to_stderr(level: str, style: LogFormat) -> None:
     """Write the log of this process to stderr, in place of what was said before."""
     root = logging.getLogger()
     for handler in list(root.handlers):

@@ -12,7 +12,7 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem
 
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.errors import SavepointsError, UsageError
 
 # For a call that cannot be parsed; of others the command itself learns the format.
@@ -151,7 +151,7 @@ def main() -> None:
     Without Python's own way out: threads of native libraries may still run then, and now and then
     abort the process, so that a script would see exit code 134 of a command that did its work.
     """
-    code = _run(Output(), sys.argv[1:])
+    code = _run(Terminal(), sys.argv[1:])
     logging.shutdown()
     with suppress(BrokenPipeError):  # As in `savepoints list | head`.
         sys.stdout.flush()
@@ -159,7 +159,7 @@ def main() -> None:
     os._exit(code)
 
 
-def _run(output: Output, arguments: list[str]) -> int:
+def _run(output: Terminal, arguments: list[str]) -> int:
     if _JSON.search(" ".join(arguments)):
         output.format = "json"
     try:

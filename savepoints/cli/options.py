@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from savepoints.cli import logs
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
 from savepoints.model import parse_rfc3339, utc_now
@@ -53,7 +53,7 @@ def moment(context: click.Context, parameter: click.Parameter, text: str | None)
 class Invocation:
     """One call of a command: its output, and settings and store when it asks for them."""
 
-    output: Output
+    output: Terminal
     config: Path | None = None
     profile: str | None = None
     store_uri: str | None = None
@@ -143,7 +143,7 @@ def common(function: Function) -> Function:
     @click.pass_obj
     @functools.wraps(function)
     def wrapped(
-        output: Output,
+        output: Terminal,
         /,
         *args: object,
         store_uri: str | None,
@@ -152,7 +152,7 @@ def common(function: Function) -> Function:
         output_format: str,
         progress: str,
         log_level: str,
-        log_format: logs.Format,
+        log_format: logs.LogFormat,
         **options: object,
     ) -> Any:  # noqa: ANN401  (whatever the command returns)
         output.format = "json" if output_format == "json" else "text"

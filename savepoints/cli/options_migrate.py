@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from savepoints.cli.options import Function
 from savepoints.errors import UsageError
-
-Function = Callable[..., Any]
 
 MAP = click.option(
     "--map",
@@ -30,7 +28,7 @@ DEFAULT = click.option(
 
 
 @dataclass(frozen=True)
-class Migration:
+class MigrationOptions:
     """What `--migrate` and the options that go with it say.
 
     Attributes:
@@ -72,7 +70,7 @@ def migrating(function: Function) -> Function:
                 "--map, --default and --allow-dropped-state are for a changed program",
                 hint="add --migrate --app package.module:attribute",
             )
-        found = Migration(maps, defaults_of(defaults), allow_dropped_state)
+        found = MigrationOptions(maps, defaults_of(defaults), allow_dropped_state)
         return function(*args, migration=found if migrate else None, **options)
 
     return wrapped

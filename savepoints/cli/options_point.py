@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.options import Function
 from savepoints.errors import UsageError
 from savepoints.model import parse_rfc3339, rfc3339
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.target import Meaning, Point
-
-Function = Callable[..., Any]
 
 
 def to_a_point(function: Function) -> Function:

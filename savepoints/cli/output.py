@@ -29,15 +29,15 @@ SCHEMA_VERSION = 1
 # Columns of numbers, which are easier to compare when they end at one place.
 _NUMERIC = {"batch", "rows", "bytes", "files", "operator", "partitions"}
 
-Format = Literal["text", "json"]
+OutputFormat = Literal["text", "json"]
 ProgressStyle = Literal["auto", "plain", "none"]
 
 
 @dataclass
-class Output:
+class Terminal:
     """Shows results on stdout and the rest on stderr."""
 
-    format: Format = "text"
+    format: OutputFormat = "text"
     progress_style: ProgressStyle = "auto"
     out: Console = field(default_factory=lambda: _console(sys.stdout))
     err: Console = field(default_factory=lambda: _console(sys.stderr))

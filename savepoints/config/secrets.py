@@ -115,7 +115,7 @@ def mask_command(text: str) -> str:
     return f"{program} {MASK}" if arguments else program
 
 
-class Options(dict[str, str]):
+class ClientOptions(dict[str, str]):
     """Options of a client under its own names; the secret ones are not in its `repr`."""
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:

@@ -80,12 +80,12 @@ Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
 Count = Annotated[int, Field(ge=-1)]
 NotNegative = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 Ratio = Annotated[float, Field(ge=0)]
 Url = Annotated[str, AfterValidator(_url)]
 CommandLine = Annotated[str, AfterValidator(_command)]
 HookEvent = Literal["paused", "resumed", "savepoint", "failed"]
-Options = Annotated[dict[str, str], AfterValidator(secrets.Options)]
+ClientOptionsField = Annotated[dict[str, str], AfterValidator(secrets.ClientOptions)]
 
 
 class _Section(BaseModel):
@@ -102,7 +102,7 @@ class KafkaSettings(_Section):
     """
 
     bootstrap_servers: str = ""
-    options: Options = secrets.Options()
+    options: ClientOptionsField = secrets.ClientOptions()
 
 
 class SparkSettings(_Section):
@@ -114,7 +114,7 @@ class SparkSettings(_Section):
     """
 
     master: str = "local[*]"
-    conf: Options = secrets.Options()
+    conf: ClientOptionsField = secrets.ClientOptions()
 
 
 class RetentionSettings(_Section):
@@ -171,9 +171,9 @@ class ThresholdSettings(_Section):
             not given.
     """
 
-    rows: Share = 0.0
+    rows: Fraction = 0.0
     columns: NotNegative = 0
-    state_rows: Share = 0.0
+    state_rows: Fraction = 0.0
     metrics: dict[str, Ratio] = {}
     seconds: Ratio | None = None
 
@@ -202,7 +202,7 @@ class PromoteSettings(_Section):
             the live query with `live_` before it.
     """
 
-    rows: Share | None = None
+    rows: Fraction | None = None
     max_lag: NotNegative | None = None
     compare: bool = False
     checks: dict[str, str] = {}
@@ -219,7 +219,7 @@ class MergeSettings(_Section):
     """
 
     controls: NotNegative = 20
-    tolerance: Share = 0.0
+    tolerance: Fraction = 0.0
 
 
 class QuerySettings(_Section):

@@ -62,10 +62,10 @@ METRICS = (
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
-Values = dict[tuple[str, ...], Any]
+MetricValues = dict[tuple[str, ...], Any]
 
 
-def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str, Values]:
+def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str, MetricValues]:
     """Count all metrics.
 
     Args:
@@ -79,7 +79,7 @@ def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str
     captures = [one for one in events if one.verb == "create" and one.result == "done"]
     proofs = {"restore", "verify", "drill"}
     restores = [one for one in reversed(events) if (one.verb, one.result) == ("restore", "done")]
-    durations: Values = {}
+    durations: MetricValues = {}
     for one in captures:
         count, seconds = durations.get((one.query or "",), (0, 0.0))
         durations[one.query or "",] = (count + 1, seconds + one.seconds)
@@ -182,8 +182,8 @@ class _Collector:
             yield family
 
 
-def _sums(events: Iterable[Event]) -> Values:
-    sums: Values = {}
+def _sums(events: Iterable[Event]) -> MetricValues:
+    sums: MetricValues = {}
     for one in events:
         key = (one.query or "",)
         sums[key] = sums.get(key, 0) + (one.bytes or 0)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ValueMigration: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 # From what a query has and what late events gave alone, row by row under the same key, to what they
 # are together.
-Combination: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
+CombineFunction: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class RowCombination:
     """
 
     key: tuple[str, ...]
-    combine: Combination
+    combine: CombineFunction
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class MergeFunctions:
         rows: By output.
     """
 
-    states: Mapping[str, Combination]
+    states: Mapping[str, CombineFunction]
     rows: Mapping[str, RowCombination]
 
 

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.errors import NotAlignedError
 from savepoints.model import KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.archive import archive
-from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.combined import (
     archive_then_kafka,
     availability,
@@ -60,7 +60,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Past:
+class ArchivedInputs:
     """What a query reads that Kafka alone does not give.
 
     Attributes:
@@ -155,7 +155,7 @@ class Past:
             known.require({topic: position.get(topic, {})})
         return pending
 
-    def reading(self, spark: SparkSession, now: Standing) -> Reading | None:
+    def reading(self, spark: SparkSession, now: CheckpointPosition) -> Reading | None:
         """Return what the batch reads that is planned; None when Kafka alone has it all.
 
         Args:
@@ -235,7 +235,7 @@ class Past:
             is_due |= mine
         return rows.where(is_due)
 
-    def _require_archived(self, one: Merge) -> Arrivals:
+    def _require_archived(self, one: Merge) -> ArchiveProgress:
         self.inputs.require_merged(one, self.inputs.app.name)
         known = self.inputs.arrivals(one.input)
         topic = self.inputs.topic(one.input)

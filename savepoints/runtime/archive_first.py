@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from savepoints.checkpoint import position as checkpoint_position
-from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_offsets
 from savepoints.plan import Progress, silent
 from savepoints.runtime import bounded
-from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.bounded import Limits
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability
@@ -61,7 +61,7 @@ def run_on(
     return replace(ran, seconds=time.monotonic() - started)
 
 
-def _first(past: Past, now: Standing) -> tuple[KafkaOffsets, Ranges] | None:
+def _first(past: ArchivedInputs, now: CheckpointPosition) -> tuple[KafkaOffsets, Ranges] | None:
     """Return up to where planned batches go first, and what there is; None if Kafka has it all."""
     ranges = availability.ranges(past.topics, past.inputs.kafka, past.archives)
     ends = past.until(now.offsets, ranges)

@@ -9,7 +9,7 @@ from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, Savepoint
 from savepoints.runtime.app import App
-from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
 from savepoints.store.root import Store
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def past_of(
+def archived_inputs_of(
     store: Store,
     app: App,
     bound: QuerySettings,
@@ -29,7 +29,7 @@ def past_of(
     query: str,
     generation: int,
     position: KafkaOffsets,
-) -> Past | None:
+) -> ArchivedInputs | None:
     """Return what the batches of a generation read beside Kafka; None when there is no such thing.
 
     Args:
@@ -47,7 +47,7 @@ def past_of(
     """
     found = merges(store, query, generation, position)
     inputs = Inputs(app, bound, settings.kafka)
-    return Past(inputs, found) if found or bound.archives else None
+    return ArchivedInputs(inputs, found) if found or bound.archives else None
 
 
 def runner_of(
@@ -82,7 +82,7 @@ def runner_of(
     known = (app.name, generation)
     if begun_from is not None:
         known = (begun_from.query, begun_from.generation)
-    past = past_of(
+    past = archived_inputs_of(
         store, app, bound, settings, query=known[0], generation=known[1], position=position
     )
     return Runner(

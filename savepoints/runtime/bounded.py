@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import planned_batch
-from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.checkpoint.state import files
 from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.io import Location
@@ -176,7 +176,7 @@ def replay(
         runner.run_planned()
 
 
-def reached(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+def reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
     """Return where a query stands, for all partitions that are in the ends.
 
     Partitions that it has not seen are at their earliest offset, where it will begin with them.
@@ -194,7 +194,7 @@ def reached(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
     return with_new_partitions(now.offsets, _of(ends, ranges))
 
 
-def is_reached(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> bool:
+def is_reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> bool:
     """Say whether a query has nothing to do to be at the given offsets, before Spark is started.
 
     Raises:
@@ -366,7 +366,7 @@ class _BoundedRun:
             checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
 
 
-def _beginning(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+def _beginning(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
     """Return where a query stands, having refused ends that cannot be reached from there."""
     begin = reached(now, ends, ranges)
     require_reachable(begin, ends, _of(ends, ranges, begin))
@@ -374,7 +374,7 @@ def _beginning(now: Standing, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffset
     return begin
 
 
-def _require_not_passed(now: Standing, begin: KafkaOffsets, ends: KafkaOffsets) -> None:
+def _require_not_passed(now: CheckpointPosition, begin: KafkaOffsets, ends: KafkaOffsets) -> None:
     """Refuse to go where one of two sources that read the same partition is already beyond."""
     if count(begin, ends) == 0:
         return

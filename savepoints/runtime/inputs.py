@@ -15,7 +15,7 @@ from savepoints.model import KafkaOffsets
 from savepoints.runtime.app import App
 from savepoints.sources.archive import progress
 from savepoints.sources.archive import table as archive_table
-from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.combined import archive_then_kafka
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.events import Decoding
@@ -155,10 +155,10 @@ class Inputs:
                 merge=one.id,
             )
 
-    def arrivals(self, name: str) -> Arrivals:
+    def arrivals(self, name: str) -> ArchiveProgress:
         """Return what has arrived in the archive of an input; nothing where it has none."""
         uri = self.bound.archives.get(name)
-        return Arrivals("", ()) if uri is None else progress.load(uri)
+        return ArchiveProgress("", ()) if uri is None else progress.load(uri)
 
     def input(self, name: str | None) -> str:
         """Return the input that is meant; an application that has one alone means that.

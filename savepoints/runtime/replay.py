@@ -31,7 +31,7 @@ from savepoints.runtime.scratch_query import SLICE, Probed, ScratchQuery
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from savepoints.state.merge.splice import Key
+    from savepoints.state.merge.splice import OperatorKey
     from savepoints.state.storage.row_sources import CheckpointRows, SavedRows
 
 PARTITIONS = 2
@@ -43,7 +43,7 @@ _OF_NAMED_SOURCES = (
 
 
 @dataclass(frozen=True)
-class Slice:
+class ReplayBatch:
     """One batch of a replay. Times are milliseconds since 1970.
 
     Attributes:
@@ -58,7 +58,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Base:
+class ReplayBase:
     """What some entities begin from.
 
     Attributes:
@@ -152,7 +152,7 @@ class Replay:
             return tuple(self.app.inputs) * len(self.live.files.cut.offsets)
         return self.probed.sources
 
-    def keys(self, saved: SavedRows) -> list[Key]:
+    def keys(self, saved: SavedRows) -> list[OperatorKey]:
         """Return by what the operators keep their rows.
 
         Args:
@@ -165,7 +165,7 @@ class Replay:
         join_keys = self.probed.join_keys if has_joins else {}
         return splice.keys(saved, self.operators, names, join_keys)
 
-    def seed(self, bases: Sequence[Base], *, watermark_ms: int, timestamp_ms: int) -> None:
+    def seed(self, bases: Sequence[ReplayBase], *, watermark_ms: int, timestamp_ms: int) -> None:
         """Begin with the state that entities had; without it a replay begins with nothing.
 
         Args:
@@ -192,7 +192,7 @@ class Replay:
             else:
                 files[path] = data
         positions: list[str | None] = [None] * len(self.sources)
-        self._plan(0, positions, Slice(watermark_ms, watermark_ms, timestamp_ms))
+        self._plan(0, positions, ReplayBatch(watermark_ms, watermark_ms, timestamp_ms))
         files["commits/0"] = commit_log.new(watermark_ms)
         in_parallel(lambda path: checkpoint.put(path, files[path]), list(files))
         rows = splice.seeded([(one.entities, one.saved) for one in bases], fields)
@@ -209,7 +209,7 @@ class Replay:
         for name, frame in events.items():
             self._query.write_events(name, frame)
 
-    def run(self, one: Slice) -> None:
+    def run(self, one: ReplayBatch) -> None:
         """Run the next slice, with the events that were written for it, if any.
 
         Raises:
@@ -218,7 +218,9 @@ class Replay:
         if self._first == 0 and self._slices == 0 and one.late_watermark_ms > 0:
             # Only a batch before it can say by what its late rows are dropped.
             self._first = 1
-            self._run(0, {name: [] for name in self.app.inputs}, Slice(0, 0, one.timestamp_ms))
+            self._run(
+                0, {name: [] for name in self.app.inputs}, ReplayBatch(0, 0, one.timestamp_ms)
+            )
         self._slices += 1
         self._run(self._slices - 1 + self._first, self._files(self._slices), one)
 
@@ -293,7 +295,7 @@ class Replay:
             for name, files in listed.items()
         }
 
-    def _run(self, batch: int, files: Mapping[str, Sequence[ObjectInfo]], one: Slice) -> None:
+    def _run(self, batch: int, files: Mapping[str, Sequence[ObjectInfo]], one: ReplayBatch) -> None:
         checkpoint = self._query.checkpoint
         if self._latest is not None:
             before = f"offsets/{batch - 1}"
@@ -314,7 +316,7 @@ class Replay:
                 query=self.app.name,
             )
 
-    def _plan(self, batch: int, positions: Sequence[str | None], one: Slice) -> None:
+    def _plan(self, batch: int, positions: Sequence[str | None], one: ReplayBatch) -> None:
         if self._latest is None:
             self._query.checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
         conf = {

@@ -25,7 +25,7 @@ from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
 from savepoints.runtime.app import App, require_tables
-from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Runner:
         *,
         generation: int,
         checkpoint: Location,
-        past: Past | None = None,
+        past: ArchivedInputs | None = None,
     ) -> None:
         """Bind the application; nothing is started.
 

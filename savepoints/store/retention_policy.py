@@ -28,11 +28,11 @@ from savepoints.model import Labels, Savepoint
 
 ALL = -1
 
-Kept = dict[str, tuple[str, ...]]
+KeepReasons = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Policy:
+class RetentionPolicy:
     """What to keep of each query; a count of -1 means all.
 
     Attributes:
@@ -70,7 +70,7 @@ class Policy:
         return not (any(self.counts.values()) or self.keep_within or self.keep_tags)
 
     @classmethod
-    def of(cls, section: RetentionSettings) -> Policy:
+    def of(cls, section: RetentionSettings) -> RetentionPolicy:
         """Return what the settings say."""
         return cls(**{one.name: getattr(section, one.name) for one in fields(cls)})
 
@@ -125,7 +125,7 @@ class _Bucket:
 
 def decide(
     savepoints: Sequence[Savepoint],
-    policy: Policy | Mapping[str, Policy],
+    policy: RetentionPolicy | Mapping[str, RetentionPolicy],
     needed: Mapping[str, Sequence[str]],
     *,
     now: datetime,
@@ -150,7 +150,9 @@ def decide(
     reasons: dict[str, list[str]] = {one.id: [] for one in there}
     for query in {one.query for one in there}:
         mine = [one for one in there if one.query == query]
-        chosen = policy if isinstance(policy, Policy) else policy.get(query, Policy())
+        chosen = (
+            policy if isinstance(policy, RetentionPolicy) else policy.get(query, RetentionPolicy())
+        )
         for found in (_protected(mine, chosen), needed, _policy_keeps(mine, chosen, now)):
             for one in mine:
                 reasons[one.id] += found.get(one.id, ())
@@ -159,7 +161,7 @@ def decide(
     )
 
 
-def _protected(newest_first: Sequence[Savepoint], policy: Policy) -> Kept:
+def _protected(newest_first: Sequence[Savepoint], policy: RetentionPolicy) -> KeepReasons:
     """Say what of a query is protected by what it is."""
     found: dict[str, list[str]] = {one.id: [] for one in newest_first}
     complete = [one for one in newest_first if _is_good(one)]
@@ -173,7 +175,9 @@ def _protected(newest_first: Sequence[Savepoint], policy: Policy) -> Kept:
     return {savepoint_id: tuple(why) for savepoint_id, why in found.items()}
 
 
-def _policy_keeps(newest_first: Sequence[Savepoint], policy: Policy, now: datetime) -> Kept:
+def _policy_keeps(
+    newest_first: Sequence[Savepoint], policy: RetentionPolicy, now: datetime
+) -> KeepReasons:
     """Say what of a query the policy keeps: good ones by themselves, broken and edited beside."""
     if policy.is_empty:
         return {one.id: ("no policy",) for one in newest_first}
@@ -187,7 +191,9 @@ def _is_good(savepoint: Savepoint) -> bool:
     return savepoint.state == "complete" and savepoint.edit is None
 
 
-def _counted(newest_first: Sequence[Savepoint], policy: Policy, now: datetime) -> Kept:
+def _counted(
+    newest_first: Sequence[Savepoint], policy: RetentionPolicy, now: datetime
+) -> KeepReasons:
     """Apply counts and duration as restic does."""
     buckets = [
         _Bucket(name, count, _PERIODS[name]) for name, count in policy.counts.items() if count

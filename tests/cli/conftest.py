@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from tests.reference.documents import DOCUMENTS
 
 
@@ -64,7 +64,7 @@ def call(
 
     def call(*arguments: str) -> Called:
         capsys.readouterr()
-        code = _run(Output(), list(arguments))
+        code = _run(Terminal(), list(arguments))
         captured = capsys.readouterr()
         return Called(arguments, code, captured.out, captured.err)
 

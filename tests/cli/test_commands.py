@@ -210,8 +210,8 @@ COUNTED = """
 import sys, time
 begun = time.process_time()
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
-code = _run(Output(), sys.argv[1:])
+from savepoints.cli.output import Terminal
+code = _run(Terminal(), sys.argv[1:])
 heavy = [name for name in ("pyspark", "py4j", "confluent_kafka") if name in sys.modules]
 print(code, time.process_time() - begun, *heavy, file=sys.stderr)
 """

@@ -130,9 +130,9 @@ def test_help_of_any_command_imports_nothing_heavy() -> None:
     code = f"""
 import sys
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 for name in {COMMANDS!r}:
-    assert _run(Output(), [name, "--help"]) == 0, name
+    assert _run(Terminal(), [name, "--help"]) == 0, name
 heavy = ("pyspark", "py4j", "pandas", "pyarrow", "deltalake", "obstore", "boto3", "pydantic")
 print(*[name for name in heavy if name in sys.modules], file=sys.stderr)
 """

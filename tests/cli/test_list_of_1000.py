@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.io import Location, storage_options
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
@@ -87,7 +87,7 @@ def test_it_takes_at_most_twice_a_bare_read(
     bare: list[float] = []
     while len(ours) < MOST_ROUNDS and (len(ours) < ROUNDS or min(ours) > 2 * min(bare)):
         bare.append(seconds(lambda: bare_read(thousand)))
-        ours.append(seconds(lambda: _run(Output(), words)))
+        ours.append(seconds(lambda: _run(Terminal(), words)))
         shown = capsys.readouterr().out
 
     if form == "json":

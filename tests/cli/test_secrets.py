@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.config import secrets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError
@@ -79,7 +79,7 @@ def look_at(
 
     def look_at(*words: str, code: int) -> None:
         capfd.readouterr()
-        ended = _run(Output(), list(words))
+        ended = _run(Terminal(), list(words))
         shown = capfd.readouterr()
         what = " ".join(words)
         assert ended == code, f"{what}: {shown.err}"
@@ -171,7 +171,7 @@ def test_a_broker_that_cannot_be_reached_does_not_show_them(
 
     with pytest.raises(EnvironmentUnfitError) as refused:
         availability.require_available((KAFKA,), settings)
-    Output(format=style).error(refused.value)
+    Terminal(format=style).error(refused.value)
 
     shown = capfd.readouterr().err
     assert "localhost:1" in shown

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from savepoints.runtime.app import (
     App,
-    Combination,
+    CombineFunction,
     Input,
     MergeFunctions,
     Output,
@@ -104,7 +104,7 @@ def added_totals(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def functions(
-    states: Mapping[str, Combination] | None = None, rows: Combination = added_totals
+    states: Mapping[str, CombineFunction] | None = None, rows: CombineFunction = added_totals
 ) -> MergeFunctions:
     """Return functions for sums in windows."""
     states = {"stateStoreSave": added} if states is None else states

@@ -18,7 +18,7 @@ from typing import Any
 
 import savepoints
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.local import LocalWorld
 from savepoints.model import Form
@@ -157,7 +157,7 @@ def called(*arguments: str) -> tuple[int, str, str]:
     """
     out, err = io.StringIO(), io.StringIO()
     with _logging_as_before(), redirect_stdout(out), redirect_stderr(err):
-        code = _run(Output(), list(arguments))
+        code = _run(Terminal(), list(arguments))
     return code, out.getvalue(), err.getvalue()
 
 

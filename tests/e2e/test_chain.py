@@ -39,7 +39,7 @@ from savepoints.operations.run.pause import pause, resume
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import journal
-from savepoints.store.retention_policy import Policy
+from savepoints.store.retention_policy import RetentionPolicy
 from savepoints.store.root import Store
 from tests import spark_session
 from tests.processes import killed_at
@@ -239,7 +239,7 @@ class Chain:
         resume(self.store, QUERY)
 
     def expire(self) -> None:
-        plan = expire.plan(self.store, Policy(keep_last=3), query=QUERY)
+        plan = expire.plan(self.store, RetentionPolicy(keep_last=3), query=QUERY)
         expire.execute(plan, self.store)
 
     # What that means for the model, and whether it holds.

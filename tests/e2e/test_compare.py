@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import savepoints
 from savepoints.checkpoint.logs import offset_log
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.config.settings import Settings
 from savepoints.io import Location
 from savepoints.operations.fork.verdict import Comparison
@@ -121,7 +121,7 @@ def test_forks_see_the_same_batches_and_only_what_differs_is_found(
     page = tmp_path / "report.html"
     capsys.readouterr()
     code = _run(
-        Output(),
+        Terminal(),
         ["compare", "a", "bug", "--report", str(page), "--no-state", "--yes", "-o", "json"],
     )
     assert code == 3

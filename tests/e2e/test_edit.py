@@ -11,7 +11,7 @@ import pytest
 
 import savepoints
 from savepoints.cli.main import cli
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
@@ -92,13 +92,15 @@ def test_one_customer_is_repaired_and_all_others_go_on_as_uninterrupted(
         "--store", str(store.root), "-o", "json", "--progress", "none",
     ]  # fmt: skip
 
-    cli.main([*words, "--dry-run"], obj=Output(), standalone_mode=False)
+    cli.main([*words, "--dry-run"], obj=Terminal(), standalone_mode=False)
     plan = json.loads(capsys.readouterr().out)["plan"]
     assert len(store.catalog.all()) == 1
-    cli.main([*words, "--yes"], obj=Output(), standalone_mode=False)
+    cli.main([*words, "--yes"], obj=Terminal(), standalone_mode=False)
     made = json.loads(capsys.readouterr().out)["savepoint"]
     assert made["edit"]["reason"] == "ticket 4711"
-    cli.main(["show", made["id"], "--store", str(store.root)], obj=Output(), standalone_mode=False)
+    cli.main(
+        ["show", made["id"], "--store", str(store.root)], obj=Terminal(), standalone_mode=False
+    )
     assert "set sum = sum - 100.5" in " ".join(capsys.readouterr().out.split())
 
     before = totals(range(3)).loc[WRONG]

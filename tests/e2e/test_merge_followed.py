@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.local import LocalWorld
-from savepoints.store.tables.merge_ledger import Policy
+from savepoints.store.tables.merge_ledger import MergePolicy
 from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.test_merge_functions import LATE, model
 
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 # What is said when the query has been replayed up to where it stood.
-REPLAYED: dict[Policy, str] = {
+REPLAYED: dict[MergePolicy, str] = {
     "exact": "comparing the control entities",
     "replay-all": "replaying all events",
     "merge-function": "combining what they gave",
@@ -43,7 +43,7 @@ def test_trap_batches_that_the_query_runs_meanwhile_count_once(
     world_environment: dict[str, str],
     spark: SparkSession,
     tmp_path: Path,
-    policy: Policy,
+    policy: MergePolicy,
 ) -> None:
     """Four of them, of entities that the late events touch and of others; windows end in them."""
     desk = LateDesk.open(world, spark, tmp_path, "windowed")

@@ -15,7 +15,7 @@ import pytest
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.local import LocalWorld
 from savepoints.operations.merge.plan import Prepared
-from savepoints.runtime.app import Combination
+from savepoints.runtime.app import CombineFunction
 from savepoints.store.locks import journal
 from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e import late_apps
@@ -126,7 +126,7 @@ def test_functions_that_cannot_be_used_are_refused_while_the_query_runs(begun: L
     """Nothing stands still for them, and nothing is changed."""
     batch = begun.write(LATE)
     before = begun.desk.rows()
-    cases: list[tuple[dict[str, Combination | dict[str, Combination]], str]] = [
+    cases: list[tuple[dict[str, CombineFunction | dict[str, CombineFunction]], str]] = [
         ({"rows": doubling}, "gives 2 rows instead of 1"),
         ({"rows": other_key}, "changes k, which is of the key"),
         ({"states": {"0": nothing}}, "combining states of operator 0 .* gives .'strange'."),

@@ -21,7 +21,7 @@ from savepoints.operations.maintain import copy, expire, gc
 from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.store.locks import lease
-from savepoints.store.retention_policy import Policy
+from savepoints.store.retention_policy import RetentionPolicy
 from savepoints.store.root import Store
 from tests import samples
 from tests.draw import some
@@ -146,7 +146,7 @@ def test_whatever_fails_nothing_is_lost_and_nothing_is_done_twice(
         story.step(lambda: copy.execute(copied, store))
         require_whole(other, [first])
     else:
-        expired = story.step(lambda: expire.plan(store, Policy(keep_last=1)))
+        expired = story.step(lambda: expire.plan(store, RetentionPolicy(keep_last=1)))
         story.step(lambda: expire.execute(expired, store))
         collected = story.step(lambda: gc.plan(store, grace=timedelta(0)))
         story.step(lambda: gc.execute(collected, store))

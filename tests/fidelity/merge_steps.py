@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from savepoints.io import Location
 from savepoints.operations.merge import splice_checkpoint
 from savepoints.runtime import replay
-from savepoints.runtime.replay import Replay, Slice
+from savepoints.runtime.replay import Replay, ReplayBatch
 from savepoints.runtime.scratch_query import SLICE
 from savepoints.sources.archive import archive
 from savepoints.sources.archive import files as archive_files
@@ -58,7 +58,7 @@ class Base:
     file: int
     query: Query | None
     batch: int
-    known: affected_entities.Base
+    known: affected_entities.BaseState
     canonical: bool
 
 
@@ -101,7 +101,7 @@ class LateBatch:
             running.seed(seeds, watermark_ms=low, timestamp_ms=moment)
         self._write(running, news, candidates, replayed, first, planned)
         if self.way == "short":
-            running.run(Slice(low, low, self.watermarks[planned - 1][1]))
+            running.run(ReplayBatch(low, low, self.watermarks[planned - 1][1]))
             self._run(running, [planned])
         else:
             self._run(running, range(first + 1, planned + 1))
@@ -161,16 +161,16 @@ class LateBatch:
             query = self.merge.live if file <= self.merge.cuts[0].spliced else self.query
             batch = query.batch_of(file)
             has = frozenset(self.merge_ids if query is not self.merge.live else ())
-            base = affected_entities.Base(
+            base = affected_entities.BaseState(
                 str(file), self._clock(file), self._offsets(query, batch), has
             )
             found.append(Base(file, query, batch, base, at % 2 == 1))
         by_id = {one.known.savepoint_id: one for one in found}
-        empty = Base(-1, None, -1, affected_entities.Base(), canonical=False)
+        empty = Base(-1, None, -1, affected_entities.BaseState(), canonical=False)
         ordered = affected_entities.thinned([one.known for one in found])
         return [by_id.get(one.savepoint_id, empty) for one in ordered]
 
-    def _seeds(self, replayed: DataFrame, candidates: Sequence[Base]) -> list[replay.Base]:
+    def _seeds(self, replayed: DataFrame, candidates: Sequence[Base]) -> list[replay.ReplayBase]:
         used = {row["base"] for row in replayed.select("base").distinct().collect()}
         seeds = []
         for number in sorted(used):
@@ -184,7 +184,7 @@ class LateBatch:
                 canonical_table.export(self.spark, live.checkpoint, live.files, table)
                 rows = TableRows(self.spark, table)
             mine = replayed.where(f"base = {number}").select("entity")
-            seeds.append(replay.Base(mine, rows, live.layout))
+            seeds.append(replay.ReplayBase(mine, rows, live.layout))
         return seeds
 
     def _write(
@@ -218,7 +218,7 @@ class LateBatch:
     def _run(self, running: Replay, batches: Sequence[int]) -> None:
         for one in batches:
             before = self.watermarks[one - 1][0] if one else 0
-            running.run(Slice(before, *self.watermarks[one]))
+            running.run(ReplayBatch(before, *self.watermarks[one]))
 
     def _follow(self, running: Replay, planned: int, spliced: int, replayed: DataFrame) -> None:
         """Replay what the query has read since, batch by batch."""

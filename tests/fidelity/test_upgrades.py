@@ -20,7 +20,7 @@ import savepoints
 from savepoints import faults
 from savepoints.checkpoint.state import layout
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.errors import LayoutChangedError, SavepointsError
 from savepoints.io import Location
 from savepoints.store.root import Store
@@ -299,7 +299,7 @@ def test_trap_aggregates_that_were_swapped_in_place(
     def check(program: str, *more: str) -> int:
         store = ["--store", str(shop.store.root)]
         words = ["upgrade", "check", "--app", reference(program), "--from", "latest"]
-        return _run(Output(), [*words, *store, *more])
+        return _run(Terminal(), [*words, *store, *more])
 
     assert check("swapped", "-o", "json") == 3
     found = json.loads(capsys.readouterr().out)["upgrade"]

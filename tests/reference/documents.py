@@ -23,7 +23,7 @@ from savepoints.operations.inspect.verify import Report, Reports
 from savepoints.operations.maintain.copy import Copied, CopyPlan
 from savepoints.operations.maintain.expire import Expired, ExpirePlan
 from savepoints.operations.maintain.gc import Collected, GcPlan
-from savepoints.operations.maintain.init import Found
+from savepoints.operations.maintain.init import CheckpointFacts
 from savepoints.operations.maintain.rebuild_catalog import RebuildPlan, Rebuilt
 from savepoints.operations.maintain.tag import TagPlan
 from savepoints.operations.merge.append import Appended, AppendingPlan
@@ -205,7 +205,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
             {
                 "file": (str, "The file that was written."),
                 "to_fill_in": (int, "Places in it that are marked."),
-                "found": (Found, "What the checkpoint says."),
+                "found": (CheckpointFacts, "What the checkpoint says."),
             }
         ),
     ),

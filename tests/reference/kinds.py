@@ -60,12 +60,6 @@ def summary(kind: type) -> str:
     return escaped((kind.__doc__ or "").strip().partition("\n\n")[0])
 
 
-def title(kind: type) -> str:
-    """Name a kind of value; those whose names mean something else elsewhere with their verb."""
-    verb = kind.__module__.rpartition(".")[2]
-    return f"{kind.__name__} ({verb})" if kind.__name__ in {"Change", "Found"} else kind.__name__
-
-
 def type_name(hint: Any) -> str:
     """Write a type in the words of JSON."""
     origin, arguments = get_origin(hint), get_args(hint)
@@ -82,8 +76,8 @@ def type_name(hint: Any) -> str:
         inner = type_name(arguments[1]) if arguments else "any"
         name = "object" if inner == "any" else f"object of {inner}"
     elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        anchor = re.sub(r"[^\w -]", "", title(kind)).lower().replace(" ", "-")
-        name = f"[{title(kind)}](json.md#{anchor})"
+        anchor = kind.__name__.lower()
+        name = f"[{kind.__name__}](json.md#{anchor})"
     else:
         name = _NAMES.get(kind, "any")
     return name

@@ -28,7 +28,6 @@ from tests.reference.kinds import (
     meanings,
     summary,
     table,
-    title,
     type_name,
 )
 
@@ -100,8 +99,8 @@ def json_page() -> str:
             for hint, _ in document.fields.values():
                 collect(hint, kinds)
     parts.append("## Values")
-    for kind in sorted(kinds, key=title):
-        parts += [f"### {title(kind)}", summary(kind), fields_table(fields_of(kind))]
+    for kind in sorted(kinds, key=lambda kind: kind.__name__):
+        parts += [f"### {kind.__name__}", summary(kind), fields_table(fields_of(kind))]
     return _page(parts)
 
 

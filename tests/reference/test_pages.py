@@ -8,7 +8,7 @@ import pytest
 
 from savepoints.store.tables.events import Event
 from tests.reference.documents import DOCUMENTS
-from tests.reference.kinds import collect, fields_of, meanings, title
+from tests.reference.kinds import collect, fields_of, meanings
 from tests.reference.pages import DIRECTORY, PAGES, _models, commands
 
 # Commands that print no document: the demo is for people.
@@ -46,10 +46,10 @@ def test_every_field_has_a_meaning() -> None:
     assert {name: fields for name, fields in unsaid.items() if fields} == {}
 
 
-def test_every_kind_of_value_has_a_title_of_its_own() -> None:
-    titles = [title(kind) for kind in kinds()]
+def test_every_kind_of_value_has_a_name_of_its_own() -> None:
+    names = [kind.__name__ for kind in kinds()]
 
-    assert len(set(titles)) == len(titles)
+    assert len(set(names)) == len(names)
 
 
 def test_every_setting_has_a_meaning() -> None:

@@ -24,7 +24,7 @@ from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.runtime import bounded
 from savepoints.runtime.app import App, Input, Output
-from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.bounded import Limits
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
@@ -120,7 +120,7 @@ class World:
         )
         return merged_at(archive.end(self.uri))
 
-    def runner(self, past: Past | None) -> Runner:
+    def runner(self, past: ArchivedInputs | None) -> Runner:
         return Runner(
             self.spark,
             app,
@@ -142,10 +142,10 @@ class World:
             max_offsets_per_trigger=45,
         )
 
-    def past(self, *merges: Merge) -> Past:
-        return Past(Inputs(app, self.bound, self.broker.settings), merges)
+    def past(self, *merges: Merge) -> ArchivedInputs:
+        return ArchivedInputs(Inputs(app, self.bound, self.broker.settings), merges)
 
-    def run(self, past: Past, most: int | None = None) -> Ran:
+    def run(self, past: ArchivedInputs, most: int | None = None) -> Ran:
         """Run to what Kafka has now."""
         has = availability.ranges([self.topic], self.broker.settings, [self.uri])
         ends = {self.topic: {part: one.end for part, one in has[self.topic].items()}}
@@ -244,7 +244,7 @@ NOW = KafkaSettings(bootstrap_servers="unused")
 def test_a_merge_lies_ahead_until_the_query_has_come_to_its_offsets(tmp_path: Path) -> None:
     bound = QuerySettings(app="unused:app", checkpoints="unused", topics={"orders": "t"})
     merge = merged_at({"t": {0: 10, 1: 20}, "other": {0: 99}})
-    past = Past(Inputs(app, bound, NOW), (merge,))
+    past = ArchivedInputs(Inputs(app, bound, NOW), (merge,))
     for first, second in itertools.product((0, 9, 10, 11), (0, 19, 20, 30)):
         is_ahead = first < 10 or second < 20
         assert bool(past.pending({"t": {0: first, 1: second}})) == is_ahead

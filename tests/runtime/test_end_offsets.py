@@ -87,7 +87,7 @@ def test_a_savepoint_of_other_topics_is_refused(local_store: Store) -> None:
         resolve(local_store, "friday")
 
 
-def at(place: Location, position: str) -> checkpoint_position.Standing:
+def at(place: Location, position: str) -> checkpoint_position.CheckpointPosition:
     """Return where a query stands that was reset to a position and has run nothing."""
     write(place, {"sources/0/0": planned_batch.initial_position(position)})
     return checkpoint_position.read(place)

@@ -22,7 +22,7 @@ from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.store.locks import journal, lease
-from savepoints.store.locks.lease import Holder, Record
+from savepoints.store.locks.lease import Holder, LeaseRecord
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests import samples
@@ -152,9 +152,9 @@ def test_eight_that_add_change_and_remove_rows_do_not_undo_each_other(on_local: 
     assert sorted(found) == [(f"query-{number}", "+") for number in range(PROCESSES)]
 
 
-def elsewhere(root: Location, path: str, *, left: timedelta) -> Record:
+def elsewhere(root: Location, path: str, *, left: timedelta) -> LeaseRecord:
     """Make the holder of a lease one on another machine, whose lease ends soon."""
-    record = Record.parse(root.get(path), path)
+    record = LeaseRecord.parse(root.get(path), path)
     holder = Holder("another-host/boot/pid:[1]", 4711, "123")
     expires = rfc3339(utc_now() - lease.CLOCK_SKEW + left)
     record = dataclasses.replace(record, holder=holder, expires_at=expires)

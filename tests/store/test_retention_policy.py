@@ -19,7 +19,7 @@ from savepoints.model import Edit, Savepoint, parse_rfc3339, rfc3339
 from savepoints.store.retention_policy import (
     ALL,
     Decision,
-    Policy,
+    RetentionPolicy,
     decide,
 )
 from tests.samples import BEGINNING, savepoint
@@ -30,7 +30,7 @@ LATER = datetime(2030, 1, 1, tzinfo=timezone.utc)
 OURS = {"the last good one", "the newest of generation 1"}
 
 
-def policy_of(flags: dict[str, Any]) -> Policy:
+def policy_of(flags: dict[str, Any]) -> RetentionPolicy:
     """Read the flags of restic; its durations are sums such as `14d12h`."""
     counts = {
         f"keep_{name}": ALL if count == "unlimited" else count
@@ -38,7 +38,7 @@ def policy_of(flags: dict[str, Any]) -> Policy:
         if name not in {"within", "tag"}
     }
     parts = re.findall(r"\d+[dh]", flags.get("within", ""))
-    return Policy(
+    return RetentionPolicy(
         **counts,
         keep_within=sum((parse_duration(part) for part in parts), timedelta()) or None,
         keep_tags=(flags["tag"],) if "tag" in flags else (),
@@ -47,7 +47,7 @@ def policy_of(flags: dict[str, Any]) -> Policy:
 
 def decided(
     savepoints: Iterable[Savepoint],
-    policy: Policy,
+    policy: RetentionPolicy,
     needed: Mapping[str, Sequence[str]] | None = None,
     now: datetime = LATER,
 ) -> dict[str, Decision]:
@@ -55,7 +55,9 @@ def decided(
     return {one.savepoint.id: one for one in found}
 
 
-def kept(savepoints: Iterable[Savepoint], policy: Policy, now: datetime = LATER) -> set[str]:
+def kept(
+    savepoints: Iterable[Savepoint], policy: RetentionPolicy, now: datetime = LATER
+) -> set[str]:
     return {name for name, one in decided(savepoints, policy, now=now).items() if one.kept}
 
 
@@ -114,24 +116,24 @@ def test_trap_wal_g_636_the_order_is_that_of_the_recorded_times_and_not_of_the_n
     old = savepoint(1, id="sp-99991231-235959-zzzzzz")
     new = savepoint(2, id="sp-20000101-000000-aaaaaa")
 
-    assert kept([old, new], Policy(keep_last=1)) == {new.id}
+    assert kept([old, new], RetentionPolicy(keep_last=1)) == {new.id}
 
 
 def test_an_empty_policy_removes_nothing() -> None:
     there = [savepoint(number) for number in range(5)]
 
-    found = decided(there, Policy())
+    found = decided(there, RetentionPolicy())
 
     assert all(one.kept for one in found.values())
     assert found[there[0].id].reasons == ("no policy",)
-    assert Policy().is_empty
-    assert Policy(keep_tags=()).is_empty
-    assert not Policy(keep_tags=("release",)).is_empty
+    assert RetentionPolicy().is_empty
+    assert RetentionPolicy(keep_tags=()).is_empty
+    assert not RetentionPolicy(keep_tags=("release",)).is_empty
 
 
 def test_each_query_is_decided_by_itself_and_can_have_its_own_policy() -> None:
     there = [savepoint(n, query=query, id=f"{query}-{n}") for query in "abc" for n in range(4)]
-    policies = {"a": Policy(keep_last=1), "b": Policy(keep_last=3)}
+    policies = {"a": RetentionPolicy(keep_last=1), "b": RetentionPolicy(keep_last=3)}
 
     found = decide(there, policies, {}, now=LATER)
 
@@ -145,7 +147,7 @@ def test_pinned_and_tagged_ones_stay() -> None:
     there[1] = replace(there[1], tags=("release", "blue"))
     there[2] = replace(there[2], tags=("blue",))
 
-    found = decided(there, Policy(keep_last=1))
+    found = decided(there, RetentionPolicy(keep_last=1))
 
     assert found[there[0].id].reasons == ("pinned",)
     assert found[there[1].id].reasons == ("tagged release", "tagged blue")
@@ -158,7 +160,7 @@ def test_with_tags_named_only_those_protect() -> None:
     there[0] = replace(there[0], tags=("release", "blue"))
     there[1] = replace(there[1], tags=("blue",))
 
-    found = decided(there, Policy(keep_last=1, keep_tags=("release",)))
+    found = decided(there, RetentionPolicy(keep_last=1, keep_tags=("release",)))
 
     assert found[there[0].id].reasons == ("tagged release",)
     assert not found[there[1].id].kept
@@ -167,18 +169,18 @@ def test_with_tags_named_only_those_protect() -> None:
 def test_the_last_good_one_stays_although_newer_ones_are_broken() -> None:
     good, *broken = (savepoint(n, state="broken" if n else "complete") for n in range(4))
 
-    found = decided([good, *broken], Policy(keep_last=1))
+    found = decided([good, *broken], RetentionPolicy(keep_last=1))
 
     assert found[good.id].reasons == ("the last good one", "the newest of generation 1", "last")
     assert found[broken[-1].id].reasons == ("last",)
-    assert kept([good, *broken], Policy(keep_last=1)) == {good.id, broken[-1].id}
+    assert kept([good, *broken], RetentionPolicy(keep_last=1)) == {good.id, broken[-1].id}
 
 
 def test_the_newest_whole_one_of_each_generation_stays() -> None:
     there = [replace(savepoint(n), generation=1 + n // 3) for n in range(9)]
     there[5] = replace(there[5], state="broken")
 
-    found = decided(there, Policy(keep_last=1))
+    found = decided(there, RetentionPolicy(keep_last=1))
 
     assert {name for name, one in found.items() if one.kept} == {there[n].id for n in (2, 4, 8)}
     assert found[there[4].id].reasons == ("the newest of generation 2",)
@@ -191,7 +193,7 @@ def test_what_was_edited_by_hand_pushes_out_nothing_of_the_query_itself() -> Non
     old, newest = savepoint(1), savepoint(2)
     edited = [replace(old, id=f"sp-edited-{n}", created_at=LATER, edit=EDIT) for n in range(2)]
 
-    found = decided([old, newest, *edited], Policy(keep_last=1))
+    found = decided([old, newest, *edited], RetentionPolicy(keep_last=1))
 
     assert found[newest.id].reasons == ("the last good one", "the newest of generation 1", "last")
     assert not found[old.id].kept
@@ -203,7 +205,7 @@ def test_what_was_edited_by_hand_stays_where_something_needs_it() -> None:
 
     found = decided(
         [edited, savepoint(2), replace(savepoint(3), edit=EDIT)],
-        Policy(keep_last=1),
+        RetentionPolicy(keep_last=1),
         {edited.id: ("generation 2 began from it",)},
     )
 
@@ -213,7 +215,9 @@ def test_what_was_edited_by_hand_stays_where_something_needs_it() -> None:
 def test_what_something_else_needs_stays_with_its_reason() -> None:
     there = [savepoint(number) for number in range(3)]
 
-    found = decided(there, Policy(keep_last=1), {there[0].id: ("generation 2 began from it",)})
+    found = decided(
+        there, RetentionPolicy(keep_last=1), {there[0].id: ("generation 2 began from it",)}
+    )
 
     assert found[there[0].id].reasons == ("generation 2 began from it",)
     assert not found[there[1].id].kept
@@ -222,14 +226,14 @@ def test_what_something_else_needs_stays_with_its_reason() -> None:
 def test_those_that_are_being_removed_are_not_decided_about() -> None:
     there = [savepoint(0), savepoint(1, state="expired")]
 
-    assert list(decided(there, Policy(keep_last=1))) == [there[0].id]
+    assert list(decided(there, RetentionPolicy(keep_last=1))) == [there[0].id]
 
 
 def test_trap_a_savepoint_from_the_future_does_not_make_all_others_too_old() -> None:
     wrong_clock = savepoint(0, created_at=LATER + timedelta(days=400))
     there = [*taken_at([LATER - timedelta(hours=n) for n in (1, 2, 30)]), wrong_clock]
 
-    assert kept(there, Policy(keep_within=timedelta(hours=6))) == {
+    assert kept(there, RetentionPolicy(keep_within=timedelta(hours=6))) == {
         wrong_clock.id, there[0].id, there[1].id,
     }  # fmt: skip
 
@@ -241,7 +245,7 @@ MOMENTS = st.lists(
 )
 COUNT = st.integers(ALL, 4)
 POLICIES = st.builds(
-    Policy,
+    RetentionPolicy,
     keep_last=COUNT,
     keep_hourly=COUNT,
     keep_daily=COUNT,
@@ -271,7 +275,7 @@ def stores(draw: st.DrawFn) -> list[Savepoint]:
 
 @given(stores(), POLICIES, st.randoms())
 def test_neither_the_order_given_nor_the_names_matter(
-    there: list[Savepoint], policy: Policy, dice: Any
+    there: list[Savepoint], policy: RetentionPolicy, dice: Any
 ) -> None:
     mixed = there.copy()
     dice.shuffle(mixed)
@@ -288,7 +292,9 @@ def test_neither_the_order_given_nor_the_names_matter(
 
 
 @given(stores(), POLICIES)
-def test_protections_hold_whatever_the_policy_says(there: list[Savepoint], policy: Policy) -> None:
+def test_protections_hold_whatever_the_policy_says(
+    there: list[Savepoint], policy: RetentionPolicy
+) -> None:
     needed = {there[0].id: ("somebody needs it",)} if there else {}
 
     found = decided(there, policy, needed)
@@ -321,7 +327,7 @@ def is_good(one: Savepoint) -> bool:
 
 @given(stores(), POLICIES)
 def test_one_that_is_broken_or_edited_never_pushes_a_good_one_out(
-    there: list[Savepoint], policy: Policy
+    there: list[Savepoint], policy: RetentionPolicy
 ) -> None:
     good = [one for one in there if is_good(one)]
 
@@ -329,7 +335,9 @@ def test_one_that_is_broken_or_edited_never_pushes_a_good_one_out(
 
 
 @given(stores(), POLICIES)
-def test_no_more_goes_than_if_all_were_whole(there: list[Savepoint], policy: Policy) -> None:
+def test_no_more_goes_than_if_all_were_whole(
+    there: list[Savepoint], policy: RetentionPolicy
+) -> None:
     alive = [one for one in there if one.state != "expired"]
     whole = [replace(one, state="complete", generation=1, edit=None) for one in alive]
 
@@ -339,7 +347,7 @@ def test_no_more_goes_than_if_all_were_whole(there: list[Savepoint], policy: Pol
 
 
 @given(stores(), POLICIES)
-def test_what_is_left_is_kept_again(there: list[Savepoint], policy: Policy) -> None:
+def test_what_is_left_is_kept_again(there: list[Savepoint], policy: RetentionPolicy) -> None:
     left = [one for one in there if one.id in kept(there, policy)]
 
     assert kept(left, policy) == {one.id for one in left}
@@ -348,7 +356,7 @@ def test_what_is_left_is_kept_again(there: list[Savepoint], policy: Policy) -> N
 @given(MOMENTS, st.integers(1, 5))
 def test_one_that_is_added_pushes_out_one_at_most(moments: list[datetime], count: int) -> None:
     there = taken_at(sorted(moments))
-    policy = Policy(keep_last=count)
+    policy = RetentionPolicy(keep_last=count)
     before = kept(there[:-1], policy)
 
     assert len(before - kept(there, policy)) <= 1
@@ -357,7 +365,7 @@ def test_one_that_is_added_pushes_out_one_at_most(moments: list[datetime], count
 @given(MOMENTS, COUNT, COUNT)
 def test_the_counts_are_never_exceeded(moments: list[datetime], days: int, weeks: int) -> None:
     there = taken_at(moments)
-    policy = Policy(keep_daily=days, keep_weekly=weeks)
+    policy = RetentionPolicy(keep_daily=days, keep_weekly=weeks)
 
     if ALL not in (days, weeks) and not policy.is_empty:
         assert len(kept(there, policy)) <= max(1, days + weeks)
@@ -366,20 +374,23 @@ def test_the_counts_are_never_exceeded(moments: list[datetime], days: int, weeks
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (Policy(keep_last=3, keep_daily=ALL), "3 last, all daily"),
-        (Policy(keep_within=timedelta(hours=36), keep_tags=("a",)), "within 36h, tagged a"),
-        (Policy(keep_within=timedelta(days=2)), "within 2d"),
-        (Policy(keep_within=timedelta(minutes=90)), "within 90m"),
-        (Policy(keep_within=timedelta(seconds=1.5)), "within 1500ms"),
-        (Policy(), "nothing said"),
+        (RetentionPolicy(keep_last=3, keep_daily=ALL), "3 last, all daily"),
+        (
+            RetentionPolicy(keep_within=timedelta(hours=36), keep_tags=("a",)),
+            "within 36h, tagged a",
+        ),
+        (RetentionPolicy(keep_within=timedelta(days=2)), "within 2d"),
+        (RetentionPolicy(keep_within=timedelta(minutes=90)), "within 90m"),
+        (RetentionPolicy(keep_within=timedelta(seconds=1.5)), "within 1500ms"),
+        (RetentionPolicy(), "nothing said"),
     ],
 )
-def test_a_policy_in_words(policy: Policy, words: str) -> None:
+def test_a_policy_in_words(policy: RetentionPolicy, words: str) -> None:
     assert str(policy) == words
 
 
 def test_a_policy_as_json() -> None:
-    policy = Policy(keep_last=2, keep_within=timedelta(hours=1), keep_tags=("a",))
+    policy = RetentionPolicy(keep_last=2, keep_within=timedelta(hours=1), keep_tags=("a",))
 
     assert policy.to_json() == {
         "keep_last": 2, "keep_hourly": 0, "keep_daily": 0, "keep_weekly": 0, "keep_monthly": 0,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from savepoints.checkpoint.evolution.column_matching import Pairs
-from savepoints.checkpoint.evolution.findings import Compared, Reason, Start
+from savepoints.checkpoint.evolution.findings import ColumnFindings, Reason, Start
 from savepoints.checkpoint.state.schema import StateField
 
 # Beginnings of these, of at least two columns, are buffers, too: a deviation has three of five.
@@ -36,7 +36,7 @@ def require_whole(
     names: tuple[Sequence[str], Sequence[str]],
     starts: Sequence[Start] | None,
     matched: Pairs,
-    found: Compared,
+    found: ColumnFindings,
 ) -> None:
     """Add what is half of one aggregate and half of another, unless a person spoke of each column.
 

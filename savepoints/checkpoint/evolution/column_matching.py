@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from savepoints.checkpoint.evolution.findings import (
-    Compared,
+    ColumnFindings,
     Reason,
     Words,
     kind_of,
@@ -39,7 +39,7 @@ def pairs_of(
     names_was: Sequence[str],
     names_now: Sequence[str],
     words: Words,
-    found: Compared,
+    found: ColumnFindings,
 ) -> Pairs:
     """Match new columns with old ones; what cannot be decided is added to what was found."""
     matched = Pairs()
@@ -88,7 +88,7 @@ def _pair_of_name(
     theirs: list[int],
     mine: list[int],
     matched: Pairs,
-    context: tuple[Sequence[str], Sequence[str], Compared],
+    context: tuple[Sequence[str], Sequence[str], ColumnFindings],
 ) -> None:
     """Match the columns of one name: the only one, or by type, in order where as many are left."""
     names_was, names_now, found = context
@@ -126,7 +126,7 @@ def _pair_of_kind(
     old: list[int],
     new: list[int],
     matched: Pairs,
-    context: tuple[Sequence[str], Sequence[str], Compared],
+    context: tuple[Sequence[str], Sequence[str], ColumnFindings],
 ) -> None:
     """Match as many columns of one name and type: those that can be null, and those that cannot.
 
@@ -151,7 +151,7 @@ def _ask(
     now: Sequence[StateField],
     new: list[int],
     old: list[int],
-    context: tuple[Sequence[str], Sequence[str], Compared],
+    context: tuple[Sequence[str], Sequence[str], ColumnFindings],
 ) -> None:
     """Add that columns of one name and type may have changed places."""
     names_was, names_now, found = context

@@ -17,7 +17,7 @@ from savepoints.checkpoint.evolution.column_matching import pairs_of
 from savepoints.checkpoint.evolution.findings import (
     COLLATIONS,
     Column,
-    Compared,
+    ColumnFindings,
     Reason,
     Words,
     addresses,
@@ -53,9 +53,9 @@ def watermark_reason(was: StateField, now: StateField, place: str) -> Reason | N
 
 def compare_keys(
     was: Sequence[StateField], now: Sequence[StateField], prefix: str, words: Words
-) -> Compared:
+) -> ColumnFindings:
     """Compare key columns, whose bytes stay as they are or cannot be used at all."""
-    found = Compared()
+    found = ColumnFindings()
     names_was, names_now = addresses(was, f"{prefix}key"), addresses(now, f"{prefix}key")
     found.known = [*names_was, *names_now]
     if [kind_of(one) for one in was] != [kind_of(one) for one in now]:
@@ -92,9 +92,9 @@ def compare_keys(
 
 def compare_values(
     was: Sequence[StateField], now: Sequence[StateField], prefix: str, words: Words
-) -> Compared:
+) -> ColumnFindings:
     """Compare value columns and say how the new ones are made."""
-    found = Compared()
+    found = ColumnFindings()
     names_was, names_now = addresses(was, prefix), addresses(now, prefix)
     found.known = [*names_was, *names_now]
     matched = pairs_of(was, now, names_was, names_now, words, found)
@@ -172,7 +172,7 @@ def _kept_column(
     source: int,
     address: str,
     words: Words,
-    found: Compared,
+    found: ColumnFindings,
     *,
     is_said: bool,
 ) -> Column:
@@ -210,9 +210,9 @@ def _kept_column(
     return column
 
 
-def _aggregated(now: StateField, address: str, *, is_said: bool) -> Compared:
+def _aggregated(now: StateField, address: str, *, is_said: bool) -> ColumnFindings:
     """Say what cannot be seen of a column of an aggregation that goes on."""
-    found = Compared()
+    found = ColumnFindings()
     place = f"value column {address}"
     if now.name == _SESSION:
         text = "how long a gap ends a session cannot be seen: open sessions keep the end they have"
@@ -247,7 +247,7 @@ def _cast_reason(was: SparkType, now: SparkType, place: str) -> Reason:
 
 
 def _new_column(
-    one: StateField, address: str, from_end: int, words: Words, found: Compared
+    one: StateField, address: str, from_end: int, words: Words, found: ColumnFindings
 ) -> Column:
     """Say what a new column begins with."""
     place = f"value column {address}"
@@ -277,9 +277,9 @@ def _is_of(one: Rename, was: Sequence[str], now: Sequence[str]) -> bool:
     return one.old in was and one.new in now
 
 
-def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words) -> Compared:
+def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words) -> ColumnFindings:
     """Say what cannot be seen of a key column, unless a person says that it is the same."""
-    found = Compared()
+    found = ColumnFindings()
     place, hint = f"key column {now}", f"--map {was}={now} if it is the same"
     if {"_groupingexpression", _SESSION} & {old.name, new.name}:
         text = f"it is computed by an expression, of which the state says only {new.name}"
@@ -303,11 +303,11 @@ def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words)
     same = "it is the same, as --map says"
     # A renamed column counts what was said of it itself.
     used = said if old.name == new.name else []
-    return Compared(reasons=[Reason("compatible", place, same)], used=used)
+    return ColumnFindings(reasons=[Reason("compatible", place, same)], used=used)
 
 
-def _renamed_key(old: str, new: str, place: str, words: Words) -> Compared:
-    found = Compared()
+def _renamed_key(old: str, new: str, place: str, words: Words) -> ColumnFindings:
+    found = ColumnFindings()
     for one in words.renames:
         if (one.old, one.new) == (old, new):
             found.used.append(one)

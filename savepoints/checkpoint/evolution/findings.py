@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 from savepoints.checkpoint.evolution.renames import Rename
 from savepoints.checkpoint.state.schema import StateField, exact_text, type_text
 
-Verdict: TypeAlias = Literal["compatible", "needs_migration", "unknown", "incompatible"]
+UpgradeVerdict: TypeAlias = Literal["compatible", "needs_migration", "unknown", "incompatible"]
 # From the best to the worst.
-VERDICTS: tuple[Verdict, ...] = ("compatible", "needs_migration", "unknown", "incompatible")
+VERDICTS: tuple[UpgradeVerdict, ...] = ("compatible", "needs_migration", "unknown", "incompatible")
 
 COLLATIONS = "__COLLATIONS"
 
@@ -27,7 +27,7 @@ class Reason:
         hint: What to do; empty where nothing is to be done.
     """
 
-    verdict: Verdict
+    verdict: UpgradeVerdict
     place: str
     text: str
     hint: str = ""
@@ -110,7 +110,7 @@ class Words:
 
 
 @dataclass
-class Compared:
+class ColumnFindings:
     """What became of the columns of a state, collected while they are looked at.
 
     Attributes:
@@ -127,7 +127,7 @@ class Compared:
     used: list[Rename] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
 
-    def add(self, other: Compared) -> None:
+    def add(self, other: ColumnFindings) -> None:
         """Take over what was found elsewhere."""
         self.dropped += other.dropped
         self.reasons += other.reasons
@@ -135,7 +135,7 @@ class Compared:
         self.known += other.known
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[UpgradeVerdict]) -> UpgradeVerdict:
     """Return the worst of some verdicts; `compatible` of none."""
     return max(verdicts, key=VERDICTS.index, default="compatible")
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from savepoints.checkpoint.evolution import columns
 from savepoints.checkpoint.evolution.findings import (
     Column,
-    Compared,
+    ColumnFindings,
     Dropped,
     Reason,
-    Verdict,
+    UpgradeVerdict,
     Words,
 )
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
@@ -82,7 +82,7 @@ class Transfer:
 
 
 @dataclass
-class Pair:
+class OperatorPair:
     """An operator of a savepoint and what it is in a program, and what was found of it.
 
     Attributes:
@@ -99,11 +99,11 @@ class Pair:
     new: OperatorShape
     words: Words
     functions: Functions
-    compared: Compared = field(default_factory=Compared)
+    compared: ColumnFindings = field(default_factory=ColumnFindings)
     transfers: list[Transfer] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
 
-    def say(self, verdict: Verdict, place: str, text: str, hint: str = "") -> None:
+    def say(self, verdict: UpgradeVerdict, place: str, text: str, hint: str = "") -> None:
         """Add a reason."""
         self.compared.reasons.append(Reason(verdict, place, text, hint))
 
@@ -190,7 +190,7 @@ def empty(new: OperatorShape) -> list[Transfer]:
     return [Transfer(new.operator_id, store, schema) for store, schema in in_order(new)]
 
 
-def compare(pair: Pair) -> None:
+def compare(pair: OperatorPair) -> None:
     """Compare an operator whose state has no names of its own with what it was."""
     new = pair.new
     olds = {(store, one.column_family): one for store, one in in_order(pair.old)}
@@ -226,7 +226,7 @@ def _label(place: tuple[str, str]) -> str:
     return match.group(1) if match else name
 
 
-def _ask_for_sides(pair: Pair, olds: Mapping[tuple[str, str], StateSchema]) -> None:
+def _ask_for_sides(pair: OperatorPair, olds: Mapping[tuple[str, str], StateSchema]) -> None:
     """Ask whether sides that look the same changed places, unless a person says that they did not.
 
     Where they look the same in the savepoint, those of the program fit either.

@@ -14,11 +14,11 @@ from savepoints.checkpoint.evolution import operator_pairs, renames, variables
 from savepoints.checkpoint.evolution.findings import (
     Dropped,
     Reason,
-    Verdict,
+    UpgradeVerdict,
     Words,
     worst,
 )
-from savepoints.checkpoint.evolution.operator_pairs import Functions, Pair, Transfer
+from savepoints.checkpoint.evolution.operator_pairs import Functions, OperatorPair, Transfer
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.renames import Rename
 
@@ -40,7 +40,7 @@ class OperatorVerdict:
     operator_id: int | None
     was_operator_id: int | None
     name: str
-    verdict: Verdict
+    verdict: UpgradeVerdict
     reasons: tuple[Reason, ...]
     rows: int | None = None
     dropped: tuple[Dropped, ...] = ()
@@ -61,7 +61,7 @@ class Upgrade:
 
     savepoint_id: str
     app: str
-    verdict: Verdict
+    verdict: UpgradeVerdict
     operators: tuple[OperatorVerdict, ...]
     sources: tuple[Reason, ...] = ()
     notes: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Upgrade:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OperatorComparison:
     """What becomes of the operators, and how.
 
     Attributes:
@@ -92,7 +92,7 @@ def compare(
     given: Sequence[Rename] = (),
     defaults: Mapping[str, str] | None = None,
     functions: Functions | None = None,
-) -> Comparison:
+) -> OperatorComparison:
     """Compare the operators of a savepoint with those of a program.
 
     Args:
@@ -116,7 +116,7 @@ def compare(
             verdicts.append(_added(new, matched.unclear.get(new.operator_id)))
             transfers += operator_pairs.empty(new)
             continue
-        found = Pair(old, new, words, functions or Functions())
+        found = OperatorPair(old, new, words, functions or Functions())
         (variables if new.has_variables else operator_pairs).compare(found)
         used += dict.fromkeys(found.compared.used)
         known += found.compared.known
@@ -140,7 +140,7 @@ def compare(
         # Else nobody has looked yet at all columns that they may be about.
         renames.require_used(given, used, known)
         operator_pairs.require_new(defaults or {}, transfers)
-    return Comparison(tuple(verdicts), tuple(transfers))
+    return OperatorComparison(tuple(verdicts), tuple(transfers))
 
 
 @dataclass

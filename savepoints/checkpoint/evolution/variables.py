@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from savepoints.checkpoint.evolution.operator_pairs import Pair, in_order
+from savepoints.checkpoint.evolution.operator_pairs import OperatorPair, in_order
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.state.schema import StateField, StateSchema, type_text
 
@@ -25,7 +25,7 @@ _Declared: TypeAlias = Mapping[str, tuple[str, bool]]
 _Families: TypeAlias = Mapping[str, tuple[str, StateSchema]]
 
 
-def compare(pair: Pair) -> None:
+def compare(pair: OperatorPair) -> None:
     """Compare a `transformWithState` with what it was."""
     _modes(pair)
     before, after = _declared(pair.old), _declared(pair.new)
@@ -48,7 +48,7 @@ def compare(pair: Pair) -> None:
     _timers(pair, olds, news)
 
 
-def _timers(pair: Pair, olds: _Families, news: _Families) -> None:
+def _timers(pair: OperatorPair, olds: _Families, news: _Families) -> None:
     for family in filter(_TIMERS.match, news):
         if family in olds:
             _carry(pair, olds, family, news, family)
@@ -59,7 +59,9 @@ def _timers(pair: Pair, olds: _Families, news: _Families) -> None:
         pair.drop(f"timers of {pair.old}", "timers", lost)
 
 
-def _pairs(pair: Pair, before: _Declared, after: _Declared) -> tuple[dict[str, str], set[str]]:
+def _pairs(
+    pair: OperatorPair, before: _Declared, after: _Declared
+) -> tuple[dict[str, str], set[str]]:
     """Match new variables with old ones; also return the names of which a person spoke."""
     pair.compared.known += [*before, *after]
     pairs: dict[str, str] = {}
@@ -74,7 +76,7 @@ def _pairs(pair: Pair, before: _Declared, after: _Declared) -> tuple[dict[str, s
     return pairs, settled
 
 
-def _say_new(pair: Pair, name: str, like: list[str], settled: set[str]) -> None:
+def _say_new(pair: OperatorPair, name: str, like: list[str], settled: set[str]) -> None:
     """Say of a variable that is new whether it may be an old one under another name."""
     like = [one for one in like if one not in settled and name not in settled]
     place = f"variable {name}"
@@ -90,7 +92,7 @@ def _say_new(pair: Pair, name: str, like: list[str], settled: set[str]) -> None:
     )
 
 
-def _carry(pair: Pair, olds: _Families, was: str, news: _Families, family: str) -> None:
+def _carry(pair: OperatorPair, olds: _Families, was: str, news: _Families, family: str) -> None:
     if was not in olds:
         pair.say("incompatible", family, f"the savepoint has no column family {was} for it")
         return
@@ -98,7 +100,9 @@ def _carry(pair: Pair, olds: _Families, was: str, news: _Families, family: str) 
     pair.carry(olds[was], store, now, family)
 
 
-def _is_of_kind(pair: Pair, old_name: str, name: str, before: _Declared, after: _Declared) -> bool:
+def _is_of_kind(
+    pair: OperatorPair, old_name: str, name: str, before: _Declared, after: _Declared
+) -> bool:
     """Say what follows from another kind of variable, a TTL, or another name."""
     (kind_was, expired), (kind, expires) = before[old_name], after[name]
     place = f"variable {name}"
@@ -118,7 +122,7 @@ def _is_of_kind(pair: Pair, old_name: str, name: str, before: _Declared, after: 
     return True
 
 
-def _modes(pair: Pair) -> None:
+def _modes(pair: OperatorPair) -> None:
     """Say what follows from another output mode or time mode."""
     was, now = pair.old.properties, pair.new.properties
     if was.get("outputMode") != now.get("outputMode"):
@@ -156,7 +160,7 @@ def _variable(family: str) -> str | None:
     return match.group(1) if match else family
 
 
-def _is_like(old_name: str, name: str, pair: Pair) -> bool:
+def _is_like(old_name: str, name: str, pair: OperatorPair) -> bool:
     """Say whether a variable could be another one under a new name: of its kind, with its fields.
 
     It may have got fields or lost some at the same time: one in common makes it possible.

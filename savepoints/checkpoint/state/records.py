@@ -18,7 +18,7 @@ from savepoints.errors import IncompatibleError
 ROW_CHECKSUM_KEY = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 
 # A key with its value, None where the key is removed.
-Record: TypeAlias = tuple[bytes, bytes | None]
+StateRecord: TypeAlias = tuple[bytes, bytes | None]
 
 _SIZE = struct.Struct(">i")
 _REMOVED = _END = -1
@@ -27,7 +27,9 @@ _CHECKSUM_BYTES = 4
 _BATCH_BYTES = 2 << 20
 
 
-def read(stream: BinaryIO, name: str, *, row_checksums: bool = False) -> Iterator[list[Record]]:
+def read(
+    stream: BinaryIO, name: str, *, row_checksums: bool = False
+) -> Iterator[list[StateRecord]]:
     """Read the records of a file in batches of a few megabytes, in the order they were written.
 
     Args:
@@ -75,13 +77,13 @@ def write(sink: BinaryIO, batches: Iterable[Iterable[tuple[bytes, bytes]]]) -> i
     return count
 
 
-def _parse(data: bytes, name: str) -> tuple[list[Record], int, int]:
+def _parse(data: bytes, name: str) -> tuple[list[StateRecord], int, int]:
     """Return the whole records, the bytes they take, and how many are missing to go on.
 
     None are missing only behind the end marker.
     """
     size = _SIZE.unpack_from
-    records: list[Record] = []
+    records: list[StateRecord] = []
     append = records.append
     position, end = 0, len(data)
     while True:
@@ -108,7 +110,7 @@ def _parse(data: bytes, name: str) -> tuple[list[Record], int, int]:
     return records, position, after - end
 
 
-def _without_checksum(record: Record, name: str) -> Record:
+def _without_checksum(record: StateRecord, name: str) -> StateRecord:
     key, value = record
     checked = key if value is None else value
     if len(checked) < _CHECKSUM_BYTES:

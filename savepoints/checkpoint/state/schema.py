@@ -86,7 +86,7 @@ class StateSchema:
 
 
 @dataclass(frozen=True)
-class Difference:
+class SchemaDifference:
     """A place at which two schemas of a store differ.
 
     Attributes:
@@ -169,7 +169,7 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
         ) from None
 
 
-def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[Difference]:
+def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[SchemaDifference]:
     """Compare two schemas of one store by name, type and position.
 
     Spark compares types only, so two aggregates of one type that changed places go on computing
@@ -180,7 +180,7 @@ def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[
     """
     before = {schema.column_family: schema for schema in was}
     after = {schema.column_family: schema for schema in now}
-    found: list[Difference] = []
+    found: list[SchemaDifference] = []
     for family in dict.fromkeys([*before, *after]):
         old, new = before.get(family), after.get(family)
         found += _part(family, "key", old.key if old else (), new.key if new else ())
@@ -193,12 +193,12 @@ def _part(
     part: Literal["key", "value"],
     was: Sequence[StateField],
     now: Sequence[StateField],
-) -> list[Difference]:
+) -> list[SchemaDifference]:
     before, after = (
         [f"{one.name} {type_text(one.type)}" for one in fields] for fields in (was, now)
     )
     return [
-        Difference(family, part, position, old, new)
+        SchemaDifference(family, part, position, old, new)
         for position, (old, new) in enumerate(itertools.zip_longest(before, after))
         if old != new
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import SCHEMA_VERSION, Output
+from savepoints.cli.output import SCHEMA_VERSION, Terminal
 from savepoints.cli.render import row_text
 from savepoints.errors import PartlyDoneError
 
@@ -67,7 +67,7 @@ def command(
     return 0 if found.equal else PartlyDoneError.exit_code
 
 
-def _show(output: Output, found: Diff) -> None:
+def _show(output: Terminal, found: Diff) -> None:
     ids = found.savepoints
     if found.equal:
         output.line(f"no difference between {ids.before} and {ids.after}")
@@ -97,7 +97,7 @@ def _show(output: Output, found: Diff) -> None:
     _show_state(output, found)
 
 
-def _show_state(output: Output, found: Diff) -> None:
+def _show_state(output: Terminal, found: Diff) -> None:
     for label, operators in (
         ("added", found.operators_added),
         ("removed", found.operators_removed),

@@ -71,9 +71,9 @@ def command(
       savepoints edit latest --variable total --where 'k = 3' --set 's = s + 9' --reason x --yes
     """
     from savepoints.operations.migrate import edit
-    from savepoints.state.change.edit import Change
+    from savepoints.state.change.edit import StateEdit
 
-    change = Change(where, assignments, delete)
+    change = StateEdit(where, assignments, delete)
     plan = edit.plan(
         call.store,
         name,

@@ -64,12 +64,12 @@ def command(
       savepoints expire --keep-within 36h --keep-tag release -o json
     """
     from savepoints.operations.maintain import expire
-    from savepoints.store.retention_policy import Policy
+    from savepoints.store.retention_policy import RetentionPolicy
 
     given = {name: count for name, count in counts.items() if count is not None}
     asked = bool(given or keep_within or keep_tags)
     within = parse_duration(keep_within) if keep_within else None
-    policy = Policy(**given, keep_within=within, keep_tags=keep_tags or None)
+    policy = RetentionPolicy(**given, keep_within=within, keep_tags=keep_tags or None)
     plan = expire.plan(call.store, policy if asked else None, query=query, settings=call.settings)
     done = None
     if is_executed:

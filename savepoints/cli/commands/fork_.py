@@ -17,7 +17,7 @@ from savepoints.cli.output import bytes_text
 from savepoints.model import FORMS, Form
 
 if TYPE_CHECKING:
-    from savepoints.outputs.fork.isolated_copy import Way
+    from savepoints.outputs.fork.isolated_copy import CopyMode
 
 
 @click.command("fork")
@@ -59,7 +59,7 @@ def command(
     savepoint: str,
     names: tuple[str, ...],
     app: str | None,
-    way: Way,
+    way: CopyMode,
     checkpoints: str | None,
     tables: tuple[str, ...],
     form: Form | None,
@@ -85,7 +85,7 @@ def command(
     """
     from savepoints.operations.fork import fork
 
-    asked = fork.Asked(
+    asked = fork.ForkOptions(
         app=app,
         way=way,
         checkpoints=checkpoints,

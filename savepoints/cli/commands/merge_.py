@@ -20,7 +20,7 @@ from savepoints.errors import UsageError
 
 if TYPE_CHECKING:
     from savepoints.operations.merge.merge import Merged
-    from savepoints.store.tables.merge_ledger import Policy
+    from savepoints.store.tables.merge_ledger import MergePolicy
 
 
 @click.command("merge")
@@ -70,7 +70,7 @@ def command(
     input_name: str | None,
     controls: int | None,
     quarantine: str | None,
-    policy: Policy,
+    policy: MergePolicy,
     until: datetime | None,
     wait: timedelta,
     *,

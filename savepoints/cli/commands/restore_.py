@@ -12,7 +12,7 @@ from savepoints.cli.options import (
     mutating,
     of_query,
 )
-from savepoints.cli.options_migrate import Migration, migrating
+from savepoints.cli.options_migrate import MigrationOptions, migrating
 from savepoints.cli.options_point import other_sources, point_of, to_a_point
 from savepoints.cli.output import bytes_text
 from savepoints.errors import UsageError
@@ -63,7 +63,7 @@ def command(
     partitions: int | None,
     provider: Provider | None,
     query: str | None,
-    migration: Migration | None,
+    migration: MigrationOptions | None,
     *,
     exact: bool,
     dry_run: bool,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import Output, bytes_text, moment_text
+from savepoints.cli.output import Terminal, bytes_text, moment_text
 from savepoints.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ def command(
     return _exit_code(reports.grade)
 
 
-def grade(output: Output, grade: Grade, text: str) -> None:
+def grade(output: Terminal, grade: Grade, text: str) -> None:
     """Print a line that begins with a grade."""
     output.out.print(f"[{COLOURS[grade]}]{grade}[/{COLOURS[grade]}]: ", end="", highlight=False)
     output.line(text)
 
 
-def _show(output: Output, report: Report) -> None:
+def _show(output: Terminal, report: Report) -> None:
     for finding in report.findings:
         grade(output, finding.grade, f"{finding.what} {finding.problem}")
     for one in report.outputs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Output
+from savepoints.cli.output import Terminal
 from savepoints.errors import SavepointsError
 from savepoints.local import examples
 from savepoints.local.guard import guarded
@@ -65,7 +65,7 @@ class Story:
         directory: Where its commands are called.
     """
 
-    output: Output
+    output: Terminal
     world: LocalWorld
     directory: Path
 

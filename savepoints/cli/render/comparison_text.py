@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from savepoints.cli.output import Output, bytes_text
+from savepoints.cli.output import Terminal, bytes_text
 from savepoints.operations.fork.report import Line, lines, number
-from savepoints.operations.fork.verdict import Comparison, Pair, Variant
+from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
 from savepoints.outputs.compare.by_key import OutputDifference
 
 _VERDICTS = {
@@ -14,7 +14,7 @@ _VERDICTS = {
 }
 
 
-def show(output: Output, found: Comparison) -> None:
+def show(output: Terminal, found: Comparison) -> None:
     """Print a comparison: the verdict first, then each query against the baseline."""
     output.line(_VERDICTS[found.verdict])
     for note in found.notes:
@@ -43,7 +43,7 @@ def _variant(one: Variant) -> tuple[object, ...]:
     return (one.query, one.batch_id, rows, size, *ran)
 
 
-def _metrics(output: Output, pair: Pair) -> None:
+def _metrics(output: Terminal, pair: QueryPair) -> None:
     if not pair.metrics:
         return
     output.table(
@@ -61,7 +61,7 @@ def _metrics(output: Output, pair: Pair) -> None:
     )
 
 
-def _outputs(output: Output, pair: Pair) -> None:
+def _outputs(output: Terminal, pair: QueryPair) -> None:
     if pair.outputs:
         output.table(
             ("output", "compared by", "equal", "changed", "missing", "extra"),
@@ -84,7 +84,7 @@ def _outputs(output: Output, pair: Pair) -> None:
             output.table(("", "row", "before", "after"), map(_row, lines(one.sample)))
 
 
-def _columns(output: Output, one: OutputDifference) -> None:
+def _columns(output: Terminal, one: OutputDifference) -> None:
     for label, names in (("added", one.columns_added), ("dropped", one.columns_dropped)):
         if names:
             output.line(f"columns of {one.name} that were {label}: {', '.join(names)}")
@@ -114,7 +114,7 @@ def _row(line: Line) -> tuple[str, ...]:
     return (line.difference, line.row, " ".join(before), " ".join(after))
 
 
-def _state(output: Output, pair: Pair) -> None:
+def _state(output: Terminal, pair: QueryPair) -> None:
     if pair.state is None:
         output.line("the state was not compared")
         return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Output, bytes_text, moment_text
+from savepoints.cli.output import Terminal, bytes_text, moment_text
 from savepoints.model import Cost, Edit, Savepoint, kafka_offsets
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability
 
 
-def summary(output: Output, savepoint: Savepoint) -> None:
+def summary(output: Terminal, savepoint: Savepoint) -> None:
     """Print the savepoint that was taken, with what it cost."""
     cut, cost = savepoint.cut, savepoint.cost
     output.pairs(
@@ -28,7 +28,7 @@ def summary(output: Output, savepoint: Savepoint) -> None:
     )  # fmt: skip
 
 
-def details(output: Output, savepoint: Savepoint) -> None:
+def details(output: Terminal, savepoint: Savepoint) -> None:
     """Print everything the catalog knows about a savepoint."""
     summary(output, savepoint)
     cut, cost = savepoint.cut, savepoint.cost
@@ -92,7 +92,7 @@ def details(output: Output, savepoint: Savepoint) -> None:
         )
 
 
-def availability(output: Output, found: Availability) -> None:
+def availability(output: Terminal, found: Availability) -> None:
     """Print whether a savepoint is restorable, and until when."""
     until = "no limit is known" if found.until is None else f"at least {moment_text(found.until)}"
     output.line("Restorable")

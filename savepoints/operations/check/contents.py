@@ -234,8 +234,8 @@ def _leases(root: Location) -> list[Seen]:
     return [*seen, Seen("leases", "ok", summary)]
 
 
-def _reader(root: Location) -> Callable[[str], lease.Record | VerificationError | None]:
-    def read(path: str) -> lease.Record | VerificationError | None:
+def _reader(root: Location) -> Callable[[str], lease.LeaseRecord | VerificationError | None]:
+    def read(path: str) -> lease.LeaseRecord | VerificationError | None:
         try:
             return lease.read(root, path)
         except VerificationError as error:

@@ -25,8 +25,8 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.fork import compare_savepoints
 from savepoints.operations.fork.compare_savepoints import SAMPLE
 from savepoints.operations.fork.compared_queries import (
-    Field,
-    Lane,
+    ComparedQuery,
+    ComparisonRun,
     lane_of,
     other_settings,
     ranges_of,
@@ -141,7 +141,7 @@ def plan(
     lanes = [lane_of(store, query, settings) for query in queries]
     found = ranges_of(lanes, settings.kafka)
     end = _ends(store, until, queries[0], found, settings)
-    field = Field(lanes, end, found)
+    field = ComparisonRun(lanes, end, found)
     runs = tuple(
         Run(
             lane.query,
@@ -226,7 +226,7 @@ class _Compare:
     def run(self) -> Comparison:
         lanes = [lane_of(self.store, one.query, self.settings) for one in self.plan.runs]
         ranges = ranges_of(lanes, self.settings.kafka)
-        field = Field(lanes, self.plan.ends, ranges)
+        field = ComparisonRun(lanes, self.plan.ends, ranges)
         # Known before anything moves: running changes what there is to follow.
         approaches, problems = field.approaches, field.problems
         costs = {}
@@ -243,7 +243,7 @@ class _Compare:
             metrics=self.plan.metrics,
             sample=self.plan.sample,
             state=self.plan.state,
-            ran=compare_savepoints.Ran(
+            ran=compare_savepoints.RunFacts(
                 costs,
                 not problems if costs else None,
                 (*(problems if costs else ()), *other_settings(lanes)),
@@ -251,7 +251,7 @@ class _Compare:
             progress=self.progress,
         )
 
-    def _run_lane(self, lane: Lane, approach: Approach, ranges: Ranges) -> RunCost | None:
+    def _run_lane(self, lane: ComparedQuery, approach: Approach, ranges: Ranges) -> RunCost | None:
         """Run one query to the end; None when it is there already."""
         recover.require_present(self.store, lane.generation, lane.bound)
         origin = compatibility.origin(self.store, lane.generation)
@@ -289,7 +289,7 @@ class _Compare:
         rate = ran.input_rows / ran.seconds if ran.input_rows else None
         return RunCost(ran.batches, ran.input_rows, ran.seconds, rate)
 
-    def _runner(self, lane: Lane) -> Runner:
+    def _runner(self, lane: ComparedQuery) -> Runner:
         from savepoints.spark.session import session
 
         most = self.plan.max_offsets_per_trigger
@@ -304,7 +304,7 @@ class _Compare:
             position=lane.standing.offsets,
         )
 
-    def _savepoint(self, lane: Lane, *, moved: bool) -> str:
+    def _savepoint(self, lane: ComparedQuery, *, moved: bool) -> str:
         taken = final_savepoint.savepoint(
             self.store,
             lane.generation,

@@ -16,7 +16,7 @@ from savepoints.model import OutputVersion, Savepoint, kafka_offsets, lowest_off
 from savepoints.operations.fork.verdict import (
     Comparison,
     MetricDifference,
-    Pair,
+    QueryPair,
     RunCost,
     StateDifference,
     Variant,
@@ -38,7 +38,7 @@ SAMPLE = 10
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunFacts:
     """What is known of how the queries came to where they stand.
 
     Attributes:
@@ -61,7 +61,7 @@ def compare_at(
     metrics: Mapping[str, str] | None = None,
     sample: int = SAMPLE,
     state: bool = True,
-    ran: Ran = Ran(),
+    ran: RunFacts = RunFacts(),
     progress: Progress = silent,
 ) -> Comparison:
     """Compare queries at savepoints of the same offsets; nothing is run and nothing is changed.
@@ -135,7 +135,7 @@ class _Compared:
     metrics: Mapping[str, str]
     sample: int
     state: bool
-    ran: Ran
+    ran: RunFacts
     progress: Progress
 
     def comparison(self) -> Comparison:
@@ -206,11 +206,11 @@ class _Compared:
         keys: Mapping[str, tuple[str, ...]],
         figures: Mapping[str, Figure],
         own: Mapping[str, Figure],
-    ) -> Pair:
+    ) -> QueryPair:
         first = self.savepoints[0]
         before = {one.name: one for one in first.outputs}
         after = {one.name: one for one in other.outputs}
-        return Pair(
+        return QueryPair(
             first.query,
             other.query,
             tuple(

@@ -1,6 +1,6 @@
 """The queries of a comparison: what each is bound to, where it stands, and how it goes on.
 
-They go side by side to one end (`Field`), each in its own lane.
+They go side by side to one end (`ComparisonRun`), each in its own lane.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
-from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Lane:
+class ComparedQuery:
     """A query, what it is bound to, and where it stands.
 
     Attributes:
@@ -45,7 +45,7 @@ class Lane:
     generation: Generation
     bound: QuerySettings
     application: App
-    standing: Standing
+    standing: CheckpointPosition
 
     @property
     def checkpoint(self) -> Location:
@@ -62,7 +62,7 @@ class Lane:
         """Return where it stands, for all partitions that are in the end."""
         return bounded.reached(self.standing, end, ranges)
 
-    def within(self, end: KafkaOffsets) -> Standing:
+    def within(self, end: KafkaOffsets) -> CheckpointPosition:
         """Return where it stands; a batch that goes beyond the end is planned anew."""
         if self.standing.begun is None or bounded.is_within(self.standing.begun_positions, end):
             return self.standing
@@ -70,7 +70,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Field:
+class ComparisonRun:
     """All queries, on their way to one end.
 
     Attributes:
@@ -79,7 +79,7 @@ class Field:
         ranges: What Kafka has.
     """
 
-    lanes: Sequence[Lane]
+    lanes: Sequence[ComparedQuery]
     end: KafkaOffsets
     ranges: Ranges
 
@@ -111,7 +111,7 @@ class Field:
         return tuple(f"batches will not be the same: {one}" for one in found if one)
 
 
-def lane_of(store: Store, query: str, settings: Settings) -> Lane:
+def lane_of(store: Store, query: str, settings: Settings) -> ComparedQuery:
     """Find a query and what it runs.
 
     Raises:
@@ -121,12 +121,12 @@ def lane_of(store: Store, query: str, settings: Settings) -> Lane:
     generation = store.generations.current(query)
     bound = settings.bound(query, "it cannot be run")
     application = apps.load_for(query, bound)
-    return Lane(
+    return ComparedQuery(
         query, generation, bound, application, position.read(Location.of(generation.checkpoint))
     )
 
 
-def topics_of(lanes: Sequence[Lane]) -> list[str]:
+def topics_of(lanes: Sequence[ComparedQuery]) -> list[str]:
     """Return the topics that all of them read.
 
     Raises:
@@ -144,7 +144,7 @@ def topics_of(lanes: Sequence[Lane]) -> list[str]:
     return list(first.topics)
 
 
-def ranges_of(lanes: Sequence[Lane], settings: KafkaSettings) -> Ranges:
+def ranges_of(lanes: Sequence[ComparedQuery], settings: KafkaSettings) -> Ranges:
     """Return what there is of their topics, of Kafka and of the archives that each of them has.
 
     Raises:
@@ -156,7 +156,7 @@ def ranges_of(lanes: Sequence[Lane], settings: KafkaSettings) -> Ranges:
     return availability.ranges(topics_of(lanes), settings, sorted(common))
 
 
-def other_settings(lanes: Sequence[Lane]) -> tuple[str, ...]:
+def other_settings(lanes: Sequence[ComparedQuery]) -> tuple[str, ...]:
     """Say whose batches are of another size here than when it runs alone."""
     first = lanes[0]
     most = first.bound.max_offsets_per_trigger

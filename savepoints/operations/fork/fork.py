@@ -19,7 +19,7 @@ from savepoints.model import rfc3339, utc_now
 from savepoints.observe.recorder import recorded, recording
 from savepoints.operations.fork.fork_plan import (
     VERB,
-    Asked,
+    ForkOptions,
     ForkPlan,
     ForksPlan,
     plan,
@@ -43,7 +43,7 @@ from savepoints.store.savepoint import native
 
 __all__ = [
     "VERB",
-    "Asked",
+    "ForkOptions",
     "ForkPlan",
     "Forked",
     "ForksPlan",

@@ -19,7 +19,7 @@ from savepoints.operations.rollback import generation_change
 from savepoints.operations.savepoint import restore
 from savepoints.outputs.delta.write import app_id
 from savepoints.outputs.fork import isolated_copy
-from savepoints.outputs.fork.isolated_copy import Isolation, Way
+from savepoints.outputs.fork.isolated_copy import CopyMode, Isolation
 from savepoints.plan import Plan, Step
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.store import bindings
@@ -34,7 +34,7 @@ FIRST = 1
 
 
 @dataclass(frozen=True)
-class Asked:
+class ForkOptions:
     """What a fork is asked to be, besides its name.
 
     Attributes:
@@ -47,7 +47,7 @@ class Asked:
     """
 
     app: str | None = None
-    way: Way = "copy"
+    way: CopyMode = "copy"
     checkpoints: str | None = None
     outputs: Mapping[str, str] | None = None
     form: Form | None = None
@@ -129,7 +129,7 @@ def plan_all(
     store: Store,
     savepoint: str,
     names: Sequence[str],
-    asked: Asked = Asked(),
+    asked: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
     settings: Settings | None = None,
@@ -164,7 +164,7 @@ def plan(
     store: Store,
     savepoint: str,
     name: str,
-    asked: Asked = Asked(),
+    asked: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
     settings: Settings | None = None,

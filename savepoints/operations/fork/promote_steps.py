@@ -14,10 +14,10 @@ from savepoints.model import Generation, OutputVersion, new_id, utc_now
 from savepoints.operations.rollback import generation_change, output_ids, safety_savepoint
 from savepoints.operations.rollback.generation_change import (
     Moved,
+    NewCheckpoint,
     OwnStep,
     TransitionPlan,
     Work,
-    Written,
 )
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import create, history
@@ -223,7 +223,7 @@ def carry_out(
             savepoint_id=plan.savepoint_id,
         )
 
-    def write() -> Written:
+    def write() -> NewCheckpoint:
         return generation_change.restored(
             plan, store, query_id=plan.query_id, settings=settings, progress=progress
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from savepoints.config import secrets
 from savepoints.errors import MissingExtraError, UsageError
 from savepoints.model import utc_now
-from savepoints.operations.fork.verdict import Comparison, Pair, Variant
+from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
 from savepoints.outputs.compare.by_key import RowDifference
 from savepoints.state.typed.compare import RowChange
 
@@ -240,7 +240,7 @@ def _metric_chart(comparison: Comparison, name: str) -> Chart:
     return _chart(name, found)
 
 
-def _column_chart(pair: Pair, at: int) -> Chart:
+def _column_chart(pair: QueryPair, at: int) -> Chart:
     """Show in how many rows each column of an output changed."""
     changes = [(one.column, float(one.rows)) for one in pair.outputs[at].changes]
     return _chart("Rows in which a column changed", changes, baseline=False)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs import offset_log
-from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.io import Location
 from savepoints.model import kafka_offsets
 
@@ -34,9 +34,9 @@ class Approach:
 
 def approach(
     query: str,
-    own: Standing,
+    own: CheckpointPosition,
     leader: str,
-    furthest: Standing,
+    furthest: CheckpointPosition,
     recorded: Callable[[int], Positions | None],
 ) -> Approach:
     """Decide how a query goes to where another one is.
@@ -91,11 +91,11 @@ def recorded_in(checkpoint: Location) -> Callable[[int], Positions | None]:
     return find
 
 
-def _begun(standing: Standing) -> tuple[Positions, ...]:
+def _begun(standing: CheckpointPosition) -> tuple[Positions, ...]:
     return () if standing.begun is None else (tuple(standing.begun_positions),)
 
 
-def _same_begun(own: Standing, other: Standing) -> bool:
+def _same_begun(own: CheckpointPosition, other: CheckpointPosition) -> bool:
     return own.begun == other.begun and _same(own.begun_positions, other.begun_positions)
 
 

@@ -16,9 +16,9 @@ from savepoints.operations.inspect.diff import Diff
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.outputs.compare.sql_metrics import Figure
 
-Verdict = Literal["same", "within", "different"]
+ComparisonVerdict = Literal["same", "within", "different"]
 
-_ORDER: tuple[Verdict, ...] = ("same", "within", "different")
+_ORDER: tuple[ComparisonVerdict, ...] = ("same", "within", "different")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class StateDifference:
 
 
 @dataclass(frozen=True)
-class Pair:
+class QueryPair:
     """How a query differs from the baseline.
 
     Attributes:
@@ -153,13 +153,13 @@ class Pair:
     state: StateDifference | None
     metrics: tuple[MetricDifference, ...]
     seconds_ratio: float | None
-    verdict: Verdict = "same"
+    verdict: ComparisonVerdict = "same"
     reasons: tuple[str, ...] = ()
 
-    def judged(self, thresholds: ThresholdSettings) -> Pair:
+    def judged(self, thresholds: ThresholdSettings) -> QueryPair:
         """Return the pair with its verdict."""
         found = list(_findings(self, thresholds))
-        verdict: Verdict = "same" if not found else "within"
+        verdict: ComparisonVerdict = "same" if not found else "within"
         if any(one.exceeds for one in found):
             verdict = "different"
         reasons = tuple(one.text for one in sorted(found, key=lambda one: not one.exceeds))
@@ -180,19 +180,19 @@ class Comparison:
         pairs: Each other query against the baseline.
     """
 
-    verdict: Verdict
+    verdict: ComparisonVerdict
     offsets: Mapping[str, Mapping[int, int]]
     same_batches: bool | None
     notes: tuple[str, ...]
     variants: tuple[Variant, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[QueryPair, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; numbers are exact."""
         return dataclasses.asdict(self)
 
 
-def worst(pairs: tuple[Pair, ...]) -> Verdict:
+def worst(pairs: tuple[QueryPair, ...]) -> ComparisonVerdict:
     """Return the verdict of several pairs."""
     return max((one.verdict for one in pairs), key=_ORDER.index, default="same")
 
@@ -203,7 +203,7 @@ class _Finding:
     exceeds: bool
 
 
-def _findings(pair: Pair, limits: ThresholdSettings) -> Iterator[_Finding]:
+def _findings(pair: QueryPair, limits: ThresholdSettings) -> Iterator[_Finding]:
     for only, names in ((pair.before, pair.outputs_dropped), (pair.after, pair.outputs_added)):
         for name in names:
             yield _Finding(f"only {only} has the output {name}", exceeds=True)

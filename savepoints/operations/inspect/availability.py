@@ -17,13 +17,13 @@ from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offsets, utc_now
 from savepoints.operations.inspect import kafka_retention
-from savepoints.operations.inspect.kafka_retention import Kept
+from savepoints.operations.inspect.kafka_retention import RecordRetention
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import topics as all_topics
 from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.topics import Topic
 
-Answer: TypeAlias = Literal["yes", "no", "unknown"]
+Restorable: TypeAlias = Literal["yes", "no", "unknown"]
 
 # A look does not wait as long for a broker as a verb that depends on it.
 _TIMEOUT_SECONDS = 5.0
@@ -53,7 +53,7 @@ class PartitionAvailability:
     wanted: int | None
     earliest: int | None
     end: int | None
-    available: Answer
+    available: Restorable
     until: datetime | None = None
     basis: str = ""
     archived: int = 0
@@ -76,7 +76,7 @@ class Availability:
 
     savepoint_id: str
     checked_at: datetime
-    restorable: Answer
+    restorable: Restorable
     reason: str
     until: datetime | None = None
     basis: str = ""
@@ -201,7 +201,7 @@ def _partition(
     if found is None:
         return PartitionAvailability(topic, part, offset, None, None, "no")
     there = found.earliest <= offset <= found.end and not _is_renewed(savepoint, topic, topics)
-    answer: Answer = "yes" if there else "no"
+    answer: Restorable = "yes" if there else "no"
     if answer == "yes" and _may_lack_records(topics[topic], offset, found):
         answer = "unknown"
     archived = found.from_archive(offset) if there else 0
@@ -219,7 +219,7 @@ def _verdict(
     position: KafkaOffsets,
     partitions: tuple[PartitionAvailability, ...],
     topics: Mapping[str, Topic],
-) -> tuple[Answer, str]:
+) -> tuple[Restorable, str]:
     problems = []
     if savepoint.state != "complete":
         why = f": {savepoint.state_reason}" if savepoint.state_reason else ""
@@ -298,7 +298,7 @@ def _newer(one: PartitionAvailability) -> str:
 
 
 def _with_until(
-    found: Availability, kept: Mapping[tuple[str, int], Kept], now: datetime
+    found: Availability, kept: Mapping[tuple[str, int], RecordRetention], now: datetime
 ) -> Availability:
     partitions = tuple(
         one

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from savepoints.operations.inspect.throughput import Throughput
-from savepoints.sources.kafka.topics import Policy
+from savepoints.sources.kafka.topics import TopicRetention
 
 CatchesUp: TypeAlias = Literal["now", "yes", "maybe", "never", "unknown"]
 
@@ -32,7 +32,7 @@ class InputRate:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Forecast:
     """Whether and when a query catches up.
 
     Attributes:
@@ -49,7 +49,7 @@ class Outlook:
     longest_seconds: float | None = None
 
 
-def of(backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str) -> Outlook:
+def of(backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str) -> Forecast:
     """Judge by the figures.
 
     Args:
@@ -59,12 +59,12 @@ def of(backlog: int, speed: Throughput | None, arriving: InputRate | None, query
         query: Name of the query, for the way out where nothing was measured.
     """
     if backlog == 0:
-        return Outlook("now", "there is nothing left to read", 0.0, 0.0)
+        return Forecast("now", "there is nothing left to read", 0.0, 0.0)
     measure = f"measure it: savepoints run {query} --until latest"
     if speed is None or arriving is None:
         nothing = f"nothing measured yet; {measure}"
         short = "the topics are too young to count their input: try again in a minute"
-        return Outlook("unknown", nothing if speed is None else short)
+        return Forecast("unknown", nothing if speed is None else short)
     shortest = _seconds(
         backlog, speed.highest_records_per_second, arriving.lowest_records_per_second
     )
@@ -80,7 +80,7 @@ def of(backlog: int, speed: Throughput | None, arriving: InputRate | None, query
         verdict, reason = "unknown", f"past runs were stopped and may have waited; {measure}"
     elif shortest is not None:
         verdict, reason = "maybe", "only the faster past runs read faster than the input"
-    return Outlook(verdict, reason, shortest, longest)
+    return Forecast(verdict, reason, shortest, longest)
 
 
 def _seconds(backlog: int, speed: float, arriving: float) -> float | None:
@@ -89,7 +89,7 @@ def _seconds(backlog: int, speed: float, arriving: float) -> float | None:
 
 
 def retention_ends_first(
-    outlook: Outlook, policies: Sequence[Policy | None], *, is_over: bool
+    outlook: Forecast, policies: Sequence[TopicRetention | None], *, is_over: bool
 ) -> bool | None:
     """Say whether Kafka removes records before they are read, if reading begins now.
 

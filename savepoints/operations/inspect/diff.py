@@ -20,7 +20,7 @@ from savepoints.model import OperatorState, Savepoint, kafka_offsets
 from savepoints.operations.inspect import read_state
 from savepoints.plan import Progress, silent
 from savepoints.state.typed import compare, typed
-from savepoints.state.typed.compare import Compared
+from savepoints.state.typed.compare import VariableDifference
 from savepoints.state.typed.typed import Variable
 from savepoints.store.root import Store
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Change(Generic[T]):
+class ValueChange(Generic[T]):
     """A value in the first and in the second savepoint.
 
     Attributes:
@@ -91,7 +91,7 @@ class VariableDiff:
     """
 
     variable: Variable
-    rows: Compared
+    rows: VariableDifference
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ class Diff:
         variables: State that was read and compared.
     """
 
-    savepoints: Change[str]
-    batch_id: Change[int]
-    watermark_ms: Change[int]
+    savepoints: ValueChange[str]
+    batch_id: ValueChange[int]
+    watermark_ms: ValueChange[int]
     offsets: tuple[OffsetChange, ...]
-    settings: dict[str, Change[str | None]]
+    settings: dict[str, ValueChange[str | None]]
     operators_added: tuple[OperatorChange, ...]
     operators_removed: tuple[OperatorChange, ...]
     same_contents: tuple[int, ...]
@@ -170,14 +170,14 @@ def diff(
         VerificationError: If files of a savepoint are missing.
         IncompatibleError: If Spark cannot read some state as typed rows.
     """
-    pair = Change(*(store.catalog.find(name, query=query) for name in (before, after)))
-    operators = Change(*(_operators(one, operator) for one in (pair.before, pair.after)))
+    pair = ValueChange(*(store.catalog.find(name, query=query) for name in (before, after)))
+    operators = ValueChange(*(_operators(one, operator) for one in (pair.before, pair.after)))
     if operator is not None and not (operators.before or operators.after):
         raise UsageError(
             f"neither {pair.before.id} nor {pair.after.id} has an operator {operator}",
             hint=f"leave --operator out, or see: savepoints show {pair.after.id}",
         )
-    found = Change(*(read_state.variables(store, one) for one in (pair.before, pair.after)))
+    found = ValueChange(*(read_state.variables(store, one) for one in (pair.before, pair.after)))
     same, unknown = [], set()
     for one in operators.before.keys() & operators.after.keys():
         if pair.before.id == pair.after.id or _same_contents(
@@ -187,9 +187,9 @@ def diff(
         else:
             unknown.add(one[0])
     return Diff(
-        savepoints=Change(pair.before.id, pair.after.id),
-        batch_id=Change(pair.before.cut.batch_id, pair.after.cut.batch_id),
-        watermark_ms=Change(pair.before.cut.watermark_ms, pair.after.cut.watermark_ms),
+        savepoints=ValueChange(pair.before.id, pair.after.id),
+        batch_id=ValueChange(pair.before.cut.batch_id, pair.after.cut.batch_id),
+        watermark_ms=ValueChange(pair.before.cut.watermark_ms, pair.after.cut.watermark_ms),
         offsets=tuple(_offsets(pair)),
         settings=_settings(pair),
         operators_added=_only(operators.after, operators.before),
@@ -228,17 +228,17 @@ def _same_contents(before: OperatorState, after: OperatorState, found: Sequence[
     )
 
 
-def _settings(pair: Change[Savepoint]) -> dict[str, Change[str | None]]:
+def _settings(pair: ValueChange[Savepoint]) -> dict[str, ValueChange[str | None]]:
     names = sorted(pair.before.settings.keys() | pair.after.settings.keys())
     changes = {
-        name: Change(pair.before.settings.get(name), pair.after.settings.get(name))
+        name: ValueChange(pair.before.settings.get(name), pair.after.settings.get(name))
         for name in names
     }
     return {name: change for name, change in changes.items() if change.differs}
 
 
-def _offsets(pair: Change[Savepoint]) -> list[OffsetChange]:
-    positions = Change(*(_positions(one) for one in (pair.before, pair.after)))
+def _offsets(pair: ValueChange[Savepoint]) -> list[OffsetChange]:
+    positions = ValueChange(*(_positions(one) for one in (pair.before, pair.after)))
     places = positions.before.keys() | positions.after.keys()
     return [
         OffsetChange(*place, positions.before.get(place), positions.after.get(place))
@@ -266,8 +266,8 @@ def _positions(
 
 def _rows(
     store: Store,
-    pair: Change[Savepoint],
-    found: Change[tuple[Variable, ...]],
+    pair: ValueChange[Savepoint],
+    found: ValueChange[tuple[Variable, ...]],
     operator_ids: set[int],
     sample: int,
     settings: Settings,

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from savepoints.state.storage.canonical_table import Contents
 
-Verdict = Literal["same", "different", "restored"]
+DrillVerdict = Literal["same", "different", "restored"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class DrillDifference:
     """One thing that came out otherwise than it is live.
 
     Attributes:
@@ -75,14 +75,14 @@ class Drilled:
 
     savepoint_id: str
     query: str
-    verdict: Verdict
+    verdict: DrillVerdict
     compared_with: str
     form: Form
     restore_seconds: float
     batch_id: int
     live_batch: int | None
     replay_seconds: float
-    differences: tuple[Difference, ...]
+    differences: tuple[DrillDifference, ...]
     seconds: float
 
 
@@ -156,7 +156,7 @@ class _Drill:
             where = f"the live query at batch {batch}"
             self.progress(f"comparing with {where}")
             differences = self._compare_live(spark, live, outputs)
-        same: Verdict = "restored" if live is None else "same"
+        same: DrillVerdict = "restored" if live is None else "same"
         return Drilled(
             self.savepoint.id,
             self.savepoint.query,
@@ -249,7 +249,7 @@ class _Drill:
 
     def _compare_live(
         self, spark: SparkSession, live: CutFiles, outputs: Mapping[str, Location]
-    ) -> list[Difference]:
+    ) -> list[DrillDifference]:
         from savepoints.state.storage import canonical_table
 
         batch = live.cut.batch_id
@@ -260,7 +260,7 @@ class _Drill:
             spark, self._checkpoint, read_cut(self._checkpoint, batch)
         )
         found = [
-            Difference(f"operator {number}", f"{_text(mine.get(number))}, live: {_text(one)}")
+            DrillDifference(f"operator {number}", f"{_text(mine.get(number))}, live: {_text(one)}")
             for number, one in wanted.items()
             if mine.get(number) != one
         ]
@@ -268,7 +268,7 @@ class _Drill:
             rows = by_row.differences(spark, self._live_output(one, live), outputs[one.name].uri)
             if rows.missing or rows.extra:
                 problem = f"{rows.missing} rows of live are missing, {rows.extra} are extra"
-                found.append(Difference(f"output {one.name}", problem))
+                found.append(DrillDifference(f"output {one.name}", problem))
         return found
 
     def _live_output(self, output: OutputVersion, live: CutFiles) -> OutputVersion:
@@ -276,7 +276,7 @@ class _Drill:
         writers = (own, live.query_id)
         return batch_version.version_of_batch(output.name, output.uri, writers, live.cut.batch_id)
 
-    def _compare_recorded(self, spark: SparkSession) -> list[Difference]:
+    def _compare_recorded(self, spark: SparkSession) -> list[DrillDifference]:
         """Compare the restored state with the content hashes in the catalog."""
         from savepoints.state.storage import canonical_table
 
@@ -285,7 +285,7 @@ class _Drill:
             spark, self._checkpoint, read_cut(self._checkpoint, batch)
         )
         return [
-            Difference(
+            DrillDifference(
                 f"operator {one.operator_id}",
                 f"{_text(found.get(one.operator_id))}, recorded: {one.content_hash}",
             )

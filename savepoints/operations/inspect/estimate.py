@@ -22,7 +22,7 @@ from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.kafka import arrival_rates, offsets
 from savepoints.sources.kafka import topics as all_topics
-from savepoints.sources.kafka.arrival_rates import Arrivals
+from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.offsets import Ranges
 from savepoints.sources.kafka.topics import Topic
 from savepoints.store import bindings
@@ -195,7 +195,7 @@ def _kafka_from(ranges: Ranges, place: tuple[str, int]) -> int:
     return ranges[topic][part].kafka_earliest
 
 
-def _input(counted: Sequence[Arrivals]) -> InputRate | None:
+def _input(counted: Sequence[ArrivalCounts]) -> InputRate | None:
     if not counted:
         return None
     speeds = [one.per_second for one in counted]
@@ -203,7 +203,7 @@ def _input(counted: Sequence[Arrivals]) -> InputRate | None:
 
 
 def _notes(
-    begin: KafkaOffsets, topics: Mapping[str, Topic], counted: Sequence[Arrivals]
+    begin: KafkaOffsets, topics: Mapping[str, Topic], counted: Sequence[ArrivalCounts]
 ) -> list[str]:
     found = []
     for name, topic in sorted(topics.items()):

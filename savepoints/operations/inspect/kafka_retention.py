@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from savepoints.config.settings import KafkaSettings
 from savepoints.model import KafkaOffsets, rfc3339
 from savepoints.sources.kafka import arrival_rates, probe_records
-from savepoints.sources.kafka.arrival_rates import Arrivals
+from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.offsets import Range
-from savepoints.sources.kafka.probe_records import Record
-from savepoints.sources.kafka.topics import Policy, Topic
+from savepoints.sources.kafka.probe_records import ProbeRecord
+from savepoints.sources.kafka.topics import Topic, TopicRetention
 
 _FOREVER = "kept without a limit"
 # What Kafka writes at most besides key, value and headers, for a record in a batch of its own.
@@ -20,7 +20,7 @@ _ADDED_BYTES = 80
 
 
 @dataclass(frozen=True)
-class Kept:
+class RecordRetention:
     """How long the records of a partition are kept from some offset on.
 
     Attributes:
@@ -38,14 +38,14 @@ class Kept:
 class _Load:
     """What comes into the partitions: records a second, and bytes of each."""
 
-    arrivals: Arrivals | None
+    arrivals: ArrivalCounts | None
     record_bytes: float | None
     sampled: int
 
 
 def until(
     position: KafkaOffsets, topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime
-) -> dict[tuple[str, int], Kept]:
+) -> dict[tuple[str, int], RecordRetention]:
     """Find out until when the records from a position on are kept.
 
     By time, that is the timestamp of the first of them and `retention.ms`: Kafka removes a segment
@@ -84,7 +84,7 @@ def until(
 
 
 def soonest(
-    kept: Mapping[tuple[str, int], Kept], now: datetime
+    kept: Mapping[tuple[str, int], RecordRetention], now: datetime
 ) -> tuple[datetime | None, str, tuple[str, ...]]:
     """Return the first end among partitions, its basis, and what a person should know.
 
@@ -106,7 +106,7 @@ def soonest(
     return first, f"{topic} partition {part}: {basis}", findings
 
 
-def _expires(policy: Policy | None, *, by_time: bool) -> bool:
+def _expires(policy: TopicRetention | None, *, by_time: bool) -> bool:
     if policy is None or "delete" not in policy.cleanup:
         return False
     return (policy.retention_ms if by_time else policy.retention_bytes) is not None
@@ -139,15 +139,17 @@ def _partition(
     topic: Topic,
     found: Range,
     offset: int,
-    read: list[Record] | None,
+    read: list[ProbeRecord] | None,
     load: _Load,
     now: datetime,
-) -> Kept:
+) -> RecordRetention:
     policy = topic.policy
     if policy is None:
-        return Kept(None, topic.policy_problem, known=False)
+        return RecordRetention(None, topic.policy_problem, known=False)
     if "delete" not in policy.cleanup:
-        return Kept(None, "cleanup.policy is compact: nothing is removed for its age or size")
+        return RecordRetention(
+            None, "cleanup.policy is compact: nothing is removed for its age or size"
+        )
     limits = []
     if policy.retention_ms is not None:
         limits.append(_by_time(policy, policy.retention_ms, found, offset, read, now))
@@ -159,36 +161,40 @@ def _partition(
     ends = [one for one in limits if one.until is not None]
     if ends:
         return min(ends, key=lambda one: one.until or now)
-    return limits[0] if limits else Kept(None, _FOREVER)
+    return limits[0] if limits else RecordRetention(None, _FOREVER)
 
 
 def _by_time(
-    policy: Policy,
+    policy: TopicRetention,
     retention_ms: int,
     found: Range,
     offset: int,
-    read: list[Record] | None,
+    read: list[ProbeRecord] | None,
     now: datetime,
-) -> Kept:
+) -> RecordRetention:
     keeps = f"retention.ms {retention_ms}"
     if offset == found.end:
-        return Kept(
+        return RecordRetention(
             _later(now, retention_ms / 1000),
             f"no record waits there yet; one that came now would be kept for {keeps}",
         )
     arrived = read[0].timestamp if read else None
     if arrived is None:
-        return Kept(None, f"{keeps}, and the record at offset {offset} was not read", known=False)
-    return Kept(
+        return RecordRetention(
+            None, f"{keeps}, and the record at offset {offset} was not read", known=False
+        )
+    return RecordRetention(
         _later(arrived, retention_ms / 1000),
         f"{keeps}, and the record at offset {offset} is of {rfc3339(arrived)} ({policy.times})",
     )
 
 
-def _by_size(retention_bytes: int, found: Range, offset: int, load: _Load, now: datetime) -> Kept:
+def _by_size(
+    retention_bytes: int, found: Range, offset: int, load: _Load, now: datetime
+) -> RecordRetention:
     keeps = f"retention.bytes {retention_bytes}"
     if load.arrivals is None or load.record_bytes is None:
-        return Kept(None, f"{keeps}, and there were no records to measure", known=False)
+        return RecordRetention(None, f"{keeps}, and there were no records to measure", known=False)
     per_second = load.arrivals.partition_per_second(found.topic, found.partition)
     size = load.record_bytes + _ADDED_BYTES
     left = retention_bytes - (found.end - offset) * size
@@ -197,10 +203,10 @@ def _by_size(retention_bytes: int, found: Range, offset: int, load: _Load, now: 
         f"uncompressed) and {per_second:.2f} records a second ({load.arrivals.basis})"
     )
     if left <= 0:
-        return Kept(now, measured)
+        return RecordRetention(now, measured)
     if per_second <= 0:
-        return Kept(None, f"{measured}: nothing comes that would push it out")
-    return Kept(_later(now, left / (per_second * size)), measured)
+        return RecordRetention(None, f"{measured}: nothing comes that would push it out")
+    return RecordRetention(_later(now, left / (per_second * size)), measured)
 
 
 def _later(moment: datetime, seconds: float) -> datetime | None:

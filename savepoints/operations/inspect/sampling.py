@@ -17,7 +17,7 @@ _HUNDRED = 100
 
 
 @dataclass(frozen=True)
-class Share:
+class ReadSubset:
     """A share of files: all of it, a random sample, or one of several fixed parts.
 
     Attributes:
@@ -33,7 +33,7 @@ class Share:
     parts: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> Share:
+    def parse(cls, text: str) -> ReadSubset:
         """Read `10%` or `2/7`.
 
         Raises:
@@ -65,7 +65,7 @@ class Share:
         return frozenset(path for path in paths if _number(path) % self.parts == self.part - 1)
 
 
-ALL = Share("100%", 100.0)
+ALL = ReadSubset("100%", 100.0)
 
 
 def _number(path: str) -> int:

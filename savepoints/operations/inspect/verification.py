@@ -26,7 +26,7 @@ from savepoints.errors import (
 from savepoints.io import Location, in_parallel
 from savepoints.model import Form, Savepoint
 from savepoints.operations.inspect.findings import Finding
-from savepoints.operations.inspect.sampling import Share
+from savepoints.operations.inspect.sampling import ReadSubset
 from savepoints.operations.savepoint import restore
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, labels, manifest
@@ -65,7 +65,9 @@ class Looked:
         return sum(self.read.get(path, 0) for path in {file.stored_at for file in stored.files})
 
 
-def look_at_files(root: Location, manifests: Sequence[Manifest], share: Share | None) -> Looked:
+def look_at_files(
+    root: Location, manifests: Sequence[Manifest], share: ReadSubset | None
+) -> Looked:
     """Look whether every file is there with its size, and read and hash a share of them.
 
     Args:

@@ -32,7 +32,7 @@ from savepoints.model import Labels, Savepoint, SavepointState
 from savepoints.observe.recorder import Recording, recording
 from savepoints.operations.inspect import pinned_outputs, verification
 from savepoints.operations.inspect.findings import Finding, Grade, worst
-from savepoints.operations.inspect.sampling import ALL, Share
+from savepoints.operations.inspect.sampling import ALL, ReadSubset
 from savepoints.operations.inspect.verification import Looked
 from savepoints.outputs.delta.retention import Lifetime
 from savepoints.plan import Progress, silent
@@ -176,14 +176,14 @@ def verify_all(
     return reports
 
 
-def _share(share: str | None, depth: Depth) -> Share | None:
+def _share(share: str | None, depth: Depth) -> ReadSubset | None:
     """Return of which files to read which share, None for none."""
     if share is not None and depth != "checksums":
         raise UsageError(
             f"the depth {depth} cannot be had of a share of the files",
             hint="read a share with --checksums, or leave --read-data out",
         )
-    return None if depth == "structure" else Share.parse(share) if share else ALL
+    return None if depth == "structure" else ReadSubset.parse(share) if share else ALL
 
 
 def _note(noted: Recording, reports: Reports) -> None:
@@ -211,7 +211,7 @@ class _Verification:
 
     store: Store
     depth: Depth
-    share: Share | None
+    share: ReadSubset | None
     settings: Settings
     progress: Progress
 

@@ -31,7 +31,7 @@ from savepoints.plan import (
 from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
-from savepoints.store.retention_policy import Decision, Policy, decide
+from savepoints.store.retention_policy import Decision, RetentionPolicy, decide
 from savepoints.store.root import Store
 from savepoints.store.savepoint import inventory
 from savepoints.store.savepoint.inventory import Inventory
@@ -40,7 +40,7 @@ _INTERRUPTED = "its removal was interrupted"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExpiryDecision:
     """What becomes of one savepoint.
 
     Attributes:
@@ -79,13 +79,13 @@ class ExpirePlan(Plan):
         shared_bytes: Their bytes.
     """
 
-    policies: Mapping[str, Policy]
-    savepoints: tuple[Verdict, ...]
+    policies: Mapping[str, RetentionPolicy]
+    savepoints: tuple[ExpiryDecision, ...]
     shared_files: int
     shared_bytes: int
 
     @property
-    def removed(self) -> tuple[Verdict, ...]:
+    def removed(self) -> tuple[ExpiryDecision, ...]:
         """Those that go."""
         return tuple(one for one in self.savepoints if not one.kept)
 
@@ -126,7 +126,7 @@ class Expired:
 
 def plan(
     store: Store,
-    policy: Policy | None = None,
+    policy: RetentionPolicy | None = None,
     *,
     query: str | None = None,
     settings: Settings | None = None,
@@ -155,7 +155,7 @@ def plan(
     asked = [query] if query is not None else queries
     settings = bindings.complete(store, settings or Settings())
     policies = {name: policy or policy_of(settings, name) for name in asked}
-    general = policy or Policy.of(settings.retention)
+    general = policy or RetentionPolicy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
             "nothing says which savepoints to keep, so nothing is removed",
@@ -208,7 +208,7 @@ def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> E
         LockedError: If others work on the savepoints of the only query that is concerned.
     """
     begun = time.monotonic()
-    groups: dict[str, list[Verdict]] = {}
+    groups: dict[str, list[ExpiryDecision]] = {}
     for one in plan.removed:
         groups.setdefault(one.query_id, []).append(one)
     locked: dict[str, str] = {}
@@ -261,9 +261,9 @@ def after_savepoint(store: Store, query: str, settings: Settings) -> Expired | N
         return None
 
 
-def policy_of(settings: Settings, query: str) -> Policy:
+def policy_of(settings: Settings, query: str) -> RetentionPolicy:
     """Return what the settings say is kept of a query."""
-    return Policy.of(_section(settings, query))
+    return RetentionPolicy.of(_section(settings, query))
 
 
 def _section(settings: Settings, query: str) -> RetentionSettings:
@@ -271,11 +271,11 @@ def _section(settings: Settings, query: str) -> RetentionSettings:
     return (configured.retention if configured else None) or settings.retention
 
 
-def _verdict(decision: Decision, there: Inventory) -> Verdict:
+def _verdict(decision: Decision, there: Inventory) -> ExpiryDecision:
     one = decision.savepoint
     found = there.directories.get(one.id)
     size = sum(info.size for info in found.data) if found and not decision.kept else 0
-    return Verdict(
+    return ExpiryDecision(
         one.id,
         one.query,
         one.query_id,
@@ -317,7 +317,7 @@ def _expire(
     return replace(done, kept={**kept, **done.kept})
 
 
-def _expired(policy: Policy) -> Callable[[Labels], Labels]:
+def _expired(policy: RetentionPolicy) -> Callable[[Labels], Labels]:
     """Mark as expired, unless somebody tagged or pinned it at this very moment."""
 
     def mark(labels: Labels) -> Labels:

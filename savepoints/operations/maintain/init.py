@@ -41,7 +41,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckpointFacts:
     """What a checkpoint says of its query.
 
     Attributes:
@@ -71,7 +71,7 @@ class Found:
     sources: tuple[Source, ...]
 
 
-def look(checkpoint: Location, query: str | None = None) -> Found:
+def look(checkpoint: Location, query: str | None = None) -> CheckpointFacts:
     """Find out from a checkpoint what settings can say.
 
     Args:
@@ -87,7 +87,7 @@ def look(checkpoint: Location, query: str | None = None) -> Found:
     files = read_cut(checkpoint)
     batches = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
     name = query or checkpoint.uri.path.rpartition("/")[2] or files.query_id
-    return Found(
+    return CheckpointFacts(
         checkpoint=str(checkpoint),
         query=checked_name(name, "query"),
         query_id=files.query_id,
@@ -102,7 +102,7 @@ def look(checkpoint: Location, query: str | None = None) -> Found:
     )
 
 
-def text(found: Found, outputs: Mapping[str, str], store: str = "") -> str:
+def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") -> str:
     """Write the settings file: what is known is filled in, what is not is marked.
 
     Args:
@@ -149,7 +149,7 @@ def text(found: Found, outputs: Mapping[str, str], store: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _about(found: Found) -> list[str]:
+def _about(found: CheckpointFacts) -> list[str]:
     rate = found.seconds_per_batch
     operators = ", ".join(found.operators) or "none: savepoints hold offsets and outputs"
     return [
@@ -163,7 +163,7 @@ def _about(found: Found) -> list[str]:
     ]
 
 
-def _kafka(found: Found) -> list[str]:
+def _kafka(found: CheckpointFacts) -> list[str]:
     topics = sorted({topic for source in found.sources for topic in source.topics})
     if not topics:
         return []
@@ -175,7 +175,7 @@ def _kafka(found: Found) -> list[str]:
     ]
 
 
-def _conf(found: Found) -> dict[str, str]:
+def _conf(found: CheckpointFacts) -> dict[str, str]:
     """Return what a session needs to be told to go on with this state."""
     conf = {PROVIDER_KEY: found.provider} if found.operators else {}
     if found.partitions is not None:

@@ -23,8 +23,8 @@ from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Directory, Inventory
 from savepoints.store.savepoint.manifest import directory, manifest_path
 
-Kind = Literal["savepoint", "directory", "shared", "mounted", "scratch", "sign"]
-Action = Literal["adopt", "delete", "finish"]
+OrphanKind = Literal["savepoint", "directory", "shared", "mounted", "scratch", "sign"]
+RepairAction = Literal["adopt", "delete", "finish"]
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Orphan:
     """
 
     place: str
-    kind: Kind
-    action: Action
+    kind: OrphanKind
+    action: RepairAction
     why: str
     query_id: str | None
     files: Mapping[str, int]
@@ -59,7 +59,7 @@ class Orphan:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundOrphans:
     """What was found.
 
     Attributes:
@@ -91,8 +91,8 @@ class _Search:
     def add(
         self,
         place: str,
-        kind: Kind,
-        action: Action,
+        kind: OrphanKind,
+        action: RepairAction,
         why: str,
         query_id: str | None,
         files: Iterable[ObjectInfo],
@@ -112,7 +112,7 @@ class _Search:
         return True
 
 
-def find(store: Store, grace: timedelta) -> Found:
+def find(store: Store, grace: timedelta) -> FoundOrphans:
     """Look at everything in a store.
 
     Raises:
@@ -140,7 +140,7 @@ def find(store: Store, grace: timedelta) -> Found:
     for query_id, infos in shared.items():
         _look_at_shared(search, query_id, infos, doomed)
     _look_at_the_rest(search)
-    return Found(
+    return FoundOrphans(
         tuple(search.orphans), search.young, tuple(dict.fromkeys(search.findings)), search.there
     )
 

@@ -31,14 +31,14 @@ from savepoints.observe.recorder import who
 from savepoints.operations.merge import corrections as merge_corrections
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge import splice_checkpoint
-from savepoints.operations.merge.scope import FROM_NOTHING, Scope
+from savepoints.operations.merge.scope import FROM_NOTHING, MergeScope
 from savepoints.operations.rollback import generation_change, safety_savepoint
 from savepoints.operations.rollback.generation_change import (
     Moved,
+    NewCheckpoint,
     OwnStep,
     TransitionPlan,
     Work,
-    Written,
 )
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import (
@@ -62,7 +62,7 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
-from savepoints.store.tables.merge_ledger import Merge, Policy, Way
+from savepoints.store.tables.merge_ledger import Merge, MergePolicy, ReplayStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,8 +101,8 @@ class Facts:
     entities: int
     first_event_time: datetime | None
     last_event_time: datetime | None
-    policy: Policy
-    way: Way | None
+    policy: MergePolicy
+    way: ReplayStrategy | None
     controls: int
 
     @classmethod
@@ -165,7 +165,7 @@ class MergingPlan(TransitionPlan):
         )
 
 
-def replay_directory(policy: Policy, way: Way | None) -> str:
+def replay_directory(policy: MergePolicy, way: ReplayStrategy | None) -> str:
     """Return where a replay lies, below the scratch directory of its merge."""
     return way or policy
 
@@ -180,7 +180,7 @@ def events_of(place: Location) -> Location:
     return place / _EVENTS
 
 
-def keep(scope: Scope, place: Location, policy: Policy) -> None:
+def keep(scope: MergeScope, place: Location, policy: MergePolicy) -> None:
     """Write down what is merged and for whom, before the merge begins that cannot be repeated."""
     scope.late.coalesce(1).write.mode("overwrite").parquet(events_of(place).uri.hadoop)
     if policy == "replay-all":
@@ -192,7 +192,7 @@ def keep(scope: Scope, place: Location, policy: Policy) -> None:
 def plan(
     store: Store,
     live: Generation,
-    scope: Scope,
+    scope: MergeScope,
     facts: Facts,
     *,
     app: App,
@@ -296,7 +296,7 @@ def carry_out(
     place = Location.of(plan.place)
     functions = _functions(plan, settings)
 
-    def write() -> Written:
+    def write() -> NewCheckpoint:
         progress(f"writing {plan.checkpoint} with the new states")
         return _write(spark, plan, store, place, functions)
 
@@ -419,7 +419,7 @@ def _write(
     store: Store,
     place: Location,
     functions: MergeFunctions | None,
-) -> Written:
+) -> NewCheckpoint:
     """Write the new checkpoint from the safety savepoint and the replayed state."""
     from savepoints.state.storage.row_sources import CheckpointRows
 
@@ -454,7 +454,7 @@ def _write(
         ),
         begun=begun,
     )
-    return Written(done.seconds, done.bytes_written)
+    return NewCheckpoint(done.seconds, done.bytes_written)
 
 
 def _replay(plan: MergingPlan) -> Location:

@@ -12,14 +12,14 @@ from savepoints.checkpoint.state.layout import Layout
 from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionGoneError
 from savepoints.io import in_parallel
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
-from savepoints.operations.merge.lineage import Lineage, Reach
+from savepoints.operations.merge.lineage import GenerationHistory, Reach
 from savepoints.operations.savepoint import history
 from savepoints.outputs.correct import correct
 from savepoints.runtime.archive_of import is_before
 from savepoints.runtime.inputs import Inputs
-from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.late import affected_entities
-from savepoints.sources.late.affected_entities import Base
+from savepoints.sources.late.affected_entities import BaseState
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 
@@ -37,7 +37,7 @@ class Used:
         entities: How many entities begin there.
     """
 
-    base: Base
+    base: BaseState
     savepoint: Savepoint | None
     entities: int
 
@@ -58,7 +58,7 @@ class Assigned:
     """
 
     entities: DataFrame
-    bases: list[Base]
+    bases: list[BaseState]
     counts: dict[int, int]
 
 
@@ -67,10 +67,10 @@ def candidates(
     query: str,
     inputs: Inputs,
     layout: Layout,
-    lineage: Lineage,
+    lineage: GenerationHistory,
     reach: Reach,
     beginning: KafkaOffsets,
-) -> list[Base]:
+) -> list[BaseState]:
     """Return where entities of a query can begin, the newest first and the empty state last.
 
     Args:
@@ -88,9 +88,9 @@ def candidates(
     for one in savepoints.values():
         offsets = lowest_offsets(one.cut.offsets)
         if (clock := _clock(known, offsets)) is not None:
-            bases.append(Base(one.id, clock, offsets))
+            bases.append(BaseState(one.id, clock, offsets))
     # Few are looked at closely: for each, files of the store and two versions of tables are read.
-    *some, nothing = affected_entities.thinned(bases, Base(offsets=beginning))
+    *some, nothing = affected_entities.thinned(bases, BaseState(offsets=beginning))
     usable = in_parallel(
         lambda one: _is_usable(store, inputs, savepoints[one.savepoint_id or ""], layout), some
     )
@@ -118,7 +118,7 @@ def _is_usable(store: Store, inputs: Inputs, savepoint: Savepoint, layout: Layou
     return True
 
 
-def _clock(known: Sequence[Arrivals], offsets: KafkaOffsets) -> datetime | None:
+def _clock(known: Sequence[ArchiveProgress], offsets: KafkaOffsets) -> datetime | None:
     """Return a time that nothing before some offsets is later than; None if it is not known."""
     found = []
     for one in known:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from savepoints.operations.merge.scope import Scope
+from savepoints.operations.merge.scope import MergeScope
 from savepoints.operations.rollback import output_ids
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta.write import app_id, owner_prefix
-from savepoints.store.tables.merge_ledger import Policy
+from savepoints.store.tables.merge_ledger import MergePolicy
 
 
-def corrections(scope: Scope, number: int, batch_id: int, policy: Policy) -> tuple[Correction, ...]:
+def corrections(
+    scope: MergeScope, number: int, batch_id: int, policy: MergePolicy
+) -> tuple[Correction, ...]:
     """Find out whether the outputs can be corrected without loss; nothing is written.
 
     Args:

@@ -32,9 +32,9 @@ from savepoints.checkpoint.state.layout import Layout
 from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
 from savepoints.operations.merge.bases import Used
-from savepoints.operations.merge.shadow_replay import ReplayBeside
+from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.operations.savepoint import export
-from savepoints.runtime.replay import PARTITIONS, Base, Slice
+from savepoints.runtime.replay import PARTITIONS, ReplayBase, ReplayBatch
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.offset_ranges import End
 from savepoints.store.batch_log import Batch
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class MergeReplay(ReplayBeside):
+class MergeReplay(ShadowReplay):
     """A replay of what a late batch concerns, or of everything.
 
     `way` is None if all entities are replayed.
@@ -92,8 +92,8 @@ class MergeReplay(ReplayBeside):
         ends = [End(lowest_offsets(last.offsets), None)]
         self.progress("replaying all events")
         self._write(dict.fromkeys(self.events, ends))
-        self.replay.run(Slice(0, 0, last.timestamp_ms))
-        self.replay.run(Slice(0, last.watermark_ms, last.timestamp_ms))
+        self.replay.run(ReplayBatch(0, 0, last.timestamp_ms))
+        self.replay.run(ReplayBatch(0, last.watermark_ms, last.timestamp_ms))
 
     def _run_short(self) -> None:
         batch = self.files.cut.batch_id
@@ -107,10 +107,10 @@ class MergeReplay(ReplayBeside):
         self._write(dict.fromkeys(self.events, ends))
         if before is not None:
             self.progress(f"replaying up to batch {batch - 1}")
-            self.replay.run(Slice(low, low, before.timestamp_ms))
+            self.replay.run(ReplayBatch(low, low, before.timestamp_ms))
         self.progress(f"replaying batch {batch}")
         late = before.watermark_ms if before is not None else 0
-        self.replay.run(Slice(late, last.watermark_ms, last.timestamp_ms))
+        self.replay.run(ReplayBatch(late, last.watermark_ms, last.timestamp_ms))
 
     def _run_each(self, batches: Sequence[Batch]) -> None:
         """Replay each batch from the one after the oldest base on."""
@@ -123,11 +123,11 @@ class MergeReplay(ReplayBeside):
         self._write({name: self._ends(name, begin, positions) for name in self.events})
         for number, one in enumerate(batches, 1):
             self.progress(f"replaying batch {one.batch_id} ({number} of {len(batches)})")
-            self.replay.run(Slice(late, one.watermark_ms, one.timestamp_ms))
+            self.replay.run(ReplayBatch(late, one.watermark_ms, one.timestamp_ms))
             late = one.watermark_ms
 
     def follow(self, checkpoint: Location, newest: int) -> None:
-        """Replay the batches that the live query has run since; see `ReplayBeside`."""
+        """Replay the batches that the live query has run since; see `ShadowReplay`."""
         if newest <= self.batch:
             return
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
@@ -144,11 +144,11 @@ class MergeReplay(ReplayBeside):
             }
         )
         for before, one in pairwise(ran):
-            self.replay.run(Slice(before.watermark_ms, one.watermark_ms, one.timestamp_ms))
+            self.replay.run(ReplayBatch(before.watermark_ms, one.watermark_ms, one.timestamp_ms))
         self.batch = newest
 
     def fields(self) -> dict[int, str]:
-        """Return the fields of the entities, nothing for all of them; see `ReplayBeside`."""
+        """Return the fields of the entities, nothing for all of them; see `ShadowReplay`."""
         if self.way is None:
             return {}
         from savepoints.state.merge import splice
@@ -194,7 +194,7 @@ class MergeReplay(ReplayBeside):
         watermarks = [0 if one.savepoint is None else self._watermark(one) for one in used.values()]
         low = min(watermarks, default=0)
         seeds = [
-            Base(
+            ReplayBase(
                 self.scope.replayed.where(f"base = {number}").select("entity"),
                 self._saved(number, one),
                 self._layout(one),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from savepoints.store.tables.events import Event
-from savepoints.store.tables.merge_ledger import Policy, Way
+from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
 
 _NEWEST = 10
 
@@ -27,8 +27,8 @@ class Size:
         batches: Batches of the query since the oldest base.
     """
 
-    policy: Policy
-    way: Way | None
+    policy: MergePolicy
+    way: ReplayStrategy | None
     rows: int
     events: int
     batches: int

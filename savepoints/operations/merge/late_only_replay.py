@@ -13,15 +13,15 @@ from savepoints.io import Location
 from savepoints.operations.merge import corrections as merge_corrections
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge.scope import FROM_NOTHING
-from savepoints.operations.merge.shadow_replay import ReplayBeside
+from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.runtime import scratch_query
-from savepoints.runtime.replay import Slice
+from savepoints.runtime.replay import ReplayBatch
 from savepoints.runtime.scratch_query import SLICE
 from savepoints.sources.late import affected_entities
 
 
 @dataclass
-class LateReplay(ReplayBeside):
+class LateReplay(ShadowReplay):
     """A run on the late events of a batch and nothing else; of the query it has the watermark."""
 
     without_way = "merge-function"
@@ -38,8 +38,8 @@ class LateReplay(ReplayBeside):
                 for name in scope.inputs.app.inputs
             }
         )
-        self.replay.run(Slice(0, 0, last.timestamp_ms))
-        self.replay.run(Slice(0, last.watermark_ms, last.timestamp_ms))
+        self.replay.run(ReplayBatch(0, 0, last.timestamp_ms))
+        self.replay.run(ReplayBatch(0, last.watermark_ms, last.timestamp_ms))
         self.batch = last.batch_id
 
     def try_out(self) -> None:
@@ -69,11 +69,11 @@ class LateReplay(ReplayBeside):
         scratch_query.compute(frames, f"MergeFunctions of {scope.query}")
 
     def follow(self, checkpoint: Location, newest: int) -> None:
-        """Bring the watermark that the live query has now; see `ReplayBeside`."""
+        """Bring the watermark that the live query has now; see `ShadowReplay`."""
         if newest <= self.batch:
             return
         before, now = (self._logged(checkpoint, one) for one in (self.batch, newest))
-        self.replay.run(Slice(before.watermark_ms, now.watermark_ms, now.timestamp_ms))
+        self.replay.run(ReplayBatch(before.watermark_ms, now.watermark_ms, now.timestamp_ms))
         self.batch = newest
 
     def fields(self) -> dict[int, str]:

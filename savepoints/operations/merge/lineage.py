@@ -24,7 +24,7 @@ _PLAIN = frozenset({"run", "rollback", "merge", "restore"})
 
 
 @dataclass(frozen=True)
-class Lineage:
+class GenerationHistory:
     """What a store knows of its generations, read once.
 
     Attributes:
@@ -38,7 +38,7 @@ class Lineage:
     merges: Sequence[Merge]
 
     @classmethod
-    def of(cls, store: Store) -> Lineage:
+    def of(cls, store: Store) -> GenerationHistory:
         """Read it."""
         return cls(store.generations.all(), store.catalog.all(), Ledger(store.root).all())
 

@@ -43,7 +43,7 @@ from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.operations.merge.late_only_replay import LateReplay
 from savepoints.operations.merge.plan import MergePlan, Prepared
 from savepoints.operations.merge.result import Merged
-from savepoints.operations.merge.shadow_replay import ReplayBeside
+from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.operations.rollback.generation_change import Moved
 from savepoints.operations.run import pause, pause_for_verb
 from savepoints.operations.savepoint import create, export
@@ -51,7 +51,7 @@ from savepoints.plan import Progress, silent
 from savepoints.sources.kafka import produce_late
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Way
+from savepoints.store.tables.merge_ledger import ReplayStrategy
 
 # The replay runs after the query until so few batches are left that the pause will be short.
 _FEW_BATCHES = 2
@@ -241,7 +241,7 @@ class _Merge:
     def _newest(self) -> int:
         return committed_batches(self._checkpoint.list())[-1]
 
-    def _replayed(self, needed: ExitStack) -> ReplayBeside:
+    def _replayed(self, needed: ExitStack) -> ShadowReplay:
         """Save the query where it stands, and replay up to there; it goes on meanwhile.
 
         Even without controls it is seen whether the rows of the outputs are those of the entities.
@@ -276,14 +276,14 @@ class _Merge:
             self.progress,
         )
 
-    def _catch_up(self, replay: ReplayBeside) -> None:
+    def _catch_up(self, replay: ShadowReplay) -> None:
         """Replay what the query has run since, while it goes on, until only little is left."""
         for _ in range(_MOST_ROUNDS):
             if self._newest - replay.batch <= _FEW_BATCHES:
                 return
             replay.follow(self._checkpoint, self._newest)
 
-    def _moving(self, replay: ReplayBeside, since: datetime | None) -> MergingPlan:
+    def _moving(self, replay: ShadowReplay, since: datetime | None) -> MergingPlan:
         scope, plan = self.prepared.scope, self.plan
         return apply.plan(
             self.store,
@@ -341,7 +341,7 @@ def _set_aside(prepared: Prepared, place: Location) -> None:
         rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
 
-def _facts(prepared: Prepared, way: Way | None) -> Facts:
+def _facts(prepared: Prepared, way: ReplayStrategy | None) -> Facts:
     plan, late = prepared.plan, prepared.late
     return Facts(
         input=plan.input,

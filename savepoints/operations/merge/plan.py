@@ -10,10 +10,10 @@ from savepoints.config.settings import Settings
 from savepoints.operations.merge.append import AppendingPlan
 from savepoints.operations.merge.apply import MergingPlan
 from savepoints.operations.merge.estimate import Expected, Size
-from savepoints.operations.merge.scope import Scope
+from savepoints.operations.merge.scope import MergeScope
 from savepoints.plan import Plan
 from savepoints.sources.late.batch import LateBatch
-from savepoints.store.tables.merge_ledger import Policy, Way
+from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
 
 if TYPE_CHECKING:
     from savepoints.runtime.app import App
@@ -86,8 +86,8 @@ class MergePlan(Plan):
     controls: int = 0
     bases: tuple[BaseUse, ...] = ()
     events: int = 0
-    policy: Policy = "exact"
-    way: Way | None = None
+    policy: MergePolicy = "exact"
+    way: ReplayStrategy | None = None
     against_short: tuple[str, ...] = ()
     batches: int = 0
     expected: Expected | None = None
@@ -97,7 +97,7 @@ class MergePlan(Plan):
     merged_by: str | None = None
     begun: MergingPlan | AppendingPlan | None = None
 
-    def size(self, way: Way | None) -> Size:
+    def size(self, way: ReplayStrategy | None) -> Size:
         """Return what its time depends on, when it is replayed in some way."""
         return Size(self.policy, way, self.rows, self.events, self.batches)
 
@@ -121,6 +121,6 @@ class Prepared:
 
     plan: MergePlan
     late: LateBatch
-    scope: Scope
+    scope: MergeScope
     app: App
     settings: Settings

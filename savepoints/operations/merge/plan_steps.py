@@ -17,9 +17,9 @@ from savepoints.operations.merge import (
     functions as merge_functions,
 )
 from savepoints.operations.merge.plan import BaseUse, MergePlan
-from savepoints.operations.merge.scope import Scope
+from savepoints.operations.merge.scope import MergeScope
 from savepoints.plan import Step
-from savepoints.store.tables.merge_ledger import Policy
+from savepoints.store.tables.merge_ledger import MergePolicy
 
 _GIVEN_UP_BY_APPEND = (
     "the events count as if they arrived now: those below the watermark are dropped, and what "
@@ -35,7 +35,7 @@ _GIVEN_UP_BY_FUNCTION = (
     "nothing is replayed, and nothing shows that the application's functions give what it would "
     "have made of these events in their time"
 )
-_ONLY_ADD: Mapping[Policy, str] = {
+_ONLY_ADD: Mapping[MergePolicy, str] = {
     "append": "nothing can be taken out of a topic",
     "merge-function": "no function takes an event out of what it has become part of",
 }
@@ -43,7 +43,7 @@ _UNPROVED = "nothing shows that the query can be replayed exactly: there are no 
 _CORRECTED = "archive the events, note them in the ledger, and let it go on"
 
 
-def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+def complete(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     """Count what is merged and replayed, and refuse what could not be corrected.
 
     Args:
@@ -78,7 +78,7 @@ def complete(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     return replace(plan, expected=expected, steps=(first, *others))
 
 
-def _append(plan: MergePlan, scope: Scope) -> MergePlan:
+def _append(plan: MergePlan, scope: MergeScope) -> MergePlan:
     topic = scope.inputs.topic(plan.input)
     return replace(
         plan,
@@ -97,7 +97,7 @@ def _append(plan: MergePlan, scope: Scope) -> MergePlan:
     )
 
 
-def _all(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+def _all(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     entities = _entities(scope)
     scope.require_told(entities)
     corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
@@ -122,11 +122,11 @@ def _all(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     )
 
 
-def _entities(scope: Scope) -> int:
+def _entities(scope: MergeScope) -> int:
     return scope.late.select("entity").distinct().count()
 
 
-def _function(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+def _function(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     functions = merge_functions.required(scope.inputs.app)
     merge_functions.require_states(scope.checkpoint, cut, functions)
     entities = _entities(scope)
@@ -150,7 +150,7 @@ def _function(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     )
 
 
-def _require_no_removals(scope: Scope, policy: Policy) -> None:
+def _require_no_removals(scope: MergeScope, policy: MergePolicy) -> None:
     if removed := scope.given.where("op = 'remove'").count():
         raise UsageError(
             f"{removed} events of the batch are removed or replaced, and {_ONLY_ADD[policy]}",
@@ -159,7 +159,7 @@ def _require_no_removals(scope: Scope, policy: Policy) -> None:
         )
 
 
-def _exact(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
+def _exact(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     used = scope.used
     entities = sum(one.entities for one in used.values())
     corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
@@ -207,7 +207,7 @@ def _exact(plan: MergePlan, scope: Scope, cut: CutFiles) -> MergePlan:
     )
 
 
-def _with_events(scope: Scope) -> int:
+def _with_events(scope: MergeScope) -> int:
     """Count the controls that have an event to be replayed."""
     controls = scope.replayed.where("control").select("entity")
     found = controls.limit(0)

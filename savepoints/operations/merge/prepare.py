@@ -24,7 +24,7 @@ from savepoints.operations.merge.plan import (
     MergePlan,
     Prepared,
 )
-from savepoints.operations.merge.scope import Scope
+from savepoints.operations.merge.scope import MergeScope
 from savepoints.operations.run import pause
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id
@@ -40,7 +40,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
-from savepoints.store.tables.merge_ledger import Policy
+from savepoints.store.tables.merge_ledger import MergePolicy
 
 # Late events. A merge is many small queries: even with 68,000, compiling them took longer.
 _COMPILED_FROM = 1_000_000
@@ -56,7 +56,7 @@ def prepare(
     input_name: str | None = None,
     controls: int | None = None,
     quarantine: str | None = None,
-    policy: Policy = "exact",
+    policy: MergePolicy = "exact",
     until: datetime | None = None,
     progress: Progress = silent,
 ) -> MergePlan | Prepared:
@@ -124,7 +124,7 @@ def prepare(
             quarantine=None if quarantine is None else place / SET_ASIDE,
         )
         of_many = policy == "replay-all" or found.rows >= _COMPILED_FROM
-        scope = Scope(
+        scope = MergeScope(
             session_for(whole, None) if of_many else few,
             store,
             inputs,
@@ -231,7 +231,7 @@ def _command(
     input_name: str | None,
     controls: int | None,
     quarantine: str | None,
-    policy: Policy,
+    policy: MergePolicy,
     until: datetime | None,
 ) -> str:
     words = ["savepoints", "merge", query, "--batch", batch]

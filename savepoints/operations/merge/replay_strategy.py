@@ -17,7 +17,7 @@ from savepoints.io import Location
 from savepoints.model import Savepoint, lowest_offsets
 from savepoints.operations.merge import controls, lineage
 from savepoints.operations.merge.entity_replay import MergeReplay
-from savepoints.operations.merge.scope import Scope
+from savepoints.operations.merge.scope import MergeScope
 from savepoints.operations.merge.short_replay import reasons_against_short
 from savepoints.plan import Progress
 from savepoints.sources.late.dropped_late import Read, count
@@ -33,19 +33,19 @@ ALTERNATIVES = (
 )
 
 
-def batches(scope: Scope) -> dict[int, Batch]:
+def batches(scope: MergeScope) -> dict[int, Batch]:
     """Return the batches that made the present, as far as they are known."""
     return lineage.batches(scope.store, scope.query, scope.reach, scope.checkpoint)
 
 
-def first_batch(scope: Scope) -> int:
+def first_batch(scope: MergeScope) -> int:
     """Return the first batch that the oldest base has not seen."""
     used = scope.used.values()
     return min(one.savepoint.cut.batch_id + 1 if one.savepoint else 0 for one in used)
 
 
 def against_short(
-    scope: Scope,
+    scope: MergeScope,
     events: Mapping[str, DataFrame],
     known: Mapping[int, Batch],
     files: CutFiles,
@@ -75,7 +75,7 @@ def against_short(
 
 
 def refuse_unknown(
-    scope: Scope, known: Mapping[int, Batch], files: CutFiles, against: Sequence[str]
+    scope: MergeScope, known: Mapping[int, Batch], files: CutFiles, against: Sequence[str]
 ) -> None:
     """Refuse a replay batch by batch where not all batches are known.
 
@@ -99,7 +99,7 @@ def refuse_unknown(
 
 
 def replayed(
-    scope: Scope,
+    scope: MergeScope,
     settings: Settings,
     place: Location,
     cut: Location,
@@ -165,7 +165,7 @@ def _proved(replay: MergeReplay, known: Mapping[int, Batch], settings: Settings)
     return "" if found.holds else found.text
 
 
-def _lost(scope: Scope, known: Mapping[int, Batch], files: CutFiles) -> str:
+def _lost(scope: MergeScope, known: Mapping[int, Batch], files: CutFiles) -> str:
     """Say which batches are not known that are needed; empty when all are."""
     # That of the base, too: by its watermark the one after it drops late rows.
     first = max(first_batch(scope) - 1, 0)

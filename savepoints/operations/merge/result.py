@@ -11,7 +11,7 @@ from savepoints.operations.merge.apply import Facts, MergingPlan
 from savepoints.operations.merge.plan import MergePlan
 from savepoints.operations.rollback.generation_change import Moved
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Ledger, Policy, Way
+from savepoints.store.tables.merge_ledger import Ledger, MergePolicy, ReplayStrategy
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Merged:
     known: int
     entities: int
     controls: int
-    policy: Policy
-    way: Way | None
+    policy: MergePolicy
+    way: ReplayStrategy | None
     outputs: dict[str, int]
     pause_seconds: float | None
     seconds: float

@@ -23,11 +23,11 @@ from savepoints.model import KafkaOffsets, lowest_offsets
 from savepoints.operations.merge import bases as merge_bases
 from savepoints.operations.merge import lineage
 from savepoints.operations.merge.bases import Assigned, Used
-from savepoints.operations.merge.lineage import Lineage, Reach
+from savepoints.operations.merge.lineage import GenerationHistory, Reach
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.archive import archive, sample_entities
 from savepoints.sources.late import affected_entities, batch
-from savepoints.sources.late.affected_entities import Base
+from savepoints.sources.late.affected_entities import BaseState
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHOWN = 20
-# Versions of a table by base, as of `Scope.base_versions`, where all entities begin with nothing.
+# Versions of a table by base (see `MergeScope.base_versions`) if all entities begin with nothing.
 FROM_NOTHING: Mapping[str, int | None] = {"0": None}
 
 
 @dataclass
-class Scope:
+class MergeScope:
     """What a late batch concerns.
 
     Attributes:
@@ -227,7 +227,7 @@ class Scope:
         return lineage.reach(self.store, self.query)
 
     @cached_property
-    def candidates(self) -> list[Base]:
+    def candidates(self) -> list[BaseState]:
         """Where entities can begin, the newest first and the empty state last."""
         return merge_bases.candidates(
             self.store,
@@ -253,7 +253,7 @@ class Scope:
         self.require_told(found.counts.get(len(found.bases) - 1, 0))
         return found
 
-    def _assigned(self, bases: list[Base]) -> Assigned:
+    def _assigned(self, bases: list[BaseState]) -> Assigned:
         entities = self._keep(affected_entities.assigned(self.late, self._merged, bases))
         rows = entities.groupBy("base").count().collect()
         counts = {int(row["base"]): int(row["count"]) for row in rows}
@@ -398,5 +398,5 @@ class Scope:
         return self.spark.read.schema(frame.schema).parquet(place)
 
     @cached_property
-    def _lineage(self) -> Lineage:
-        return Lineage.of(self.store)
+    def _lineage(self) -> GenerationHistory:
+        return GenerationHistory.of(self.store)

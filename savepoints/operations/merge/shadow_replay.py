@@ -10,12 +10,12 @@ from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.operations.merge import apply
-from savepoints.operations.merge.scope import Scope
+from savepoints.operations.merge.scope import MergeScope
 from savepoints.plan import Progress
 from savepoints.runtime.replay import PARTITIONS, Live, Replay
 from savepoints.store import batch_log
 from savepoints.store.batch_log import Batch
-from savepoints.store.tables.merge_ledger import Policy, Way
+from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ReplayBeside(ABC):
+class ShadowReplay(ABC):
     """A replay up to a cut of the live query, and after it.
 
     Attributes:
@@ -37,13 +37,13 @@ class ReplayBeside(ABC):
     """
 
     # The policy whose replays have no way.
-    without_way: ClassVar[Policy]
+    without_way: ClassVar[MergePolicy]
 
-    scope: Scope
+    scope: MergeScope
     place: Location
     cut: Location
     progress: Progress
-    way: Way | None
+    way: ReplayStrategy | None
     batch: int = field(init=False, default=-1)
 
     def __post_init__(self) -> None:

@@ -28,10 +28,10 @@ from savepoints.plan import (
     silent,
 )
 from savepoints.state.change.edit import (
-    Change,
     Counted,
     Edited,
     Family,
+    StateEdit,
     edited,
 )
 from savepoints.state.storage.canonical_table import Contents
@@ -87,7 +87,7 @@ class EditPlan(Plan):
 def plan(
     store: Store,
     name: str,
-    change: Change,
+    change: StateEdit,
     *,
     reason: str,
     query: str | None = None,
@@ -169,7 +169,7 @@ def plan(
 def execute(
     plan: EditPlan,
     store: Store,
-    change: Change,
+    change: StateEdit,
     *,
     settings: Settings | None = None,
     progress: Progress = silent,
@@ -219,7 +219,7 @@ def execute(
 
 
 def _make(
-    plan: EditPlan, store: Store, change: Change, settings: Settings, progress: Progress
+    plan: EditPlan, store: Store, change: StateEdit, settings: Settings, progress: Progress
 ) -> Manifest:
     begun = time.monotonic()
     parent = store.manifest(plan.parent)
@@ -316,7 +316,7 @@ def _edited(
     store: Store,
     savepoint: Savepoint,
     family: Family,
-    change: Change,
+    change: StateEdit,
     settings: Settings,
 ) -> Edited:
     from savepoints.spark.session import session
@@ -326,7 +326,7 @@ def _edited(
     return edited(spark, savepoint.cut, table.uri, family, change)
 
 
-def _require_change(change: Change, reason: str) -> None:
+def _require_change(change: StateEdit, reason: str) -> None:
     given = [bool(change.assignments), change.delete, change.function is not None]
     if sum(given) != 1:
         raise UsageError(
@@ -365,7 +365,7 @@ def _require_editable(savepoint: Savepoint) -> None:
 
 
 def _require_rows(
-    savepoint: Savepoint, options: str, change: Change, counted: Counted, at_most: int
+    savepoint: Savepoint, options: str, change: StateEdit, counted: Counted, at_most: int
 ) -> None:
     look = f"look at the rows: savepoints state {savepoint.id} {options}"
     if not counted.chosen:
@@ -387,7 +387,7 @@ def _require_rows(
         )
 
 
-def _warnings(savepoint: Savepoint, change: Change, counted: Counted) -> tuple[str, ...]:
+def _warnings(savepoint: Savepoint, change: StateEdit, counted: Counted) -> tuple[str, ...]:
     note = "the new savepoint has the canonical form only, and latest, @TIME and run --recover pass"
     notes = [f"{note} over it: it is meant by its id or a tag"]
     if savepoint.outputs:

@@ -24,7 +24,7 @@ from savepoints.model import Provider, Savepoint, to_json
 from savepoints.observe.recorder import recorded
 from savepoints.operations.migrate import upgrade_check
 from savepoints.operations.migrate.migration_writer import Writing, copied_files, operators_of
-from savepoints.operations.migrate.upgrade_check import Compared
+from savepoints.operations.migrate.upgrade_check import ProgramComparison
 from savepoints.operations.savepoint import restore, restored_layout
 from savepoints.operations.savepoint.restore import Restored, RestorePlan
 from savepoints.plan import Progress, Step, silent
@@ -51,7 +51,7 @@ class MigrationPlan(RestorePlan):
 class _Prepared(MigrationPlan):
     """A plan with the program, which is not run a second time."""
 
-    compared: Compared
+    compared: ProgramComparison
 
     def to_json(self) -> dict[str, Any]:
         """Return what is for people as JSON values."""
@@ -196,7 +196,7 @@ def execute(
         return Writing(plan, plan.compared, store, settings or Settings(), progress).restored()
 
 
-def asked_for(compared: Compared, words: object) -> str:
+def asked_for(compared: ProgramComparison, words: object) -> str:
     """Return what stands for a migration in the mark of its directory: one line for one outcome.
 
     Args:
@@ -234,7 +234,7 @@ def _require_rows(savepoint: Savepoint) -> None:
         )
 
 
-def _require_state(savepoint: Savepoint, compared: Compared) -> None:
+def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:
     """Refuse to make state where there was none: Spark would write no store of no rows."""
     if compared.program.operators and not savepoint.operators:
         raise LayoutChangedError(

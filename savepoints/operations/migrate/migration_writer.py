@@ -22,7 +22,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, OperatorState, Savepoint
-from savepoints.operations.migrate.upgrade_check import Compared
+from savepoints.operations.migrate.upgrade_check import ProgramComparison
 from savepoints.operations.savepoint import restore, restored_layout
 from savepoints.operations.savepoint.restore import Restored, RestorePlan
 from savepoints.plan import Progress
@@ -52,7 +52,7 @@ class Writing:
     """
 
     plan: RestorePlan
-    compared: Compared
+    compared: ProgramComparison
     store: Store
     settings: Settings
     progress: Progress
@@ -173,7 +173,7 @@ def _of_a_row(error: SavepointsError) -> SavepointsError:
     return IncompatibleError(match.group(1), hint=_ROW_HINT)
 
 
-def operators_of(savepoint: Savepoint, compared: Compared) -> tuple[OperatorState, ...]:
+def operators_of(savepoint: Savepoint, compared: ProgramComparison) -> tuple[OperatorState, ...]:
     """Describe the operators of the program as a savepoint would have them."""
 
     def state(one: OperatorShape) -> OperatorState:

@@ -15,7 +15,7 @@ from savepoints.checkpoint.evolution.findings import (
 )
 from savepoints.checkpoint.evolution.operator_pairs import Transfer
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
-from savepoints.checkpoint.evolution.upgrade import Comparison, OperatorVerdict, Upgrade
+from savepoints.checkpoint.evolution.upgrade import OperatorComparison, OperatorVerdict, Upgrade
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
 from savepoints.config.settings import Settings
@@ -36,7 +36,7 @@ _NOT_SEEN = (
 
 
 @dataclass(frozen=True)
-class Compared:
+class ProgramComparison:
     """A savepoint and a changed program.
 
     Attributes:
@@ -115,7 +115,7 @@ def compare(
     defaults: Mapping[str, str] | None = None,
     are_sources_given: bool = False,
     provider: Provider | None = None,
-) -> Compared:
+) -> ProgramComparison:
     """Compare a program with a savepoint; see `upgrade_check`."""
     given = renames.parse(maps)
     savepoint = store.catalog.find(name, query=query)
@@ -132,7 +132,7 @@ def compare(
     verdicts = [*(one.verdict for one in operators), *(one.verdict for one in sources)]
     notes = (*now.notes, *_unused(now, found.transfers), *((_NOT_SEEN,) if operators else ()))
     report = Upgrade(savepoint.id, now.reference, worst(verdicts), tuple(operators), sources, notes)
-    return Compared(savepoint, now, report, found.transfers)
+    return ProgramComparison(savepoint, now, report, found.transfers)
 
 
 def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ...]:
@@ -145,7 +145,7 @@ def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ..
     )
 
 
-def with_types(one: OperatorVerdict, found: Comparison, encoding: str) -> OperatorVerdict:
+def with_types(one: OperatorVerdict, found: OperatorComparison, encoding: str) -> OperatorVerdict:
     """Add what cannot be written because of its type, and check what columns begin with."""
     from savepoints.state.change import column_transforms
     from savepoints.state.codec import decode

@@ -78,7 +78,7 @@ class TransitionPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Written:
+class NewCheckpoint:
     """What was written as the new checkpoint.
 
     Attributes:
@@ -141,7 +141,7 @@ class Work:
         follow: Done when it has begun, before the operation counts as finished.
     """
 
-    write: Callable[[], Written]
+    write: Callable[[], NewCheckpoint]
     prepare: OwnStep | None = None
     complete: OwnStep | None = None
     follow: OwnStep | None = None
@@ -221,7 +221,7 @@ def restored(
     query_id: str | None = None,
     settings: Settings | None = None,
     progress: Progress = silent,
-) -> Written:
+) -> NewCheckpoint:
     """Write the new checkpoint from the plan's savepoint: what most verbs do as `Work.write`.
 
     Args:
@@ -245,7 +245,7 @@ def restored(
         owner=plan.operation_id,
     )
     done = restore.execute(restoring, store, settings=settings, progress=progress)
-    return Written(done.seconds, done.bytes_written)
+    return NewCheckpoint(done.seconds, done.bytes_written)
 
 
 def execute(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch
-from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     IncompatibleError,
@@ -43,9 +43,9 @@ from savepoints.operations.rollback import (
 )
 from savepoints.operations.rollback.generation_change import (
     Moved,
+    NewCheckpoint,
     TransitionPlan,
     Work,
-    Written,
 )
 from savepoints.operations.rollback.reset_outputs import Outputs
 from savepoints.operations.savepoint import history
@@ -53,14 +53,14 @@ from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime import app as apps
-from savepoints.runtime.archive_batches import Past
+from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.archive_of import archives_of, merges, of_other_topics
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.kafka import offsets as topic_offsets
 from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka import topics as sources_topics
-from savepoints.sources.kafka.reset_targets import Move, Scope, Target
+from savepoints.sources.kafka.reset_targets import Move, Target, TargetScope
 from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
@@ -129,7 +129,7 @@ def plan(
     settings: Settings | None = None,
     state: State = "empty",
     outputs: Outputs = "keep",
-    scope: Scope | None = None,
+    scope: TargetScope | None = None,
     skipped: Sequence[str] = (),
     allow_data_loss: bool = False,
     to: str | None = None,
@@ -261,7 +261,7 @@ def execute(
         TargetExistsError: If the new checkpoint's directory is taken.
     """
 
-    def write() -> Written:
+    def write() -> NewCheckpoint:
         if plan.state == "empty":
             return _write_empty(plan)
         return generation_change.restored(
@@ -275,7 +275,7 @@ def execute(
     return generation_change.execute(plan, store, Work(write), settings=settings, progress=progress)
 
 
-def _write_empty(plan: ResetPlan) -> Written:
+def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     """Write where each source begins; Spark makes the rest when the query is first started."""
     begun = time.monotonic()
     target = Location.of(plan.checkpoint)
@@ -287,7 +287,7 @@ def _write_empty(plan: ResetPlan) -> Written:
     for name, position in plan.sources:
         target.put(f"sources/{name}/0", planned_batch.initial_position(position))
     written = sum(info.size for info in target.list("sources"))
-    return Written(time.monotonic() - begun, written)
+    return NewCheckpoint(time.monotonic() - begun, written)
 
 
 def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
@@ -317,7 +317,9 @@ def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
     )
 
 
-def _unstarted(generation: Generation, now: Standing, bound: QuerySettings | None) -> _Present:
+def _unstarted(
+    generation: Generation, now: CheckpointPosition, bound: QuerySettings | None
+) -> _Present:
     """Return where a generation stands that has committed nothing: at its beginning."""
     if bound is None:
         raise NoCommittedBatchError(
@@ -348,7 +350,7 @@ def _moves(
     topics: Sequence[str],
     settings: Settings,
     archives: Sequence[str],
-    scope: Scope | None,
+    scope: TargetScope | None,
     skipped: Sequence[str],
     *,
     allow_data_loss: bool,
@@ -435,7 +437,7 @@ def _merged_again(
         )
     application = apps.load_for(query, bound)
     inputs = Inputs(application, bound, settings.kafka)
-    return Past(inputs, found).require_replayable(to)
+    return ArchivedInputs(inputs, found).require_replayable(to)
 
 
 def _warnings(

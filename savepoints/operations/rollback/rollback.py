@@ -36,12 +36,12 @@ from savepoints.operations.rollback import (
 )
 from savepoints.operations.rollback.generation_change import (
     Moved,
+    NewCheckpoint,
     OwnStep,
     TransitionPlan,
     Work,
-    Written,
 )
-from savepoints.operations.rollback.target import Goal, Named, Point
+from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import history, restore
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import owner_prefix
@@ -257,7 +257,7 @@ def execute(
             settings=settings,
         )
 
-    def write() -> Written:
+    def write() -> NewCheckpoint:
         return generation_change.restored(
             plan,
             store,
@@ -316,7 +316,7 @@ def _resumed(
 
 
 def _binding(
-    store: Store, found: Goal, current: Generation, number: int, given: Settings
+    store: Store, found: ResolvedTarget, current: Generation, number: int, given: Settings
 ) -> Binding | None:
     """Return what the generation is bound to that goes back: what the one of the goal was.
 
@@ -331,7 +331,7 @@ def _binding(
 
 def _taken_back(
     store: Store,
-    found: Goal,
+    found: ResolvedTarget,
     number: int,
     bound: QuerySettings | None,
     uris: Mapping[str, str],
@@ -380,7 +380,7 @@ def _taken_back(
 
 
 def _kept(
-    found: Goal, current: Generation, number: int, bound: QuerySettings | None
+    found: ResolvedTarget, current: Generation, number: int, bound: QuerySettings | None
 ) -> tuple[tuple[Rewind, ...], list[str]]:
     """Return what makes a new life of outputs whose rows stay, and what becomes of them."""
     own_ids = bound.app_ids if bound else {}
@@ -406,7 +406,7 @@ def _kept(
 
 
 def _restoring(
-    store: Store, found: Goal, target: str, form: Form | None, sources: Starts | None
+    store: Store, found: ResolvedTarget, target: str, form: Form | None, sources: Starts | None
 ) -> tuple[Form, str]:
     """Return the form to restore and the directory, having refused what cannot be restored."""
     if found.is_saved:
@@ -417,7 +417,7 @@ def _restoring(
 
 
 def _steps(
-    found: Goal, form: Form, target: str, number: int, outputs: tuple[Rewind, ...]
+    found: ResolvedTarget, form: Form, target: str, number: int, outputs: tuple[Rewind, ...]
 ) -> list[Step]:
     name, batch = found.savepoint_id, found.batch_id
     steps = []

@@ -75,7 +75,7 @@ Point: TypeAlias = "Named | AtTime | AtBatch | BeforeLast"
 
 
 @dataclass(frozen=True)
-class Goal:
+class ResolvedTarget:
     """What a point turned out to be.
 
     Attributes:
@@ -130,7 +130,7 @@ def query_of(store: Store, query: str | None) -> str:
     )
 
 
-def find(store: Store, point: Point, *, query: str | None, settings: Settings) -> Goal:
+def find(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
     """Find out what a point means; nothing is written.
 
     Args:
@@ -188,7 +188,7 @@ def save_batch(
     )
 
 
-def refuse_unsaved(found: Goal, form: Form | None) -> None:
+def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
     """Refuse a form that a batch which is not saved yet will not have.
 
     Raises:
@@ -203,8 +203,8 @@ def refuse_unsaved(found: Goal, form: Form | None) -> None:
 
 def _of_savepoint(
     savepoint: Savepoint, said: tuple[str, ...], ends: KafkaOffsets | None = None
-) -> Goal:
-    return Goal(
+) -> ResolvedTarget:
+    return ResolvedTarget(
         query=savepoint.query,
         words=said,
         savepoint_id=savepoint.id,
@@ -220,7 +220,7 @@ def _of_savepoint(
 
 def _of_batch(
     store: Store, query: str, batch_id: int, said: tuple[str, ...], settings: Settings
-) -> Goal:
+) -> ResolvedTarget:
     generation = store.generations.current(query)
     files = read_cut(Location.of(generation.checkpoint), batch_id)
     saved = [
@@ -231,7 +231,7 @@ def _of_batch(
     if saved:
         return _of_savepoint(saved[0], said)
     bound = settings.queries.get(query)
-    return Goal(
+    return ResolvedTarget(
         query=query,
         words=said,
         savepoint_id=new_id("sp", utc_now()),
@@ -272,7 +272,7 @@ def _committed_by(generation: Generation, store: Store, moment: datetime) -> int
 
 def _arrived_by(
     store: Store, query: str, moment: datetime, said: tuple[str, ...], settings: Settings
-) -> Goal:
+) -> ResolvedTarget:
     known = history(store, query)
     there = availability.at_time(
         _topics(query, known), moment, settings.kafka, archives_of(settings, query)

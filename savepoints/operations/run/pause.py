@@ -173,7 +173,7 @@ def _wait(
 ) -> PauseState:
     query, now = begun.query, begun
     end = time.monotonic() + wait.total_seconds()
-    say = _Sayer(progress)
+    say = _ThrottledProgress(progress)
     while now.state != goal:
         if now.wanted != goal:
             raise PartlyDoneError(
@@ -207,7 +207,7 @@ def _command(query: str, goal: Wanted) -> str:
     return f"savepoints {'pause' if goal == 'paused' else 'resume'} {query}"
 
 
-class _Sayer:
+class _ThrottledProgress:
     """Tells a line when it is another one, or every now and then."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:

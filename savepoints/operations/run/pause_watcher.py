@@ -28,8 +28,8 @@ from savepoints.operations.run import wait_for_lease
 from savepoints.plan import Progress, silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.store.locks import journal, lease, pause_requests
-from savepoints.store.locks.lease import Lease, Record
-from savepoints.store.locks.pause_requests import Answer, Request
+from savepoints.store.locks.lease import Lease, LeaseRecord
+from savepoints.store.locks.pause_requests import PauseAnswer, Request
 from savepoints.store.root import Store
 
 # How often a run looks for a request: one GET, 29,000 a day.
@@ -39,7 +39,7 @@ _IDLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class _Stand:
+class _Position:
     """Where a query stands: what of it, None before its first, and what a savepoint there is."""
 
     generation: int | None
@@ -93,7 +93,7 @@ class Pauses:
         self._sign = ExitStack()
         self._has_sign = False
         self._told = False
-        self._stand: _Stand | None = None
+        self._stand: _Position | None = None
 
     def __enter__(self) -> Pauses:
         return self
@@ -195,7 +195,7 @@ class Pauses:
             error: Why there is none although one was to be taken.
         """
         now = self._look()
-        self._stand = _Stand(now.generation, now.batch_id, taken.id if taken else None, error)
+        self._stand = _Position(now.generation, now.batch_id, taken.id if taken else None, error)
         request = self._in_force()
         if request is not None:
             self._answer(request)
@@ -285,7 +285,7 @@ class Pauses:
             if self._stopped.wait(_IDLE_SECONDS) or self._in_force() is not None:
                 return None
 
-    def _waits_already(self, other: Record | None) -> QueryRunningError:
+    def _waits_already(self, other: LeaseRecord | None) -> QueryRunningError:
         name = other.who if other else "another process"
         return QueryRunningError(
             f"the query {self._query} has a run that is paused: {name}",
@@ -294,13 +294,13 @@ class Pauses:
             holder=name,
         )
 
-    def _look(self) -> _Stand:
+    def _look(self) -> _Position:
         current = self._store.generations.find_current(self._query)
         if current is None:
-            return _Stand(None, None)
+            return _Position(None, None)
         checkpoint = Location.of(current.checkpoint)
         batches = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
-        return _Stand(current.generation, batches[-1] if batches else None)
+        return _Position(current.generation, batches[-1] if batches else None)
 
     def _answer(self, request: Request) -> None:
         """Answer a request unless it has an answer; the run has its sign and no lease."""
@@ -310,7 +310,7 @@ class Pauses:
         now, last = self._look(), self._stand
         if last is not None and (last.generation, last.batch_id) == (now.generation, now.batch_id):
             now = last  # Nothing has run, and nobody has taken it back.
-        given = Answer(
+        given = PauseAnswer(
             request.id,
             self._query,
             utc_now(),
@@ -327,7 +327,7 @@ class Pauses:
                 "paused", now, f"paused: generation {now.generation}, {now.batch}, {saved}{why}"
             )
 
-    def _tell_all(self, what: HookEvent, now: _Stand, message: str) -> None:
+    def _tell_all(self, what: HookEvent, now: _Position, message: str) -> None:
         """Tell an event to the log, the store's events and the hooks."""
         self._progress(message)
         with recording(self._store, what, query=self._query, savepoint=now.savepoint_id) as noted:

@@ -118,13 +118,13 @@ def run(
 
     begun_in = store.generations.find_current(query)
 
-    def resolve() -> _Asked:
+    def resolve() -> _RunOptions:
         _refuse_ended(store, query)
         if app is not None:
             _refuse_promoted(store, query, app, since=begun_in)
         now = bindings.complete(store, settings)
         bound = _bound(now, query, app)
-        return _Asked(
+        return _RunOptions(
             store=store,
             query=query,
             settings=now,
@@ -174,7 +174,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _RunOptions:
     """What was asked for; see `run`."""
 
     store: Store
@@ -204,7 +204,7 @@ class _Asked:
         return self.until is None and self.max_duration is None and self.max_records is None
 
     def live(
-        self, pauses: Pauses, resolve: Callable[[], _Asked]
+        self, pauses: Pauses, resolve: Callable[[], _RunOptions]
     ) -> tuple[Ran, Savepoint | None] | None:
         """Run once, from taking the lease to the savepoint of the end; None if paused before.
 

@@ -29,7 +29,7 @@ from savepoints.io import Location
 from savepoints.model import Form, Provider, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import restored_layout
-from savepoints.operations.savepoint.restored_layout import Change
+from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.plan import (
     Plan,
     Progress,
@@ -264,7 +264,7 @@ def fill(
     )
 
 
-def _choose_form(savepoint: Savepoint, wanted: Form | None, change: Change) -> Form:
+def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange) -> Form:
     """Decide which form is restored: the native one only where nothing changes."""
     form = wanted or ("canonical" if change.words else savepoint.forms[0])
     if form == "native" and change.words:

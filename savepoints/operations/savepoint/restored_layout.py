@@ -18,7 +18,7 @@ from savepoints.model import Form, OperatorState, Provider, Savepoint
 
 
 @dataclass(frozen=True)
-class Change:
+class LayoutChange:
     """How the state of a restored checkpoint differs from that of the savepoint.
 
     Attributes:
@@ -47,7 +47,9 @@ class Change:
         return {PROVIDER_KEY: self.provider, **(self.written_conf if form == "canonical" else {})}
 
 
-def plan_change(savepoint: Savepoint, partitions: int | None, provider: Provider | None) -> Change:
+def plan_change(
+    savepoint: Savepoint, partitions: int | None, provider: Provider | None
+) -> LayoutChange:
     """Decide whether state can be restored with another number of partitions or provider.
 
     Raises:
@@ -67,7 +69,7 @@ def plan_change(savepoint: Savepoint, partitions: int | None, provider: Provider
         words.append(f"provider={provider}")
     if cut.checkpoint_format != 1:
         notes.append(f"start the query with {CHECKPOINT_FORMAT_KEY}={cut.checkpoint_format}")
-    return Change(
+    return LayoutChange(
         partitions if partitions is not None else cut.partitions,
         wanted,
         _written_conf(savepoint, wanted),

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-Difference = Literal["changed", "missing", "extra"]
+RowDifferenceKind = Literal["changed", "missing", "extra"]
 
-_DIFFERENCES: tuple[Difference, ...] = ("changed", "missing", "extra")
+_DIFFERENCES: tuple[RowDifferenceKind, ...] = ("changed", "missing", "extra")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RowDifference:
         after: The same in the second table, None for a missing row.
     """
 
-    difference: Difference
+    difference: RowDifferenceKind
     key: dict[str, Any]
     number: int
     before: dict[str, Any] | None
@@ -371,7 +371,7 @@ class _Pair:
             self._contents[n], sums[f"rows{n}"], unit, measured, total, mean, sums.get(f"max{n}")
         )
 
-    def _sampled(self, different: DataFrame, difference: Difference) -> list[RowDifference]:
+    def _sampled(self, different: DataFrame, difference: RowDifferenceKind) -> list[RowDifference]:
         """Take the first rows of a difference."""
         from pyspark.sql import functions as F
 

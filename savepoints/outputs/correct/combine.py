@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # Given by a program, see `savepoints.runtime.app`.
-Combination: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
+CombineRows: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
 
 _LIVE, _LATE = "live", "late"
 
@@ -45,7 +45,7 @@ def combined(
     entities: DataFrame,
     late: DataFrame,
     key: Sequence[str],
-    combine: Combination,
+    combine: CombineRows,
 ) -> DataFrame:
     """Return what a table should hold of entities, as if a replay of all they had had written it.
 
@@ -122,7 +122,7 @@ def _refuse_several(frame: DataFrame, names: _Names) -> None:
 
 
 def _mapper(
-    function: Combination, names: _Names
+    function: CombineRows, names: _Names
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return (_made(function, names, one) for one in batches if one.num_rows)
@@ -130,7 +130,7 @@ def _mapper(
     return combine
 
 
-def _made(function: Combination, names: _Names, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _made(function: CombineRows, names: _Names, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows that pairs of rows become, and check them."""
     import pyarrow as pa
 

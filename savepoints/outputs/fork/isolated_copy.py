@@ -36,7 +36,7 @@ from savepoints.outputs.delta.snapshot import (
 )
 from savepoints.uri import Uri
 
-Way = Literal["copy", "clone"]
+CopyMode = Literal["copy", "clone"]
 
 # Lies in every table that a fork made and says which operation did; Delta takes no notice of it.
 FORK_MARKER = "_savepoints_forked_by"
@@ -89,7 +89,7 @@ class Isolation:
 
     output: OutputVersion
     uri: str
-    way: Way
+    way: CopyMode
     app_id: str
     batch_id: int
     files: int
@@ -101,7 +101,7 @@ class Isolation:
         return cls(**{**data, "output": OutputVersion.from_json(data["output"])})
 
 
-def plan(output: OutputVersion, uri: str, way: Way, app_id: str, batch_id: int) -> Isolation:
+def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: int) -> Isolation:
     """Find out what is to be copied and refuse what could not be done exactly; writes nothing.
 
     Raises:

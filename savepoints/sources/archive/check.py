@@ -14,7 +14,7 @@ from savepoints.config.settings import KafkaSettings
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.sources.archive import progress, table
-from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.entity_filter import any_of
 from savepoints.sources.events.events import POSITION
@@ -128,7 +128,7 @@ def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveChec
     return ArchiveCheck(known.uri, tuple(partitions), tuple(problems), _notes(partitions, looked))
 
 
-def _overlap(known: Arrivals, looked: dict[str, Topic]) -> tuple[KafkaOffsets, KafkaOffsets]:
+def _overlap(known: ArchiveProgress, looked: dict[str, Topic]) -> tuple[KafkaOffsets, KafkaOffsets]:
     """Return from where and up to where both the archive and Kafka have records."""
     begin: KafkaOffsets = {}
     end: KafkaOffsets = {}
@@ -201,7 +201,7 @@ def _by_place(counts: DataFrame) -> dict[tuple[str, int], dict[str, int]]:
 
 
 def _problems(
-    known: Arrivals, partitions: list[PartitionCheck], looked: dict[str, Topic]
+    known: ArchiveProgress, partitions: list[PartitionCheck], looked: dict[str, Topic]
 ) -> list[str]:
     found = [
         f"{topic} partition {part}: no batch has read offsets {start} to {stop}"

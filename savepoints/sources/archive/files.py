@@ -59,7 +59,7 @@ _READING = {
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFiles:
     """What was written.
 
     Attributes:
@@ -94,7 +94,7 @@ def ordered(rows: DataFrame, count: int) -> DataFrame:
     return rows.repartitionByRange(max(1, math.ceil(count / _RUN_ROWS)), "entity", "event_time")
 
 
-def write(parts: DataFrame, root: Location, directory: str) -> Written:
+def write(parts: DataFrame, root: Location, directory: str) -> WrittenFiles:
     """Write a file sorted by entity of each partition of some rows.
 
     Args:
@@ -157,7 +157,7 @@ def first_entities(root: Location, file: File) -> set[str]:
     return {str(one.min) for one in said if one is not None and one.has_min_max}
 
 
-def _summed(found: list[Row], directory: str) -> Written:
+def _summed(found: list[Row], directory: str) -> WrittenFiles:
     files: dict[str, list[Row]] = {}
     arrived: dict[tuple[str, int], tuple[int, int | None]] = {}
     for row in found:
@@ -165,7 +165,7 @@ def _summed(found: list[Row], directory: str) -> Written:
         count, newest = arrived.get((row.topic, row.partition), (0, None))
         later = max((one for one in (newest, row.newest) if one is not None), default=None)
         arrived[row.topic, row.partition] = (count + row.rows, later)
-    return Written(
+    return WrittenFiles(
         tuple(_file(f"{directory}/{name}", rows) for name, rows in sorted(files.items())),
         arrived,
         sum(row.rows - row.records for row in found),

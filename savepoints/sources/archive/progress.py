@@ -56,7 +56,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class ArchiveProgress:
     """Everything that has arrived in an archive.
 
     Attributes:
@@ -185,7 +185,7 @@ class Arrivals:
         return found
 
 
-def load(uri: str) -> Arrivals:
+def load(uri: str) -> ArchiveProgress:
     """Read what has arrived in an archive; nothing where there is none yet.
 
     Raises:
@@ -193,7 +193,7 @@ def load(uri: str) -> Arrivals:
     """
     location = Location.of(uri)
     rows = archive_table.rows(location / DIRECTORY)
-    return Arrivals(str(location), tuple(_from_row(row) for row in rows))
+    return ArchiveProgress(str(location), tuple(_from_row(row) for row in rows))
 
 
 def has(uri: str, app: str, version: int) -> bool:

@@ -11,7 +11,7 @@ from savepoints.errors import SourceDataGoneError
 from savepoints.model import KafkaOffsets
 from savepoints.sources.archive import archive as archives
 from savepoints.sources.archive import progress
-from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.events import events as decoded
 from savepoints.sources.events.entity_filter import among, of
 from savepoints.sources.events.events import EVENT, RAW, Decoding
@@ -38,7 +38,7 @@ class Seam:
     kafka_to: KafkaOffsets
 
 
-def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: Arrivals | None) -> Seam:
+def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress | None) -> Seam:
     """Decide what the archive gives, and what Kafka has to.
 
     Args:
@@ -119,7 +119,7 @@ def records(
 
 
 def _of_kafka(
-    spark: SparkSession, kafka: KafkaSettings, parts: Seam, known: Arrivals | None
+    spark: SparkSession, kafka: KafkaSettings, parts: Seam, known: ArchiveProgress | None
 ) -> DataFrame:
     read_range.require(kafka, parts.kafka_from, parts.kafka_to)
     if known:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from savepoints.config.settings import KafkaSettings
 from savepoints.model import KafkaOffsets
 from savepoints.sources.archive import progress
-from savepoints.sources.archive.progress import Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.offsets import Range, Ranges
 
@@ -70,13 +70,13 @@ def read_from_archive(archived: int, total: int) -> str:
     )
 
 
-def of_topics(archives: Collection[str], names: Collection[str]) -> list[Arrivals]:
+def of_topics(archives: Collection[str], names: Collection[str]) -> list[ArchiveProgress]:
     """Return what has arrived in archives, of those that know one of some topics."""
     known = [progress.load(uri) for uri in dict.fromkeys(archives)]
     return [one for one in known if one.end.keys() & set(names)]
 
 
-def extended(ranges: Ranges, known: Sequence[Arrivals]) -> dict[str, dict[int, Range]]:
+def extended(ranges: Ranges, known: Sequence[ArchiveProgress]) -> dict[str, dict[int, Range]]:
     """Return what there is of partitions when there are archives.
 
     Args:
@@ -89,7 +89,7 @@ def extended(ranges: Ranges, known: Sequence[Arrivals]) -> dict[str, dict[int, R
     }
 
 
-def _extended(kafka: Range, known: Sequence[Arrivals]) -> Range:
+def _extended(kafka: Range, known: Sequence[ArchiveProgress]) -> Range:
     """Return a partition with what archives have before Kafka's first offset."""
     found: list[tuple[int, int]] = []
     beyond = ""

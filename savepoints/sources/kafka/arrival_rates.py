@@ -21,7 +21,7 @@ SAMPLE = 20
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class ArrivalCounts:
     """Records that arrived within a time.
 
     Attributes:
@@ -44,7 +44,9 @@ class Arrivals:
         return self.counts.get((topic, partition), 0) / self.window.total_seconds()
 
 
-def arrivals(topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime) -> list[Arrivals]:
+def arrivals(
+    topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime
+) -> list[ArrivalCounts]:
     """Count the records that arrived lately.
 
     Over the last hour and the last 10 minutes, as far as the topics reach back so far; over all
@@ -81,20 +83,22 @@ def arrivals(topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime
             counts = {
                 place: max(0, one.end - starts.get(place, one.end)) for place, one in filled.items()
             }
-            found.append(Arrivals(window, counts, f"records of the last {duration_text(window)}"))
+            found.append(
+                ArrivalCounts(window, counts, f"records of the last {duration_text(window)}")
+            )
     return found or _since_the_first(filled, settings, now)
 
 
 def _since_the_first(
     filled: Mapping[tuple[str, int], Range], settings: KafkaSettings, now: datetime
-) -> list[Arrivals]:
+) -> list[ArrivalCounts]:
     counts = {place: one.end - one.earliest for place, one in filled.items()}
     read = probe_records.first({place: one.earliest for place, one in filled.items()}, settings)
     times = [one.timestamp for some in read.values() for one in some if one.timestamp is not None]
     if not times or now - min(times) < _SHORTEST:
         return []
     basis = f"all records there are, since {rfc3339(min(times))}"
-    return [Arrivals(now - min(times), counts, basis)]
+    return [ArrivalCounts(now - min(times), counts, basis)]
 
 
 def record_bytes(

@@ -26,9 +26,9 @@ _PAUSE_SECONDS = 0.1
 
 _OR = ", or pass --no-source-check where there is that option"
 
-Key = TypeVar("Key")
+KeyT = TypeVar("KeyT")
 T = TypeVar("T")
-Options: TypeAlias = dict[str, str | float | bool]
+KafkaOptions: TypeAlias = dict[str, str | float | bool]
 
 
 def admin(settings: KafkaSettings) -> AdminClient:
@@ -54,7 +54,7 @@ def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
         MissingExtraError: If Kafka's client is not installed.
     """
-    looking: Options = {
+    looking: KafkaOptions = {
         "group.id": "savepoints-offset-check",
         "enable.auto.commit": False,
         "isolation.level": "read_uncommitted",
@@ -74,14 +74,16 @@ def producer(settings: KafkaSettings) -> Producer:
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
         MissingExtraError: If Kafka's client is not installed.
     """
-    once: Options = {"enable.idempotence": True, "partitioner": "murmur2_random"}
+    once: KafkaOptions = {"enable.idempotence": True, "partitioner": "murmur2_random"}
     opened: Producer = _opened(settings, lambda kafka: kafka.Producer, once)
     return opened
 
 
 def answers(
-    futures: Mapping[Key, Future[T]], settings: KafkaSettings, missing: frozenset[int] = frozenset()
-) -> dict[Key, T]:
+    futures: Mapping[KeyT, Future[T]],
+    settings: KafkaSettings,
+    missing: frozenset[int] = frozenset(),
+) -> dict[KeyT, T]:
     """Wait for what an admin client was asked.
 
     Args:
@@ -94,7 +96,7 @@ def answers(
     """
     from confluent_kafka import KafkaException
 
-    found: dict[Key, T] = {}
+    found: dict[KeyT, T] = {}
     for key, future in futures.items():
         try:
             found[key] = future.result()
@@ -105,8 +107,8 @@ def answers(
 
 
 def settled_answers(
-    ask: Callable[[], Mapping[Key, Future[T]]], settings: KafkaSettings, seconds: float
-) -> dict[Key, T]:
+    ask: Callable[[], Mapping[KeyT, Future[T]]], settings: KafkaSettings, seconds: float
+) -> dict[KeyT, T]:
     """Wait for what partitions are asked; those that get a leader at the moment are asked again.
 
     Args:
@@ -150,7 +152,7 @@ def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
 def _opened(
     settings: KafkaSettings,
     kind: Callable[[ModuleType], Callable[..., T]],
-    options: Options,
+    options: KafkaOptions,
 ) -> T:
     """Open a client; options in the settings win."""
     servers = _servers(settings)
@@ -166,7 +168,7 @@ def _opened(
         raise _unfit(error) from None
 
 
-def _servers(settings: KafkaSettings) -> Options:
+def _servers(settings: KafkaSettings) -> KafkaOptions:
     if not settings.bootstrap_servers:
         raise EnvironmentUnfitError(
             "the query reads from Kafka, but no broker is configured to ask for its offsets",

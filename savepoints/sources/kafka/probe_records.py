@@ -20,7 +20,7 @@ _FETCH_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Record:
+class ProbeRecord:
     """A record, without what stands in it.
 
     Attributes:
@@ -40,7 +40,7 @@ def first(
     *,
     most: int = 1,
     seconds: float = 5.0,
-) -> dict[tuple[str, int], list[Record]]:
+) -> dict[tuple[str, int], list[ProbeRecord]]:
     """Read the first records from some offsets on.
 
     Args:
@@ -58,7 +58,7 @@ def first(
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
-    found: dict[tuple[str, int], list[Record]] = {place: [] for place in places}
+    found: dict[tuple[str, int], list[ProbeRecord]] = {place: [] for place in places}
     if not places:
         return found
 
@@ -105,13 +105,13 @@ def _is_record(message: Message, settings: KafkaSettings) -> bool:
     )
 
 
-def _record(message: Message) -> Record:
+def _record(message: Message) -> ProbeRecord:
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
     kind, milliseconds = message.timestamp()
     headers = dict(message.headers() or ())
     parts = [message.key(), message.value(), *headers, *headers.values()]
-    return Record(
+    return ProbeRecord(
         offset=int(message.offset() or 0),
         timestamp=None
         if kind == TIMESTAMP_NOT_AVAILABLE

@@ -15,9 +15,9 @@ from savepoints.errors import SourceDataGoneError, UsageError
 from savepoints.model import KafkaOffsets
 from savepoints.sources.kafka.offsets import Range, Ranges
 
-Kind = Literal["earliest", "latest", "current", "offset", "time", "shift", "file"]
+TargetKind = Literal["earliest", "latest", "current", "offset", "time", "shift", "file"]
 # Partitions by topic; None for all of a topic.
-Scope: TypeAlias = Mapping[str, frozenset[int] | None]
+TargetScope: TypeAlias = Mapping[str, frozenset[int] | None]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Target:
         offsets: Where Kafka was at the time, or what the file says.
     """
 
-    kind: Kind
+    kind: TargetKind
     number: int = 0
     offsets: KafkaOffsets | None = None
 
@@ -65,7 +65,7 @@ class Move:
         return (self.earliest if self.current is None else self.current) - self.to
 
 
-def parse_scope(texts: Sequence[str]) -> Scope:
+def parse_scope(texts: Sequence[str]) -> TargetScope:
     """Read topics as Kafka's tools do: `orders` for all partitions, or `orders:0,1,2`.
 
     Raises:
@@ -90,7 +90,7 @@ def resolve(
     current: KafkaOffsets,
     ranges: Ranges,
     *,
-    scope: Scope | None = None,
+    scope: TargetScope | None = None,
     skipped: Sequence[str] = (),
     allow_data_loss: bool = False,
 ) -> tuple[Move, ...]:
@@ -161,7 +161,7 @@ def _to(
     target: Target,
     now: int | None,
     found: Range,
-    scope: Scope | None,
+    scope: TargetScope | None,
     skipped: Sequence[str],
 ) -> tuple[int | None, str]:
     # A partition that is new to the query begins where Spark would begin it.
@@ -188,7 +188,7 @@ def _unknown(
     target: Target,
     current: KafkaOffsets,
     ranges: Ranges,
-    scope: Scope | None,
+    scope: TargetScope | None,
     skipped: Sequence[str],
 ) -> list[str]:
     """Return what is named somewhere and does not exist."""

@@ -21,7 +21,7 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @dataclass(frozen=True)
-class Policy:
+class TopicRetention:
     """How long Kafka keeps the records of a topic.
 
     Attributes:
@@ -58,7 +58,7 @@ class Topic:
     name: str
     id: str | None
     ranges: Mapping[int, Range]
-    policy: Policy | None
+    policy: TopicRetention | None
     policy_problem: str = ""
 
 
@@ -172,7 +172,7 @@ def _ranges(
 
 def _policies(
     opened: AdminClient, names: Collection[str], settings: KafkaSettings, timeout: float | None
-) -> dict[str, tuple[Policy | None, str]]:
+) -> dict[str, tuple[TopicRetention | None, str]]:
     """Return the policy of each topic, or why it may not be read."""
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
@@ -180,7 +180,7 @@ def _policies(
         return {}
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     futures = opened.describe_configs(asked, request_timeout=timeout or client.TIMEOUT_SECONDS)
-    found: dict[str, tuple[Policy | None, str]] = {}
+    found: dict[str, tuple[TopicRetention | None, str]] = {}
     for resource, future in futures.items():
         try:
             (entries,) = client.answers({resource: future}, settings).values()
@@ -193,12 +193,12 @@ def _policies(
     return found
 
 
-def _policy(values: Mapping[str, str]) -> Policy:
+def _policy(values: Mapping[str, str]) -> TopicRetention:
     def limit(key: str) -> int | None:
         number = int(values[key])
         return number if number >= 0 else None
 
-    return Policy(
+    return TopicRetention(
         frozenset(part.strip() for part in values["cleanup.policy"].split(",")),
         limit("retention.ms"),
         limit("retention.bytes"),

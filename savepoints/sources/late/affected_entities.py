@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseState:
     """A state that entities can be replayed from.
 
     Attributes:
@@ -43,10 +43,10 @@ class Base:
     has: frozenset[str] = frozenset()
 
 
-NOTHING = Base()
+NOTHING = BaseState()
 
 
-def thinned(bases: Sequence[Base], nothing: Base = NOTHING) -> list[Base]:
+def thinned(bases: Sequence[BaseState], nothing: BaseState = NOTHING) -> list[BaseState]:
     """Return candidates, the newest first and the empty state last, few enough to be compared.
 
     Leaving some out is exact: an older base than the newest possible one only means more to replay.
@@ -64,7 +64,7 @@ def thinned(bases: Sequence[Base], nothing: Base = NOTHING) -> list[Base]:
     return [*found[::step], nothing]
 
 
-def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[Base]) -> DataFrame:
+def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[BaseState]) -> DataFrame:
     """Find the newest possible base of each entity.
 
     Args:
@@ -96,7 +96,7 @@ def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[Base]) -
     return firsts.select("entity", base.alias("base"))
 
 
-def kept(counts: Mapping[int, int], bases: Sequence[Base]) -> list[Base]:
+def kept(counts: Mapping[int, int], bases: Sequence[BaseState]) -> list[BaseState]:
     """Return the bases that most entities use, so that few are read, and the empty state.
 
     Entities of the others have to be assigned anew: with merges in between, an older base is not
@@ -110,7 +110,7 @@ def kept(counts: Mapping[int, int], bases: Sequence[Base]) -> list[Base]:
     return [bases[one] for one in sorted({*most, len(bases) - 1})]
 
 
-def after(events: DataFrame, entities: DataFrame, bases: Mapping[int, Base]) -> DataFrame:
+def after(events: DataFrame, entities: DataFrame, bases: Mapping[int, BaseState]) -> DataFrame:
     """Return what entities' bases have not seen yet.
 
     Args:
@@ -148,7 +148,7 @@ def versioned(entities: DataFrame, versions: Mapping[str, int | None]) -> DataFr
     return entities.selectExpr("entity", f"cast({version} as bigint) as version")
 
 
-def _comes_after(base: Base) -> Column:
+def _comes_after(base: BaseState) -> Column:
     from pyspark.sql import functions as F
 
     arrived = ~offset_ranges.before(base.offsets)

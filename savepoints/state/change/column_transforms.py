@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from savepoints.state.codec.decode import Array
 
 # Given by a program, see `savepoints.runtime.app`.
-Function: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
+ColumnFunction: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 
 
 def make(made: Sequence[Column], old: Sequence[Array], count: int) -> list[Array]:
@@ -66,7 +66,11 @@ def batch(schema: StateSchema, key: Sequence[Array], value: Sequence[Array]) -> 
 
 
 def given(
-    function: Function, rows_in: pa.RecordBatch, fields: Sequence[StateField], what: str, count: int
+    function: ColumnFunction,
+    rows_in: pa.RecordBatch,
+    fields: Sequence[StateField],
+    what: str,
+    count: int,
 ) -> list[Array]:
     """Let a program's function make columns, and check them.
 

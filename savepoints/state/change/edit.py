@@ -25,7 +25,7 @@ from savepoints.state.change.sql_assignments import (
     shown,
 )
 from savepoints.state.change.udfs import (
-    Function,
+    RowFunction,
     changer,
     decoder,
     encoder,
@@ -65,7 +65,7 @@ class Family:
     operator_id: int
     store: str
     column_family: str
-    kind: typed.Kind
+    kind: typed.VariableKind
     ttl: bool
     key: tuple[StateField, ...]
     value: tuple[StateField, ...]
@@ -78,7 +78,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Change:
+class StateEdit:
     """What becomes of rows.
 
     Attributes:
@@ -91,7 +91,7 @@ class Change:
     where: str | None = None
     assignments: tuple[str, ...] = ()
     delete: bool = False
-    function: Function | None = field(default=None, compare=False)
+    function: RowFunction | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Edited:
     """
 
     family: Family
-    change: Change
+    change: StateEdit
     table: DataFrame
     frame: DataFrame
 
@@ -187,7 +187,7 @@ class Edited:
         return _counted(observation.get), canonical_table.of_table(spark, target)
 
 
-def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: Change) -> Edited:
+def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: StateEdit) -> Edited:
     """Read a canonical table and say what becomes of the rows of a family.
 
     Args:

@@ -17,7 +17,7 @@ from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.model import OperatorState
 from savepoints.state.change import column_transforms
-from savepoints.state.change.column_transforms import Function
+from savepoints.state.change.column_transforms import ColumnFunction
 from savepoints.state.codec import decode, encode
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class KeyFunctions(Protocol):
     """How keys are made anew; see `savepoints.runtime.app.KeyMigration`."""
 
     @property
-    def keys(self) -> Function:
+    def keys(self) -> ColumnFunction:
         """Makes the key columns."""
 
     @property
-    def merge(self) -> Function | None:
+    def merge(self) -> ColumnFunction | None:
         """Makes one row of those that got one key."""
 
 
@@ -55,7 +55,7 @@ class Migration:
     """
 
     transfers: tuple[Transfer, ...]
-    values: Mapping[str, Function] = field(default_factory=dict)
+    values: Mapping[str, ColumnFunction] = field(default_factory=dict)
     keys: Mapping[str, KeyFunctions] = field(default_factory=dict)
     merged: dict[int, int] = field(default_factory=dict)
     _kept: dict[tuple[int, str, str], DataFrame] = field(default_factory=dict)
@@ -199,7 +199,9 @@ def _where(one: Transfer) -> str:
     return f"operator {one.operator_id}, {one.store}, {one.schema.column_family}"
 
 
-def _made_values(one: Transfer, function: Function | None, batch: pa.RecordBatch) -> pa.BinaryArray:
+def _made_values(
+    one: Transfer, function: ColumnFunction | None, batch: pa.RecordBatch
+) -> pa.BinaryArray:
     """Return the new value bytes of a batch."""
     assert one.was is not None
     where = _where(one)
@@ -213,7 +215,9 @@ def _made_values(one: Transfer, function: Function | None, batch: pa.RecordBatch
     return encode.encode(new, one.schema.value, where)
 
 
-def _values(one: Transfer, function: Function | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _values(
+    one: Transfer, function: ColumnFunction | None, batch: pa.RecordBatch
+) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = [batch.column(name) for name in _CARRIED[:-1]]
@@ -240,7 +244,7 @@ def _keyed_type(fields: Sequence[StateField]) -> StructType:
 
 
 def _keys(
-    one: Transfer, function: Function, values: Function | None, batch: pa.RecordBatch
+    one: Transfer, function: ColumnFunction, values: ColumnFunction | None, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     """Return decoded new keys, with the rest."""
     import pyarrow as pa
@@ -270,7 +274,7 @@ def encoded_keys(one: Transfer, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=list(_CARRIED))
 
 
-def _merged(one: Transfer, function: Function, table: pa.Table) -> pa.Table:
+def _merged(one: Transfer, function: ColumnFunction, table: pa.Table) -> pa.Table:
     """Return the one row that those with one key become."""
     import pyarrow as pa
 

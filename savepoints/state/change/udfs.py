@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Columnwise: TypeAlias = "Callable[[Column], Column]"
 # Takes and returns a batch with the columns of the state; keys as they were, row for row.
-Function: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
+RowFunction: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 
 
 def decoder(fields: Sequence[StateField], where: str) -> Columnwise | None:
@@ -73,7 +73,7 @@ def _cast(column: Any, form: pa.Field[Any]) -> Any:  # noqa: ANN401  (pyarrow's 
     return column_transforms.exactly(column, form.type)
 
 
-def changer(function: Function, frozen: frozenset[str], value_type: DataType) -> Columnwise:
+def changer(function: RowFunction, frozen: frozenset[str], value_type: DataType) -> Columnwise:
     """Return what gives structs of a row's columns to a function, and the values that come back."""
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 

@@ -18,11 +18,11 @@ from savepoints.state.codec import decode
 from savepoints.state.codec.layout import (
     Arrays,
     Bytes,
+    FieldValues,
     Fixed,
     LargeDecimals,
-    Rows,
+    MeasuredRows,
     Structs,
-    Values,
     array_header,
     padded,
 )  # fmt: skip
@@ -107,7 +107,7 @@ class _Encoder:
 
     def row(
         self, columns: Sequence[Array], fields: Sequence[StateField], where: str, count: int
-    ) -> Rows:
+    ) -> MeasuredRows:
         """Measure rows."""
         import numpy as np
 
@@ -120,7 +120,7 @@ class _Encoder:
             if values.sizes is not None:
                 sizes += values.sizes
             found.append(values)
-        return Rows(columns=found, sizes=sizes)
+        return MeasuredRows(columns=found, sizes=sizes)
 
     def _values(
         self,
@@ -130,7 +130,7 @@ class _Encoder:
         *,
         nullable: bool,
         in_array: bool = False,
-    ) -> Values:
+    ) -> FieldValues:
         import pyarrow as pa
 
         nulls = _nulls(column)
@@ -153,7 +153,7 @@ class _Encoder:
         name: str,
         *,
         in_array: bool,
-    ) -> Values:
+    ) -> FieldValues:
         import numpy as np
         import pyarrow as pa
 
@@ -196,7 +196,7 @@ class _Encoder:
 
     def _structs(
         self, column: Array, nulls: Booleans | None, spark_type: Mapping[str, Any], name: str
-    ) -> Values:
+    ) -> FieldValues:
         import numpy as np
 
         fields = decode.fields_of(spark_type)
@@ -214,7 +214,7 @@ class _Encoder:
 
     def _arrays(
         self, column: Array, nulls: Booleans | None, spark_type: Mapping[str, Any], name: str
-    ) -> Values:
+    ) -> FieldValues:
         import numpy as np
 
         there = _there(column, nulls)
@@ -248,7 +248,7 @@ class _Encoder:
         )
 
 
-def _bytes(column: Array, nulls: Booleans | None) -> Values:
+def _bytes(column: Array, nulls: Booleans | None) -> FieldValues:
     import numpy as np
     import pyarrow as pa
 
@@ -263,7 +263,7 @@ def _bytes(column: Array, nulls: Booleans | None) -> Values:
     )
 
 
-def _large_decimals(halves: Integers, nulls: Booleans | None, *, in_array: bool) -> Values:
+def _large_decimals(halves: Integers, nulls: Booleans | None, *, in_array: bool) -> FieldValues:
     """Turn Arrow's little-endian integers of 16 bytes into Java's big-endian ones."""
     import numpy as np
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Values(ABC):
+class FieldValues(ABC):
     """The values of one field, or the elements of arrays.
 
     Attributes:
@@ -44,7 +44,7 @@ class Values(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed(Values):
+class Fixed(FieldValues):
     """Values that are kept in their word."""
 
     values: Integers
@@ -58,7 +58,7 @@ class Fixed(Values):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind(Values):
+class Behind(FieldValues):
     """Values that lie behind the words.
 
     Attributes:
@@ -129,7 +129,7 @@ class Structs(Behind):
     """
 
     there: Integers
-    row: Rows
+    row: MeasuredRows
 
     def put(self, out: Integers, starts: Integers) -> None:
         """Write the values to where each of them starts, in bytes."""
@@ -150,7 +150,7 @@ class Arrays(Behind):
     there: Integers
     counts: Integers
     width: int
-    elements: Values
+    elements: FieldValues
 
     def put(self, out: Integers, starts: Integers) -> None:
         """Write the values to where each of them starts, in bytes."""
@@ -180,7 +180,7 @@ class Arrays(Behind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class MeasuredRows:
     """Rows that are measured and not yet written.
 
     Attributes:
@@ -188,7 +188,7 @@ class Rows:
         sizes: How many bytes each row has.
     """
 
-    columns: Sequence[Values]
+    columns: Sequence[FieldValues]
     sizes: Integers
 
     @property

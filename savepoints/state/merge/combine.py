@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # Given by a program, see `savepoints.runtime.app`.
-Combination: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
+CombineStates: TypeAlias = "Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]"
 
 _KEY, _LATE = "key_bytes", "__late"
 
@@ -40,7 +40,7 @@ class Combined:
     """
 
     schema: StateSchema
-    function: Combination
+    function: CombineStates
     where: str
 
 
@@ -78,7 +78,7 @@ class CombinedRows:
 
 
 def required(
-    operators: Sequence[Operator], layout: Layout, functions: Mapping[str, Combination]
+    operators: Sequence[Operator], layout: Layout, functions: Mapping[str, CombineStates]
 ) -> dict[int, Combined]:
     """Return how each operator is combined.
 

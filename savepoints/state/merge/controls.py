@@ -32,7 +32,7 @@ SAMPLE = 5
 
 
 @dataclass(frozen=True)
-class StateDifference:
+class ControlDifference:
     """A row of a control that did not come out as it is.
 
     Attributes:
@@ -66,7 +66,7 @@ class StateControls:
     rows: int
     different: int
     tolerated: int
-    sample: tuple[StateDifference, ...]
+    sample: tuple[ControlDifference, ...]
 
     @property
     def equal(self) -> bool:
@@ -110,7 +110,7 @@ def compare(
     for row in found["differ"]:
         by_identity.setdefault(tuple(row[name] for name in _IDENTITY), []).append(row)
     tolerated, different = 0, 0
-    sample: list[StateDifference] = []
+    sample: list[ControlDifference] = []
     for one in sorted(by_identity, key=repr):
         families = layout.get((one[0], one[1]), ())
         schema = next((each for each in families if each.column_family == one[2]), None)
@@ -122,7 +122,9 @@ def compare(
         if len(sample) < SAMPLE:
             operator_id, store, family, entity = one[:4]
             sample.append(
-                StateDifference(operator_id, store, family, entity, sides.first(1), sides.first(-1))
+                ControlDifference(
+                    operator_id, store, family, entity, sides.first(1), sides.first(-1)
+                )
             )
     return StateControls(int(found["rows"]), different, tolerated, tuple(sample))
 

@@ -36,7 +36,7 @@ _HINT = (
 
 
 @dataclass(frozen=True)
-class Key:
+class OperatorKey:
     """The key of an operator's rows.
 
     Attributes:
@@ -66,7 +66,7 @@ def keys(
     operators: Sequence[Operator],
     entity_keys: Collection[str],
     join_keys: JoinKeys,
-) -> list[Key]:
+) -> list[OperatorKey]:
     """Return the key of each operator.
 
     Args:
@@ -92,14 +92,14 @@ def keys(
         named = tuple(
             field for field, called in zip(fields, names, strict=False) if called & wanted
         )
-        key = Key(one.operator_id, one.name, fields, named)
+        key = OperatorKey(one.operator_id, one.name, fields, named)
         if not fields:
             raise key.refused("it has one state for all rows")
         found.append(key)
     return found
 
 
-def named_fields(found: Sequence[Key]) -> dict[int, str]:
+def named_fields(found: Sequence[OperatorKey]) -> dict[int, str]:
     """Return the entity field of each operator as far as names say it, before any row is known.
 
     Raises:
@@ -118,7 +118,10 @@ def named_fields(found: Sequence[Key]) -> dict[int, str]:
 
 
 def entity_fields(
-    found: Sequence[Key], saved: SavedRows, operators: Sequence[Operator], entities: DataFrame
+    found: Sequence[OperatorKey],
+    saved: SavedRows,
+    operators: Sequence[Operator],
+    entities: DataFrame,
 ) -> dict[int, str]:
     """Return the entity field of each operator, proved by rows of known entities.
 
@@ -219,7 +222,10 @@ def entity(field: str) -> Column:
 
 
 def _strangers(
-    found: Sequence[Key], saved: SavedRows, operators: Sequence[Operator], entities: DataFrame
+    found: Sequence[OperatorKey],
+    saved: SavedRows,
+    operators: Sequence[Operator],
+    entities: DataFrame,
 ) -> dict[int, dict[str, int]]:
     """Count, for each operator with rows, those whose field has a value that is no entity."""
     from pyspark.sql import functions as F

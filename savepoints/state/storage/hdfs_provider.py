@@ -21,7 +21,7 @@ from savepoints.checkpoint.state import compression, records
 from savepoints.checkpoint.state import schema as state_schema
 from savepoints.checkpoint.state.files import SnapshotChain
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
-from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY, Record
+from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY, StateRecord
 from savepoints.checkpoint.state.schema import DEFAULT_COLUMN_FAMILY, StateField
 from savepoints.errors import IncompatibleError, NotAlignedError, PlacementError, SavepointsError
 from savepoints.io import Location
@@ -241,7 +241,7 @@ def _decode(reading: _Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
                 yield pa.RecordBatch.from_pydict(columns)
 
 
-def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[Record]]:
+def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[StateRecord]]:
     """Yield what is in a state partition, in batches: the snapshot as its deltas changed it."""
     changed: dict[bytes, bytes | None] = {}
     for path in chain.changes:
@@ -261,15 +261,15 @@ def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[Record]]:
     yield from _batches(there)
 
 
-def _records(reading: _Reading, path: str) -> Iterator[list[Record]]:
+def _records(reading: _Reading, path: str) -> Iterator[list[StateRecord]]:
     name = f"{reading.checkpoint}/{path}"
     # Compressed, so it can be held whole; Spark itself holds the partition uncompressed.
     stream = compression.open_reader(reading.checkpoint.get(path), reading.codec, name)
     return records.read(stream, name, row_checksums=reading.row_checksums)
 
 
-def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
+def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[StateRecord]]:
+    batch: list[StateRecord] = []
     size = 0
     for pair in pairs:
         batch.append(pair)

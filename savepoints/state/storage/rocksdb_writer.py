@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # py4j's stand-ins for Java objects have no types.
 JavaObject: TypeAlias = Any
 # Returns the canonical rows of (operator, store), placed in their state partitions and in order.
-Rows: TypeAlias = "Callable[[int, str], DataFrame]"
+CanonicalRowsOf: TypeAlias = "Callable[[int, str], DataFrame]"
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +67,9 @@ def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
         )
 
 
-def write_state(spark: SparkSession, checkpoint: Uri, batch_id: int, rows: Rows) -> StateIds:
+def write_state(
+    spark: SparkSession, checkpoint: Uri, batch_id: int, rows: CanonicalRowsOf
+) -> StateIds:
     """Write the state of batch N into a checkpoint that has everything but its state.
 
     Args:
@@ -142,7 +144,7 @@ def _root_cause(exception: JavaObject) -> str:
 class _Replacement:
     """The Scala function that returns a store's rows from the savepoint."""
 
-    def __init__(self, spark: SparkSession, rows: Rows) -> None:
+    def __init__(self, spark: SparkSession, rows: CanonicalRowsOf) -> None:
         self._spark = spark
         self._savepoint_rows = rows
         self.failure: Exception | None = None

@@ -22,7 +22,7 @@ RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenState:
     """What was written.
 
     Attributes:
@@ -53,7 +53,7 @@ def write_state(
     *,
     rows_of: RowsOf | None = None,
     saved: Sequence[OperatorState] | None = None,
-) -> Written:
+) -> WrittenState:
     """Write the state of a cut into a checkpoint that has everything but its state.
 
     Args:
@@ -89,7 +89,7 @@ def write_rows(
     cut: Cut,
     operators: Sequence[OperatorState],
     rows_of: Callable[[OperatorState, str], DataFrame],
-) -> Written:
+) -> WrittenState:
     """Write the state of a cut from rows that are wherever they are; see `write_state`.
 
     Args:
@@ -113,7 +113,7 @@ def write_rows(
         return _placed(rows_of(operator, store), operator, partitions)
 
     if cut.provider != HDFS_PROVIDER:
-        return Written(rocksdb_writer.write_state(own, checkpoint.uri, cut.batch_id, rows))
+        return WrittenState(rocksdb_writer.write_state(own, checkpoint.uri, cut.batch_id, rows))
     counts = dict.fromkeys(by_id, 0)
     for operator in operators:
         for store in operator.stores:
@@ -123,7 +123,7 @@ def write_rows(
                     placed, checkpoint, cut.batch_id + 1, operator.operator_id, store
                 ).values()
             )
-    return Written({}, counts)
+    return WrittenState({}, counts)
 
 
 def count(
@@ -131,7 +131,7 @@ def count(
     checkpoint: Location,
     cut: Cut,
     operators: Sequence[OperatorState],
-    written: Written,
+    written: WrittenState,
 ) -> dict[int, int]:
     """Return how many rows of each operator are in a checkpoint that was written.
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints.spark import columns
 from savepoints.state.typed import typed
-from savepoints.state.typed.typed import Kind
+from savepoints.state.typed.typed import VariableKind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-Difference = Literal["added", "removed", "changed"]
+RowChangeKind = Literal["added", "removed", "changed"]
 
 _PLACE = "partition_id"
 _IDENTITY = {
@@ -40,14 +40,14 @@ class RowChange:
         after: The same in the second one, None when it was removed.
     """
 
-    difference: Difference
+    difference: RowChangeKind
     row: dict[str, Any]
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnTypes:
     """The types of a variable's columns, where they differ.
 
     Attributes:
@@ -60,7 +60,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Compared:
+class VariableDifference:
     """How the rows of a variable differ.
 
     Attributes:
@@ -74,7 +74,7 @@ class Compared:
     added: int
     removed: int
     changed: int
-    layout: Layout | None
+    layout: ColumnTypes | None
     sample: tuple[RowChange, ...]
 
     @property
@@ -83,7 +83,9 @@ class Compared:
         return not (self.added or self.removed or self.changed)
 
 
-def compare(before: DataFrame | None, after: DataFrame | None, kind: Kind, sample: int) -> Compared:
+def compare(
+    before: DataFrame | None, after: DataFrame | None, kind: VariableKind, sample: int
+) -> VariableDifference:
     """Compare two frames that `typed.read` gave with whole lists.
 
     Args:
@@ -128,11 +130,11 @@ def compare(before: DataFrame | None, after: DataFrame | None, kind: Kind, sampl
     with typed.refusals("one of the savepoints"):
         counts, rows = _collected(different, sample)
     texts = [one.simpleString() for one in types]
-    return Compared(
+    return VariableDifference(
         counts.get("added", 0),
         counts.get("removed", 0),
         counts.get("changed", 0),
-        Layout(*texts) if texts[0] != texts[1] else None,
+        ColumnTypes(*texts) if texts[0] != texts[1] else None,
         rows,
     )
 
@@ -145,7 +147,7 @@ def _present(before: DataFrame | None, after: DataFrame | None) -> tuple[DataFra
     return before, before.limit(0) if after is None else after
 
 
-def _identified(frame: DataFrame, kind: Kind, *, as_text: bool) -> DataFrame:
+def _identified(frame: DataFrame, kind: VariableKind, *, as_text: bool) -> DataFrame:
     """Return what identifies a row (`id`, never null, and `number`) and the rest (`content`)."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window

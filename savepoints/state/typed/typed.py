@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-Kind = Literal["rows", "side", "value", "list", "map", "timers", "store"]
+VariableKind = Literal["rows", "side", "value", "list", "map", "timers", "store"]
 
 _JOIN = "symmetricHashJoin"
 _SIDES = ("left", "right")
@@ -48,7 +48,7 @@ _SIDES = ("left", "right")
 _JOIN_STORES = ("keyWithIndexToValue", "keyToNumValues")
 _JOIN_STORES_4 = ("keyWithTsToValues", "tsWithKey")
 _FIRST_JOIN_FORMAT_BY_TIME = 4
-_KINDS: dict[str, Kind] = {"ValueState": "value", "ListState": "list", "MapState": "map"}
+_KINDS: dict[str, VariableKind] = {"ValueState": "value", "ListState": "list", "MapState": "map"}
 _TIMERS = "TimerState"
 
 
@@ -67,7 +67,7 @@ class Variable:
 
     operator_id: int
     operator_name: str
-    kind: Kind
+    kind: VariableKind
     store: str = "default"
     name: str | None = None
     ttl: bool = False

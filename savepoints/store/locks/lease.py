@@ -69,7 +69,7 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Record:
+class LeaseRecord:
     """What the lease file says."""
 
     query: str
@@ -86,7 +86,7 @@ class Record:
         return json.dumps(data, indent=1).encode()
 
     @classmethod
-    def parse(cls, data: bytes, path: str) -> Record:
+    def parse(cls, data: bytes, path: str) -> LeaseRecord:
         """Read a lease file.
 
         Raises:
@@ -119,7 +119,7 @@ class Record:
 class Lease:
     """A lease that this process holds; made by `hold`."""
 
-    def __init__(self, root: Location, path: str, record: Record, etag: str) -> None:
+    def __init__(self, root: Location, path: str, record: LeaseRecord, etag: str) -> None:
         """Keep what is needed to renew and release."""
         self._root = root
         self._path = path
@@ -252,12 +252,12 @@ def hold_merging(root: Location, query: str) -> Iterator[Lease]:
         yield lease
 
 
-def holder(root: Location, query: str) -> Record | None:
+def holder(root: Location, query: str) -> LeaseRecord | None:
     """Return who mutates a query now, None when nobody does."""
     return _holder(root, _path(query))
 
 
-def paused_holder(root: Location, query: str) -> Record | None:
+def paused_holder(root: Location, query: str) -> LeaseRecord | None:
     """Return which paused run of a query waits, None when none does."""
     return _holder(root, _paused_path(query))
 
@@ -274,14 +274,14 @@ def refuse_held(root: Location, query: str) -> None:
         raise _held(record)
 
 
-def read(root: Location, path: str) -> Record | None:
+def read(root: Location, path: str) -> LeaseRecord | None:
     """Read a lease, None when there is none.
 
     Raises:
         VerificationError: If the file is damaged.
     """
     try:
-        return Record.parse(root.get(path), path)
+        return LeaseRecord.parse(root.get(path), path)
     except FileNotFoundError:
         return None
 
@@ -301,9 +301,9 @@ def _held_at(root: Location, path: str, query: str, verb: str) -> Iterator[Lease
         lease.release()
 
 
-def _new(query: str, verb: str) -> Record:
+def _new(query: str, verb: str) -> LeaseRecord:
     now = utc_now()
-    return Record(
+    return LeaseRecord(
         query, verb, _this_process(), 1, rfc3339(now), rfc3339(now + TTL), secrets.token_hex(8)
     )
 
@@ -315,17 +315,17 @@ def _take(root: Location, path: str, query: str, verb: str) -> Lease:
     except FileExistsError:
         pass
     data, etag = root.get_version(path)
-    other = Record.parse(data, path)
+    other = LeaseRecord.parse(data, path)
     if not other.is_free():
         raise _held(other)
     record = replace(record, fence=other.fence + 1)
     try:
         return Lease(root, path, record, root.replace(path, record.to_bytes(), etag))
     except FileExistsError:
-        raise _held(Record.parse(root.get(path), path)) from None
+        raise _held(LeaseRecord.parse(root.get(path), path)) from None
 
 
-def _held(record: Record) -> SavepointsError:
+def _held(record: LeaseRecord) -> SavepointsError:
     who = record.who
     details = {"query": record.query, "holder": who, "verb": record.verb}
     if record.verb == "run":
@@ -342,7 +342,7 @@ def _held(record: Record) -> SavepointsError:
     )
 
 
-def _holder(root: Location, path: str) -> Record | None:
+def _holder(root: Location, path: str) -> LeaseRecord | None:
     record = read(root, path)
     return None if record is None or record.is_free() else record
 

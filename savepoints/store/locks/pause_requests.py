@@ -21,7 +21,7 @@ from savepoints.store.savepoint import sealed
 SCHEMA_VERSION = 1
 
 Wanted = Literal["paused", "running"]
-T = TypeVar("T", bound="Request | Answer")
+T = TypeVar("T", bound="Request | PauseAnswer")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PauseAnswer:
     """How a run obeyed a request to pause: no batch runs, and the lease of the query is free.
 
     Attributes:
@@ -115,17 +115,17 @@ def ask(root: Location, query: str, wanted: Wanted, *, by: str, reason: str = ""
     return request if written else None
 
 
-def answer_to(root: Location, request: Request) -> Answer | None:
+def answer_to(root: Location, request: Request) -> PauseAnswer | None:
     """Return how a run obeyed a request, None when none has yet.
 
     Raises:
         VerificationError: If the file is damaged.
     """
-    found = _read(root, _answer_path(request.query), Answer)
+    found = _read(root, _answer_path(request.query), PauseAnswer)
     return found if found is not None and found.request == request.id else None
 
 
-def answer(root: Location, given: Answer) -> bool:
+def answer(root: Location, given: PauseAnswer) -> bool:
     """Write how a run obeyed a request; the first answer to a request stays.
 
     Only who holds the sign of a paused run (`lease.hold_paused`) writes it.
@@ -137,10 +137,10 @@ def answer(root: Location, given: Answer) -> bool:
         VerificationError: If the answer before is damaged.
     """
 
-    def decide(before: Answer | None) -> bool:
+    def decide(before: PauseAnswer | None) -> bool:
         return before is None or before.request != given.request
 
-    return _write(root, _answer_path(given.query), Answer, given, decide)
+    return _write(root, _answer_path(given.query), PauseAnswer, given, decide)
 
 
 def _read(root: Location, path: str, kind: type[T]) -> T | None:

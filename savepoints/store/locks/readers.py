@@ -59,7 +59,7 @@ def leftovers(root: Location) -> list[str]:
     return [path for path, record in _marks(root).items() if record.is_free()]
 
 
-def _marks(root: Location) -> dict[str, lease.Record]:
+def _marks(root: Location) -> dict[str, lease.LeaseRecord]:
     paths = [info.path for info in root.list(_DIRECTORY) if info.path.endswith(".json")]
     records = in_parallel(lambda path: lease.read(root, path), paths)
     return {path: one for path, one in zip(paths, records, strict=True) if one is not None}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # A generation that begins so with nothing reads everything once more, what was merged too.
 _READS_ANEW = "reset"
-Policy = Literal["exact", "append", "replay-all", "merge-function"]
-Way = Literal["short", "faithful"]
+MergePolicy = Literal["exact", "append", "replay-all", "merge-function"]
+ReplayStrategy = Literal["short", "faithful"]
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Merge:
     entities: int
     first_event_time: datetime | None
     last_event_time: datetime | None
-    policy: Policy
-    way: Way | None
+    policy: MergePolicy
+    way: ReplayStrategy | None
     controls: int
     controls_differing: int
     batch_id: int

@@ -12,7 +12,7 @@ from savepoints.checkpoint.evolution import program_layout, renames, upgrade
 from savepoints.checkpoint.evolution.findings import Start
 from savepoints.checkpoint.evolution.operator_pairs import Functions
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
-from savepoints.checkpoint.evolution.upgrade import Comparison, OperatorVerdict
+from savepoints.checkpoint.evolution.upgrade import OperatorComparison, OperatorVerdict
 from savepoints.checkpoint.state.schema import SparkType, StateField, StateSchema
 from savepoints.errors import UsageError
 from savepoints.io import Location
@@ -58,7 +58,7 @@ def compare(
     *maps: str,
     defaults: Mapping[str, str] | None = None,
     functions: Functions | None = None,
-) -> Comparison:
+) -> OperatorComparison:
     return upgrade.compare(
         [was] if isinstance(was, OperatorShape) else was,
         [now] if isinstance(now, OperatorShape) else now,
@@ -68,7 +68,7 @@ def compare(
     )
 
 
-def only(found: Comparison) -> OperatorVerdict:
+def only(found: OperatorComparison) -> OperatorVerdict:
     (one,) = found.operators
     return one
 

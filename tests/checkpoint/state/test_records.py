@@ -36,7 +36,7 @@ class Dribble(io.BytesIO):
         return super().read(min(7, size if size is not None and size >= 0 else 7))
 
 
-def everything(data: bytes, *, row_checksums: bool = False) -> list[records.Record]:
+def everything(data: bytes, *, row_checksums: bool = False) -> list[records.StateRecord]:
     batches = records.read(io.BytesIO(data), "9.delta", row_checksums=row_checksums)
     return [record for batch in batches for record in batch]
 

@@ -25,7 +25,7 @@ from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations import unfinished
 from savepoints.operations.fork import fork
-from savepoints.operations.fork.fork import Asked, Forked, ForkPlan
+from savepoints.operations.fork.fork import Forked, ForkOptions, ForkPlan
 from savepoints.operations.inspect import lineage
 from savepoints.operations.maintain import removal
 from savepoints.operations.rollback import rollback
@@ -67,7 +67,7 @@ class Origin:
             self.store,
             self.saved.id,
             name,
-            Asked(**asked),  # type: ignore[arg-type]
+            ForkOptions(**asked),  # type: ignore[arg-type]
             settings=self.settings,
         )
 
@@ -308,7 +308,7 @@ def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
             origin.store,
             origin.saved.id,
             ["a", "b"],
-            Asked(outputs={"totals": str(origin.place / "same")}),
+            ForkOptions(outputs={"totals": str(origin.place / "same")}),
             settings=origin.settings,
         )
     with pytest.raises(TargetExistsError, match="would lie in one place"):

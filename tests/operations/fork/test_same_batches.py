@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from savepoints.checkpoint.position import Standing
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.operations.fork.same_batches import Positions, approach
 
 
@@ -12,10 +12,10 @@ def at(offset: int) -> Positions:
     return (f'{{"t":{{"0":{offset}}}}}',)
 
 
-def standing(batch: int | None, offset: int, begun: int | None = None) -> Standing:
+def standing(batch: int | None, offset: int, begun: int | None = None) -> CheckpointPosition:
     """Make a query that stands at an offset, and may have begun a batch up to another."""
     following = 0 if batch is None else batch + 1
-    return Standing(
+    return CheckpointPosition(
         batch,
         () if batch is None else at(offset),
         None if begun is None else following,

@@ -10,26 +10,26 @@ import pytest
 
 from savepoints.config.settings import ThresholdSettings
 from savepoints.operations.fork.verdict import (
+    ComparisonVerdict,
     MetricDifference,
-    Pair,
-    Verdict,
+    QueryPair,
     worst,
 )
 from savepoints.operations.inspect.diff import OperatorChange
 from tests.comparisons import NO_DIFFERENCE, comparison, output, state
 
 
-def pair(**facts: Any) -> Pair:
+def pair(**facts: Any) -> QueryPair:
     """Make a pair without any difference but these."""
-    same = Pair("a", "b", (NO_DIFFERENCE,), (), (), state(changed=0), (), None)
+    same = QueryPair("a", "b", (NO_DIFFERENCE,), (), (), state(changed=0), (), None)
     return dataclasses.replace(same, **facts)
 
 
-def judged(of: Pair, **thresholds: Any) -> Verdict:
+def judged(of: QueryPair, **thresholds: Any) -> ComparisonVerdict:
     return of.judged(ThresholdSettings(**thresholds)).verdict
 
 
-def rows(**facts: int) -> Pair:
+def rows(**facts: int) -> QueryPair:
     """Make a pair whose output has the same columns and other rows."""
     plain = dataclasses.replace(output(**facts), columns_added=(), columns_dropped=(), types={})
     return pair(outputs=(plain,))
@@ -47,7 +47,7 @@ def rows(**facts: int) -> Pair:
         pair(metrics=(MetricDifference.of("m", 2**60, 2**60 + 1),)),
     ],
 )  # fmt: skip
-def test_without_thresholds_one_difference_is_one_too_many(different: Pair) -> None:
+def test_without_thresholds_one_difference_is_one_too_many(different: QueryPair) -> None:
     """One row in 100,000, one column, one cent: each is found and said."""
     found = different.judged(ThresholdSettings())
     assert found.verdict == "different"

@@ -114,7 +114,7 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     told = "of 11 records that come next Kafka no longer has 5"
     back = rollback.plan(query.store, saved.id, settings=query.settings)
     assert any(told in one for one in back.warnings)
-    asked = fork.Asked(app="unused:app", outputs={"totals": str(on_local / "fork")})
+    asked = fork.ForkOptions(app="unused:app", outputs={"totals": str(on_local / "fork")})
     forked = fork.plan(query.store, saved.id, "variant", asked, settings=query.settings)
     assert any(told in one for one in forked.warnings)
     assert forked.binding.settings().archives == query.settings.queries[QUERY].archives

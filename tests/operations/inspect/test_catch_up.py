@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from savepoints.operations.inspect import catch_up, throughput
-from savepoints.operations.inspect.catch_up import InputRate, Outlook
+from savepoints.operations.inspect.catch_up import Forecast, InputRate
 from savepoints.operations.inspect.throughput import Throughput
-from savepoints.sources.kafka.topics import Policy
+from savepoints.sources.kafka.topics import TopicRetention
 from savepoints.store.tables.events import Event
 from tests.samples import BEGINNING
 
 SPEEDS = st.floats(0, 1e6) | st.just(0.0)
-DELETE = Policy(frozenset({"delete"}), 1_000_000, None, "CreateTime")
+DELETE = TopicRetention(frozenset({"delete"}), 1_000_000, None, "CreateTime")
 FOREVER = dataclasses.replace(DELETE, retention_ms=None)
 
 
@@ -85,25 +85,25 @@ def test_what_was_not_measured_is_unknown_with_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("found", "policies", "is_over", "expected"),
     [
-        (Outlook("yes", "", 1, 999), [DELETE], False, False),
-        (Outlook("yes", "", 1, 1001), [DELETE], False, True),
-        (Outlook("yes", "", 1, 1001), [FOREVER, DELETE], False, True),
-        (Outlook("yes", "", 1, 1001), [FOREVER], False, False),
-        (Outlook("never", ""), [FOREVER], False, False),
-        (Outlook("never", ""), [DELETE], False, True),
-        (Outlook("never", ""), [dataclasses.replace(FOREVER, retention_bytes=9)], False, True),
-        (Outlook("never", ""), [dataclasses.replace(DELETE, cleanup=frozenset({"compact"}))],
+        (Forecast("yes", "", 1, 999), [DELETE], False, False),
+        (Forecast("yes", "", 1, 1001), [DELETE], False, True),
+        (Forecast("yes", "", 1, 1001), [FOREVER, DELETE], False, True),
+        (Forecast("yes", "", 1, 1001), [FOREVER], False, False),
+        (Forecast("never", ""), [FOREVER], False, False),
+        (Forecast("never", ""), [DELETE], False, True),
+        (Forecast("never", ""), [dataclasses.replace(FOREVER, retention_bytes=9)], False, True),
+        (Forecast("never", ""), [dataclasses.replace(DELETE, cleanup=frozenset({"compact"}))],
          False, False),
-        (Outlook("maybe", "", 1), [DELETE], False, True),
-        (Outlook("unknown", ""), [DELETE], False, None),
-        (Outlook("unknown", ""), [DELETE], True, True),
-        (Outlook("yes", "", 1, 2), [None], False, None),
-        (Outlook("yes", "", 1, 2), [DELETE], True, True),
-        (Outlook("now", "", 0, 0), [DELETE], True, False),
+        (Forecast("maybe", "", 1), [DELETE], False, True),
+        (Forecast("unknown", ""), [DELETE], False, None),
+        (Forecast("unknown", ""), [DELETE], True, True),
+        (Forecast("yes", "", 1, 2), [None], False, None),
+        (Forecast("yes", "", 1, 2), [DELETE], True, True),
+        (Forecast("now", "", 0, 0), [DELETE], True, False),
     ],
 )  # fmt: skip
 def test_retention_ends_first(
-    found: Outlook, policies: list[Policy | None], is_over: bool, expected: bool | None
+    found: Forecast, policies: list[TopicRetention | None], is_over: bool, expected: bool | None
 ) -> None:
     assert catch_up.retention_ends_first(found, policies, is_over=is_over) is expected
 

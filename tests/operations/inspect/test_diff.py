@@ -17,14 +17,14 @@ from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.inspect.diff import (
-    Change,
     Diff,
     OffsetChange,
     OperatorChange,
+    ValueChange,
     VariableDiff,
     diff,
 )
-from savepoints.state.typed.compare import Compared, Layout, RowChange
+from savepoints.state.typed.compare import ColumnTypes, RowChange, VariableDifference
 from savepoints.state.typed.typed import Variable
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
@@ -60,29 +60,31 @@ def counts(found: tuple[VariableDiff, ...]) -> dict[str | None, tuple[int, int, 
 
 ROWS = Variable(0, "stateStoreSave", "rows")
 SAME = Diff(
-    savepoints=Change("sp-1", "sp-2"),
-    batch_id=Change(3, 3),
-    watermark_ms=Change(5, 5),
+    savepoints=ValueChange("sp-1", "sp-2"),
+    batch_id=ValueChange(3, 3),
+    watermark_ms=ValueChange(5, 5),
     offsets=(),
-    settings={PROVIDER: Change("one", None)},
+    settings={PROVIDER: ValueChange("one", None)},
     operators_added=(),
     operators_removed=(),
     same_contents=(1,),
-    variables=(VariableDiff(ROWS, Compared(0, 0, 0, Layout("k int", "k2 int"), ())),),
+    variables=(
+        VariableDiff(ROWS, VariableDifference(0, 0, 0, ColumnTypes("k int", "k2 int"), ())),
+    ),
 )
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"batch_id": Change(3, 4)},
-        {"watermark_ms": Change(5, 6)},
+        {"batch_id": ValueChange(3, 4)},
+        {"watermark_ms": ValueChange(5, 6)},
         {"offsets": (OffsetChange(0, None, None, None, "1"),)},
         {"operators_added": (OperatorChange(2, "dedupe"),)},
         {"operators_removed": (OperatorChange(2, "dedupe"),)},
-        {"variables": (*SAME.variables, VariableDiff(ROWS, Compared(1, 0, 0, None, ())))},
-        {"variables": (VariableDiff(ROWS, Compared(0, 1, 0, None, ())), *SAME.variables)},
-        {"variables": (VariableDiff(ROWS, Compared(0, 0, 1, None, ())),)},
+        {"variables": (*SAME.variables, VariableDiff(ROWS, VariableDifference(1, 0, 0, None, ())))},
+        {"variables": (VariableDiff(ROWS, VariableDifference(0, 1, 0, None, ())), *SAME.variables)},
+        {"variables": (VariableDiff(ROWS, VariableDifference(0, 0, 1, None, ())),)},
     ],
 )
 def test_everything_but_settings_and_names_counts(other: dict[str, Any]) -> None:
@@ -98,7 +100,7 @@ def test_two_batches_differ_by_what_arrived_between_them(store: Store, spark: Sp
 
     before, after = totals(1), totals(4)
     assert not found.equal
-    assert found.batch_id == Change(0, 3)
+    assert found.batch_id == ValueChange(0, 3)
     assert found.offsets == (OffsetChange(0, None, None, '{"logOffset":0}', '{"logOffset":3}'),)
     assert (found.settings, found.operators_added, found.operators_removed) == ({}, (), ())
     assert counts(found.variables) == {None: (0, 0, KEYS)}
@@ -157,7 +159,7 @@ def test_variables_and_timers(store: Store, spark: SparkSession) -> None:
     # The row at time 0 is late, so key 0 comes with the second file.
     late, rest = (1, 0, 0), (0, 0, KEYS - 1)
     new = tuple(map(sum, zip(late, rest, strict=True)))
-    assert found.watermark_ms == Change(0, 94_000)
+    assert found.watermark_ms == ValueChange(0, 94_000)
     assert counts(found.variables) == {
         "counts": (KEYS, 0, 0),
         "seen": new,
@@ -265,8 +267,8 @@ def test_offsets_are_compared_by_topic_and_partition(local_store: Store) -> None
 WITHOUT_SPARK = """
 import sys
 from savepoints.cli.main import _run
-from savepoints.cli.output import Output
-code = _run(Output(), sys.argv[1:])
+from savepoints.cli.output import Terminal
+code = _run(Terminal(), sys.argv[1:])
 print(code, *[name for name in ("pyspark", "py4j") if name in sys.modules], file=sys.stderr)
 """
 

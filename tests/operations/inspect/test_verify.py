@@ -20,7 +20,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
 from savepoints.operations.inspect.findings import Finding
-from savepoints.operations.inspect.sampling import Share
+from savepoints.operations.inspect.sampling import ReadSubset
 from savepoints.operations.inspect.verify import Report, verify, verify_all
 from savepoints.operations.savepoint import restore
 from savepoints.outputs.delta import retention
@@ -467,14 +467,14 @@ def test_a_share_is_read_and_the_structure_of_all_is_looked_at(
 def test_a_random_share_is_as_large_as_asked_for() -> None:
     paths = {f"files/{number}" for number in range(200)}
 
-    assert len(Share.parse("10%").of(paths)) == 20
-    assert len(Share.parse("0.1%").of(paths)) == 1
-    assert Share.parse("100%").of(paths) == paths
-    assert Share.parse("10%").of(paths) != Share.parse("10%").of(paths)
-    parts = [Share.parse(f"{number}/7").of(paths) for number in range(1, 8)]
+    assert len(ReadSubset.parse("10%").of(paths)) == 20
+    assert len(ReadSubset.parse("0.1%").of(paths)) == 1
+    assert ReadSubset.parse("100%").of(paths) == paths
+    assert ReadSubset.parse("10%").of(paths) != ReadSubset.parse("10%").of(paths)
+    parts = [ReadSubset.parse(f"{number}/7").of(paths) for number in range(1, 8)]
     assert frozenset().union(*parts) == paths
     assert sum(map(len, parts)) == len(paths)
-    assert parts == [Share.parse(f"{number}/7").of(paths) for number in range(1, 8)]
+    assert parts == [ReadSubset.parse(f"{number}/7").of(paths) for number in range(1, 8)]
 
 
 @pytest.mark.parametrize(
@@ -482,7 +482,7 @@ def test_a_random_share_is_as_large_as_asked_for() -> None:
 )
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no share"):
-        Share.parse(text)
+        ReadSubset.parse(text)
 
 
 @pytest.mark.parametrize("depth", ["structure", "contents", "deep"])

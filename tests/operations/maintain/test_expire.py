@@ -22,7 +22,7 @@ from savepoints.operations.maintain import expire, removal
 from savepoints.operations.maintain.expire import Expired, ExpirePlan
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.retention_policy import Policy
+from savepoints.store.retention_policy import RetentionPolicy
 from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.manifest import manifest_path
@@ -30,7 +30,7 @@ from tests.leftovers import all_are_whole, left_over, restored, stored
 from tests.samples import files_of, savepoint, take, unpack
 from tests.templates import made_once
 
-ONE = Policy(keep_last=1)
+ONE = RetentionPolicy(keep_last=1)
 # Of the sample; the first three share SSTs and the last shares none with them.
 BATCHES = (0, 1, 2, 3)
 
@@ -41,7 +41,7 @@ def four(store: Store, place: Location, query: str = "totals") -> list[Savepoint
     return [take(store, checkpoint, batch_id=batch, query=query) for batch in BATCHES]
 
 
-def expired(store: Store, policy: Policy = ONE, **how: Any) -> Expired:
+def expired(store: Store, policy: RetentionPolicy = ONE, **how: Any) -> Expired:
     return expire.execute(expire.plan(store, policy, **how), store)
 
 
@@ -55,7 +55,7 @@ def test_what_goes_is_planned_with_its_bytes_and_nothing_is_done(
     taken = four(local_store, on_local)
     before = {info.path: info.size for info in local_store.root.list()}
 
-    plan = expire.plan(local_store, Policy(keep_last=2))
+    plan = expire.plan(local_store, RetentionPolicy(keep_last=2))
 
     assert {info.path: info.size for info in local_store.root.list()} == before
     assert {one.savepoint_id for one in plan.removed} == names(taken[:2])
@@ -392,7 +392,7 @@ def test_an_interrupted_removal_is_finished_unless_somebody_reads(
     store.catalog.relabel([one.id for one in gone], lambda label: replace(label, state="expired"))
     mark = lease.mark(store.root, f"uses/{taken[0].id}/op-20261120-100000-aaaaaa.json", "q", "copy")
 
-    plan = expire.plan(store, Policy(keep_last=10))
+    plan = expire.plan(store, RetentionPolicy(keep_last=10))
     assert {one.savepoint_id: one.reasons for one in plan.removed} == {
         one.id: ("its removal was interrupted",) for one in gone
     }
@@ -416,19 +416,19 @@ def test_one_of_which_files_are_deleted_never_gets_its_name_back(
         local_store.root, f"uses/{taken[0].id}/op-20261120-100000-aaaaaa.json", "q", "copy"
     )
 
-    done = expired(local_store, Policy(keep_last=10))
+    done = expired(local_store, RetentionPolicy(keep_last=10))
 
     assert (done.removed, set(done.kept)) == ((), {taken[0].id})
     assert set(all_are_whole(local_store)) == names(taken[1:])
     mark.release()
-    assert expired(local_store, Policy(keep_last=10)).removed == (taken[0].id,)
+    assert expired(local_store, RetentionPolicy(keep_last=10)).removed == (taken[0].id,)
     assert left_over(local_store) == {info.path for info in local_store.root.list("uses")}
 
 
 def test_it_is_recorded(on_local: Location, local_store: Store) -> None:
     taken = four(local_store, on_local)
 
-    done = expired(local_store, Policy(keep_last=3))
+    done = expired(local_store, RetentionPolicy(keep_last=3))
 
     event = local_store.events.all()[0]
     assert (event.verb, event.query, event.result) == ("expire", "totals", "done")
@@ -439,7 +439,7 @@ def test_it_is_recorded(on_local: Location, local_store: Store) -> None:
 def test_without_a_word_about_what_to_keep_it_refuses(local_store: Store) -> None:
     local_store.catalog.add(savepoint(1))
 
-    for policy in (None, Policy(), Policy(keep_tags=())):
+    for policy in (None, RetentionPolicy(), RetentionPolicy(keep_tags=())):
         with pytest.raises(UsageError, match="nothing says which savepoints to keep") as caught:
             expire.plan(local_store, policy)
         assert "--keep-last" in caught.value.hint
@@ -488,7 +488,9 @@ def test_the_settings_section_becomes_a_policy() -> None:
         keep_within="36h", keep_tags=["release"], after_savepoint=True,
     ).retention  # fmt: skip
 
-    assert Policy.of(section) == Policy(1, 2, 3, 4, 5, timedelta(hours=36), ("release",))
+    assert RetentionPolicy.of(section) == RetentionPolicy(
+        1, 2, 3, 4, 5, timedelta(hours=36), ("release",)
+    )
 
 
 def test_after_a_savepoint_only_if_the_settings_say_so(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from savepoints.operations.maintain import expire, gc
-from savepoints.store.retention_policy import Policy
+from savepoints.store.retention_policy import RetentionPolicy
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import Manifest, StoredFile, manifest_path
 from tests.draw import examples
@@ -21,7 +21,7 @@ from tests.samples import savepoint
 
 SST = st.sampled_from("abcdef")
 POLICIES = st.builds(
-    Policy,
+    RetentionPolicy,
     keep_last=st.integers(0, 3),
     keep_hourly=st.integers(1, 3),
     keep_daily=st.integers(0, 3),
@@ -60,7 +60,7 @@ def _file(path: str, stored_at: str) -> StoredFile:
 @settings(max_examples=examples(5, 50))
 @given(manifests(), POLICIES, st.data())
 def test_what_stays_is_whole_and_nothing_else_is_left(
-    described: list[Manifest], policy: Policy, data: st.DataObject
+    described: list[Manifest], policy: RetentionPolicy, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "store").mkdir()

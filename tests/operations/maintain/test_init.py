@@ -18,12 +18,12 @@ from savepoints.config.settings import Settings
 from savepoints.errors import CheckpointNotFoundError, NoCommittedBatchError, UsageError
 from savepoints.io import Location
 from savepoints.operations.maintain import init
-from savepoints.operations.maintain.init import Found, Source
+from savepoints.operations.maintain.init import CheckpointFacts, Source
 from tests.samples import KAFKA, unpack
 
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
-FOUND = Found(
+FOUND = CheckpointFacts(
     checkpoint="s3://bucket/checkpoints/clicks",
     query="clicks",
     query_id="c8a54052-ae64-4515-a59b-49b09fc453cb",

@@ -25,7 +25,7 @@ from savepoints.operations.inspect.diff import diff
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.migrate import edit
 from savepoints.operations.savepoint import export
-from savepoints.state.change.edit import Change
+from savepoints.state.change.edit import StateEdit
 from savepoints.state.typed import to_json
 from savepoints.store.root import Store
 from tests.operations.exported import as_exported
@@ -68,7 +68,7 @@ def rows_of(store: Store, savepoint: Savepoint, **chosen: Any) -> list[dict[str,
     return sorted((json.loads(line) for line in lines), key=json.dumps)
 
 
-SET = Change("k = 1", ("sum = 0",))
+SET = StateEdit("k = 1", ("sum = 0",))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ SET = Change("k = 1", ("sum = 0",))
         ("transform_with_state", SET, {"variable": "timers"}, "kept twice", "state"),
         (
             "transform_with_state",
-            Change("k = 1", delete=True),
+            StateEdit("k = 1", delete=True),
             {"variable": "seen"},
             "rows of operator 0 .*, seen cannot be removed by hand: elements of lists",
             "--set",
@@ -87,7 +87,7 @@ SET = Change("k = 1", ("sum = 0",))
     ],
 )
 def test_what_would_make_the_state_inconsistent_is_refused(
-    sample: str, change: Change, chosen: dict[str, Any], problem: str, hint: str, planned: Store
+    sample: str, change: StateEdit, chosen: dict[str, Any], problem: str, hint: str, planned: Store
 ) -> None:
     as_exported(planned, saved(planned, sample))
     before = [one.id for one in planned.catalog.all()]
@@ -102,15 +102,15 @@ def test_what_would_make_the_state_inconsistent_is_refused(
 @pytest.mark.parametrize(
     ("change", "reason", "problem"),
     [
-        (Change("k = 1"), "x", "what becomes of the rows"),
-        (Change("k = 1", ("sum = 0",), delete=True), "x", "not both"),
-        (Change("k = 1", ("sum = 0",), function=lambda batch: batch), "x", "not both"),
-        (Change(None, delete=True), "x", "by a condition only"),
+        (StateEdit("k = 1"), "x", "what becomes of the rows"),
+        (StateEdit("k = 1", ("sum = 0",), delete=True), "x", "not both"),
+        (StateEdit("k = 1", ("sum = 0",), function=lambda batch: batch), "x", "not both"),
+        (StateEdit(None, delete=True), "x", "by a condition only"),
         (SET, " ", "no reason"),
     ],
 )
 def test_a_change_must_say_what_and_why(
-    change: Change, reason: str, problem: str, planned: Store
+    change: StateEdit, reason: str, problem: str, planned: Store
 ) -> None:
     as_exported(planned, saved(planned, "rocksdb"))
 
@@ -126,7 +126,7 @@ def test_what_has_no_rows_is_refused_with_the_way_to_them(planned: Store) -> Non
 
     half = as_exported(planned, saved(planned, "limit"))
     with pytest.raises(NativeOnlyError, match=r"operator 0 \(globalLimit\) has no canonical form"):
-        edit.plan(planned, half.id, Change("true", delete=True), reason="x", operator=1)
+        edit.plan(planned, half.id, StateEdit("true", delete=True), reason="x", operator=1)
 
 
 def totals(files: int) -> dict[int, int]:
@@ -152,7 +152,7 @@ def test_one_row_is_set_and_everything_else_stays(
     files = origin.cut.batch_id + 1
     sums = totals(files)
     assert rows_of(samples, origin) == as_rows(sums, files)
-    change = Change("k = 1 and value.sum > 0", ("sum = value.sum - 7",))
+    change = StateEdit("k = 1 and value.sum > 0", ("sum = value.sum - 7",))
 
     plan = edit.plan(samples, origin.id, change, reason="ticket 1")
     made = edit.execute(plan, samples, change)
@@ -195,14 +195,14 @@ def test_rows_are_removed(samples: Store, spark: SparkSession) -> None:
     files = origin.cut.batch_id + 1
     sums = totals(files)
 
-    made = savepoints.edit(samples, origin.id, Change("k in (2, 3)", delete=True), reason="x")
+    made = savepoints.edit(samples, origin.id, StateEdit("k in (2, 3)", delete=True), reason="x")
 
     assert rows_of(samples, made) == as_rows(
         {k: v for k, v in sums.items() if k not in (2, 3)}, files
     )
     assert made.edit is not None
     assert (made.edit.rows_changed, made.edit.rows_removed) == (0, 2)
-    none = savepoints.edit(samples, origin.id, Change("true", delete=True), reason="x")
+    none = savepoints.edit(samples, origin.id, StateEdit("true", delete=True), reason="x")
     assert rows_of(samples, none) == []
     assert verify(samples, none.id, depth="deep").findings == ()
 
@@ -224,7 +224,7 @@ def test_a_function_changes_values(samples: Store, spark: SparkSession) -> None:
     files = origin.cut.batch_id + 1
     sums = totals(files)
 
-    made = savepoints.edit(samples, origin.id, Change("k > 1", function=halve), reason="x")
+    made = savepoints.edit(samples, origin.id, StateEdit("k > 1", function=halve), reason="x")
 
     assert rows_of(samples, made) == as_rows(
         {k: v // 2 if k in (2, 4) else v for k, v in sums.items()}, files
@@ -247,29 +247,29 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("change", "error", "problem"),
     [
-        (Change("k = 99", ("sum = 0",)), NotFoundError, "no row of 5 fits: k = 99"),
-        (Change("k = 1", ("sum = sum",)), NotFoundError, "have these values already"),
-        (Change("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
-        (Change("true", delete=True), UsageError, "5 of 5 rows would be removed, more than 3"),
-        (Change("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
-        (Change("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
-        (Change("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
-        (Change("k = 1", ("sum",)), UsageError, "is not FIELD = SQL"),
-        (Change("k = 1", ("sum = 1", "value.sum = 2")), UsageError, "set twice"),
-        (Change("k + 1", ("sum = 1",)), UsageError, "not a condition"),
-        (Change("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
-        (Change("k = 1", ("sum = nobody",)), UsageError, "nobody"),
-        (Change("k = 1", ("sum = 0.5",)), IncompatibleError, "has not room for 0.5"),
-        (Change("k = 1", ("sum = '1'",)), UsageError, "'1' is text, and sum is of type bigint"),
-        (Change("rand() < 2", ("sum = 1",)), UsageError, "where 'rand.* does not give the same"),
-        (Change("k = 1", ("sum = 9 * rand()",)), UsageError, "does not give the same twice"),
-        (Change("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
-        (Change("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
-        (Change("k < 2", function=other_keys), IncompatibleError, "changed key"),
+        (StateEdit("k = 99", ("sum = 0",)), NotFoundError, "no row of 5 fits: k = 99"),
+        (StateEdit("k = 1", ("sum = sum",)), NotFoundError, "have these values already"),
+        (StateEdit("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
+        (StateEdit("true", delete=True), UsageError, "5 of 5 rows would be removed, more than 3"),
+        (StateEdit("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
+        (StateEdit("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
+        (StateEdit("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
+        (StateEdit("k = 1", ("sum",)), UsageError, "is not FIELD = SQL"),
+        (StateEdit("k = 1", ("sum = 1", "value.sum = 2")), UsageError, "set twice"),
+        (StateEdit("k + 1", ("sum = 1",)), UsageError, "not a condition"),
+        (StateEdit("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
+        (StateEdit("k = 1", ("sum = nobody",)), UsageError, "nobody"),
+        (StateEdit("k = 1", ("sum = 0.5",)), IncompatibleError, "has not room for 0.5"),
+        (StateEdit("k = 1", ("sum = '1'",)), UsageError, "'1' is text, and sum is of type bigint"),
+        (StateEdit("rand() < 2", ("sum = 1",)), UsageError, "where 'rand.* does not give the same"),
+        (StateEdit("k = 1", ("sum = 9 * rand()",)), UsageError, "does not give the same twice"),
+        (StateEdit("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
+        (StateEdit("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
+        (StateEdit("k < 2", function=other_keys), IncompatibleError, "changed key"),
     ],
 )
 def test_what_is_not_exact_is_refused_and_nothing_is_written(
-    change: Change,
+    change: StateEdit,
     error: type[SavepointsError],
     problem: str,
     samples: Store,
@@ -293,10 +293,10 @@ def test_sql_means_the_same_whatever_the_settings_say(samples: Store, spark: Spa
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
-        change = Change("sum > 0", ("sum = sum + 9223372036854775807",))
+        change = StateEdit("sum > 0", ("sum = sum + 9223372036854775807",))
         with pytest.raises(IncompatibleError, match="ARITHMETIC_OVERFLOW"):
             edit.plan(samples, origin.id, change, reason="x")
-        change = Change("k = 1", ("sum = unix_seconds(timestamp '1970-01-01 00:01:00')",))
+        change = StateEdit("k = 1", ("sum = unix_seconds(timestamp '1970-01-01 00:01:00')",))
         (row,) = edit.plan(samples, origin.id, change, reason="x").sample
         assert row.after is not None
         assert row.after["value"]["sum"] == 60
@@ -310,12 +310,12 @@ def test_sql_means_the_same_whatever_the_settings_say(samples: Store, spark: Spa
 @pytest.mark.parametrize(
     ("planned", "done"),
     [
-        (Change("k = 1", delete=True), Change("k = 2", delete=True)),
-        (Change("true", ("sum = unix_micros(now())",)), None),
+        (StateEdit("k = 1", delete=True), StateEdit("k = 2", delete=True)),
+        (StateEdit("true", ("sum = unix_micros(now())",)), None),
     ],
 )
 def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
-    planned: Change, done: Change | None, samples: Store, spark: SparkSession
+    planned: StateEdit, done: StateEdit | None, samples: Store, spark: SparkSession
 ) -> None:
     origin = exported(samples, "rocksdb")
     plan = edit.plan(samples, origin.id, planned, reason="x")
@@ -332,26 +332,26 @@ def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
     [
         (
             "total",
-            Change("k = 2", ("s = s + 100",)),
+            StateEdit("k = 2", ("s = s + 100",)),
             lambda row: {**row, "value": {"s": row["value"]["s"] + 100}},
         ),
-        ("total", Change("k = 2", delete=True), lambda _: None),
+        ("total", StateEdit("k = 2", delete=True), lambda _: None),
         (
             "counts",
-            Change("k = 2 and map_key.digit >= 0", ("value.n = 77",)),
+            StateEdit("k = 2 and map_key.digit >= 0", ("value.n = 77",)),
             lambda row: {**row, "value": {"n": 77}},
         ),
-        ("counts", Change("k = 2", delete=True), lambda _: None),
+        ("counts", StateEdit("k = 2", delete=True), lambda _: None),
         (
             "seen",
-            Change("k = 2 and position = 1", ("v = -1",)),
+            StateEdit("k = 2 and position = 1", ("v = -1",)),
             lambda row: row if row["position"] != 1 else {**row, "value": {"v": -1}},
         ),
     ],
 )
 def test_variables_of_transform_with_state(
     variable: str,
-    change: Change,
+    change: StateEdit,
     repair: Callable[[dict[str, Any]], dict[str, Any] | None],
     samples: Store,
     spark: SparkSession,
@@ -375,9 +375,9 @@ def test_sessions_keep_what_belongs_to_their_key(samples: Store, spark: SparkSes
     before = rows_of(samples, origin)
     for assignment in ("session_window = null", "value.k = 9"):
         with pytest.raises(UsageError, match="belongs to the key"):
-            edit.plan(samples, origin.id, Change("true", (assignment,)), reason="x")
+            edit.plan(samples, origin.id, StateEdit("true", (assignment,)), reason="x")
 
-    made = savepoints.edit(samples, origin.id, Change("true", ("sum = sum + 1",)), reason="x")
+    made = savepoints.edit(samples, origin.id, StateEdit("true", ("sum = sum + 1",)), reason="x")
 
     expected = [
         {**row, "value": {**row["value"], "sum": row["value"]["sum"] + 1}} for row in before
@@ -392,9 +392,9 @@ def test_keys_of_a_deduplication_can_be_forgotten(samples: Store, spark: SparkSe
     before = rows_of(samples, origin)
     forgotten = before[0]["key"]["k"]
     with pytest.raises(UsageError, match="have no value"):
-        edit.plan(samples, origin.id, Change("true", ("x = 1",)), reason="x")
+        edit.plan(samples, origin.id, StateEdit("true", ("x = 1",)), reason="x")
 
-    change = Change(f"k = {forgotten}", delete=True)
+    change = StateEdit(f"k = {forgotten}", delete=True)
     made = savepoints.edit(samples, origin.id, change, reason="x")
 
     assert rows_of(samples, made) == [row for row in before if row["key"]["k"] != forgotten]
@@ -411,7 +411,7 @@ def test_stopped_anywhere_and_run_again_it_is_as_if_it_had_not_been(
     origin = exported(samples, "rocksdb")
     files = origin.cut.batch_id + 1
     sums = totals(files)
-    change = Change("k = 4", ("sum = 0",))
+    change = StateEdit("k = 4", ("sum = 0",))
     plan = edit.plan(samples, origin.id, change, reason="x")
 
     for point in ("edit.files", "edit.rows", "edit.manifest", "edit.catalog"):

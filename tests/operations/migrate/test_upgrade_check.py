@@ -18,7 +18,7 @@ from savepoints.operations.migrate import migrate, program_layout
 from savepoints.operations.migrate import upgrade_check as operations_upgrade
 from savepoints.operations.migrate.migration_writer import require_counts
 from savepoints.operations.migrate.program_layout import NewProgram
-from savepoints.operations.migrate.upgrade_check import Compared, compare_topics
+from savepoints.operations.migrate.upgrade_check import ProgramComparison, compare_topics
 from savepoints.operations.savepoint import restore
 from savepoints.runtime.app import App
 from tests.samples import KAFKA, savepoint
@@ -132,7 +132,7 @@ def asked(**changes: Any) -> str:
     app = App("q", {}, lambda _: nothing, {}, {"0": given["function"]})
     program = NewProgram("m:app", app, (), given["files"], (), ())
     report = Upgrade("sp-1", "m:app", "compatible", ())
-    compared = Compared(savepoint(1), program, report, ())
+    compared = ProgramComparison(savepoint(1), program, report, ())
     return migrate.asked_for(compared, given["words"])
 
 

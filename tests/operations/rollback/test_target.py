@@ -18,9 +18,9 @@ from savepoints.operations.rollback.target import (
     AtBatch,
     AtTime,
     BeforeLast,
-    Goal,
     Named,
     Point,
+    ResolvedTarget,
 )
 from savepoints.operations.savepoint import history
 from savepoints.store.root import Store
@@ -50,7 +50,7 @@ def committed(store: Store, place: Location) -> None:
         take(store, checkpoint, batch_id=batch)
 
 
-def find(store: Store, point: Point) -> Goal:
+def find(store: Store, point: Point) -> ResolvedTarget:
     return target.find(store, point, query=QUERY, settings=Settings())
 
 

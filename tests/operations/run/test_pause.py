@@ -33,7 +33,7 @@ from savepoints.operations.run.pause import (
 from savepoints.operations.run.pause_watcher import Pauses
 from savepoints.store.locks import lease, pause_requests
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.locks.lease import Holder, Record
+from savepoints.store.locks.lease import Holder, LeaseRecord
 from savepoints.store.root import Store
 from tests.processes import at_once
 from tests.samples import lasting, take, unpack
@@ -439,7 +439,7 @@ def test_a_run_on_another_machine_is_believed_until_its_lease_ends(
     ttl: float, told: str, store: Store, live: Location
 ) -> None:
     now = utc_now()
-    record = Record(
+    record = LeaseRecord(
         QUERY, "run", ELSEWHERE, 7, rfc3339(now - timedelta(hours=1)),
         rfc3339(now + timedelta(seconds=ttl)), "n",
     )  # fmt: skip

@@ -19,7 +19,7 @@ from savepoints.outputs.delta import (
     snapshot,
 )
 from savepoints.outputs.fork import isolated_copy
-from savepoints.outputs.fork.isolated_copy import Isolation, Way
+from savepoints.outputs.fork.isolated_copy import CopyMode, Isolation
 from savepoints.outputs.rewind import rewind
 from tests.data.make_tables import TABLES
 from tests.outputs import tables
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Spark wrote each: 4 batches, then a DELETE. Version 4 is the last batch, before that.
 ROWS_AT = 4
-WAYS: tuple[Way, ...] = ("copy", "clone")
+WAYS: tuple[CopyMode, ...] = ("copy", "clone")
 REFUSED = {"row_tracking"}
 OPERATION = "op-20261121-101530-k3f9ab"
 APP, BATCH = "variant/totals/1", 3
@@ -41,11 +41,11 @@ def pinned(uri: str, version: int = ROWS_AT) -> OutputVersion:
     return OutputVersion("totals", uri, batch_version.table_id(found), version, tables.APP, BATCH)
 
 
-def planned(uri: str, target: Location, way: Way, version: int = ROWS_AT) -> Isolation:
+def planned(uri: str, target: Location, way: CopyMode, version: int = ROWS_AT) -> Isolation:
     return isolated_copy.plan(pinned(uri, version), str(target), way, APP, BATCH)
 
 
-def isolated(uri: str, target: Location, way: Way, version: int = ROWS_AT) -> str:
+def isolated(uri: str, target: Location, way: CopyMode, version: int = ROWS_AT) -> str:
     isolated_copy.execute(planned(uri, target, way, version), OPERATION)
     return str(target)
 
@@ -53,7 +53,7 @@ def isolated(uri: str, target: Location, way: Way, version: int = ROWS_AT) -> st
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", sorted(TABLES.keys() - REFUSED))
 def test_rows_and_description_are_those_of_the_version(
-    on_local: Location, name: str, way: Way
+    on_local: Location, name: str, way: CopyMode
 ) -> None:
     uri = tables.unpack(name, on_local / "with space" / name)
     newest = int(tables.opened(uri).version())
@@ -91,7 +91,7 @@ def test_it_works_on_each_kind_of_storage(place: Location) -> None:
     assert log.transactions(cloned, 1)["variant/totals/2"] == BATCH
 
 
-def isolated_again(made: str, target: Location, way: Way) -> str:
+def isolated_again(made: str, target: Location, way: CopyMode) -> str:
     """Isolate a table that was isolated itself: a fork of a fork."""
     output = OutputVersion(
         "totals", made, batch_version.table_id(batch_version.open_table(made)), 0, APP, BATCH
@@ -104,7 +104,9 @@ def isolated_again(made: str, target: Location, way: Way) -> str:
 
 @pytest.mark.parametrize("first", WAYS)
 @pytest.mark.parametrize("second", WAYS)
-def test_a_fork_of_a_fork_has_the_rows_too(on_local: Location, first: Way, second: Way) -> None:
+def test_a_fork_of_a_fork_has_the_rows_too(
+    on_local: Location, first: CopyMode, second: CopyMode
+) -> None:
     uri = tables.unpack("deletion_vectors", on_local / "totals")
     newest = int(tables.opened(uri).version())
     made = isolated(uri, on_local / "fork", first, newest)
@@ -151,7 +153,7 @@ def test_the_original_is_not_touched(on_local: Location) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_trap_a_clone_can_be_taken_back_although_its_files_lie_elsewhere(
-    on_local: Location, way: Way
+    on_local: Location, way: CopyMode
 ) -> None:
     uri = tables.unpack("deletion_vectors", on_local / "totals")
     newest = int(tables.opened(uri).version())

@@ -26,7 +26,7 @@ from savepoints.sources.archive import (
 from savepoints.sources.archive import (
     table as archive_table,
 )
-from savepoints.sources.archive.progress import Arrival, Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress, Arrival
 from savepoints.sources.archive.table import File
 from savepoints.sources.combined import archive_then_kafka
 
@@ -56,7 +56,7 @@ def histories(draw: st.DrawFn) -> list[Arrival]:
 def test_each_offset_is_read_exactly_once(
     rows: list[Arrival], since: dict[int, int], until: dict[int, int]
 ) -> None:
-    known = Arrivals("x", tuple(rows))
+    known = ArchiveProgress("x", tuple(rows))
     wanted = {(p, o) for p, stop in until.items() for o in range(since.get(p, 0), stop)}
     has = {(row.partition, o) for row in rows for o in range(row.first_offset, row.end_offset)}
     before = {(part, o) for part, first in known.begin.get("t", {}).items() for o in range(first)}
@@ -80,7 +80,7 @@ def test_each_offset_is_read_exactly_once(
 def test_no_event_before_the_offsets_is_later_than_the_clock(
     rows: list[Arrival], offsets: list[int]
 ) -> None:
-    known = Arrivals("x", tuple(rows))
+    known = ArchiveProgress("x", tuple(rows))
     asked = {"t": dict(enumerate(offsets))}
     if any(offset > known.end.get("t", {}).get(p, 0) for p, offset in enumerate(offsets)):
         with pytest.raises(NotAlignedError, match="does not go so far"):
@@ -101,14 +101,14 @@ def test_no_event_before_the_offsets_is_later_than_the_clock(
 def test_trap_the_clock_is_that_of_all_partitions_and_not_of_the_entity_alone() -> None:
     rows = (Arrival("t", 0, 0, 10, 10, 5_000_000), Arrival("t", 1, 0, 10, 10, 9_000_000))
 
-    assert Arrivals("x", rows).clock({"t": {0: 10, 1: 1}}) == EPOCH + timedelta(seconds=9)
-    assert Arrivals("x", rows).clock({"t": {0: 10, 1: 0}}) == EPOCH + timedelta(seconds=5)
-    assert Arrivals("x", rows).clock({"t": {0: 0, 1: 0}}) is None
+    assert ArchiveProgress("x", rows).clock({"t": {0: 10, 1: 1}}) == EPOCH + timedelta(seconds=9)
+    assert ArchiveProgress("x", rows).clock({"t": {0: 10, 1: 0}}) == EPOCH + timedelta(seconds=5)
+    assert ArchiveProgress("x", rows).clock({"t": {0: 0, 1: 0}}) is None
 
 
 def test_trap_a_topic_that_was_made_anew_has_other_records_at_the_same_offsets() -> None:
     rows = progress.of_batch({("t", 0): (5, None)}, {}, {"t": {0: 5}}, {"t": "first"})
-    known = Arrivals("x", (*rows, Arrival("u", 0, 0, 5, 5, None)))
+    known = ArchiveProgress("x", (*rows, Arrival("u", 0, 0, 5, 5, None)))
 
     known.require_same({"t": "first", "u": "whatever"})
     with pytest.raises(SourceDataGoneError, match="the topic t was deleted and made anew"):
@@ -118,8 +118,8 @@ def test_trap_a_topic_that_was_made_anew_has_other_records_at_the_same_offsets()
 def test_batches_between_which_offsets_were_left_out_are_found() -> None:
     rows = (Arrival("t", 0, 0, 10, 10, None), Arrival("t", 0, 12, 20, 8, None))
 
-    assert Arrivals("x", rows).holes() == [("t", 0, 10, 12)]
-    assert Arrivals("x", rows[:1]).holes() == []
+    assert ArchiveProgress("x", rows).holes() == [("t", 0, 10, 12)]
+    assert ArchiveProgress("x", rows[:1]).holes() == []
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60))
@@ -266,12 +266,12 @@ def test_vacuum_leaves_what_stands_beside_the_events(tmp_path: Path) -> None:
 
 @given(histories(), st.integers(0, 4))
 def test_coarse_arrivals_say_the_same_but_for_a_later_clock(rows: list[Arrival], fine: int) -> None:
-    fine_rows = Arrivals("x", tuple(rows))
+    fine_rows = ArchiveProgress("x", tuple(rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "_FINE", fine)
         patch.setattr(progress, "_COARSE", 2)
         coarse = progress.coarsened(progress.coarsened(rows))
-    known = Arrivals("x", tuple(coarse))
+    known = ArchiveProgress("x", tuple(coarse))
 
     assert known.begin == fine_rows.begin
     assert known.end == fine_rows.end

@@ -68,8 +68,10 @@ def test_a_topic_says_how_long_it_keeps_records(broker: Broker) -> None:
     found = topics.look([forever, week, "no-such-topic"], broker.settings)
 
     assert found.keys() == {forever, week}
-    assert found[forever].policy == topics.Policy(frozenset({"delete"}), None, None, "CreateTime")
-    assert found[week].policy == topics.Policy(
+    assert found[forever].policy == topics.TopicRetention(
+        frozenset({"delete"}), None, None, "CreateTime"
+    )
+    assert found[week].policy == topics.TopicRetention(
         frozenset({"compact", "delete"}), 604_800_000, 1_000_000, "LogAppendTime"
     )
     assert found[week].id not in {None, found[forever].id}

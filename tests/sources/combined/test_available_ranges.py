@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from savepoints.errors import SourceDataGoneError
 from savepoints.sources.archive import first_at_time
-from savepoints.sources.archive.progress import Arrival, Arrivals
+from savepoints.sources.archive.progress import ArchiveProgress, Arrival
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.offsets import Range
@@ -24,12 +24,12 @@ from savepoints.sources.kafka.reset_targets import Target
 EPOCH = datetime(2026, 11, 20, tzinfo=timezone.utc)
 
 
-def archived(*stretches: tuple[int, int], partition: int = 0) -> Arrivals:
+def archived(*stretches: tuple[int, int], partition: int = 0) -> ArchiveProgress:
     rows = [Arrival("t", partition, first, end, end - first, None) for first, end in stretches]
-    return Arrivals("file:///archive", tuple(rows))
+    return ArchiveProgress("file:///archive", tuple(rows))
 
 
-def one(kafka: tuple[int, int], *known: Arrivals) -> Range:
+def one(kafka: tuple[int, int], *known: ArchiveProgress) -> Range:
     found = {"t": {0: Range("t", 0, *kafka)}}
     return available_ranges.extended(found, known)["t"][0]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from savepoints.sources.late import affected_entities
-from savepoints.sources.late.affected_entities import NOTHING, Base
+from savepoints.sources.late.affected_entities import NOTHING, BaseState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,8 +33,8 @@ def at(hour: int) -> datetime:
     return BEGINNING + timedelta(hours=hour)
 
 
-def base(name: str, hour: int, offset: int, *has: str) -> Base:
-    return Base(name, at(hour), {"orders": {0: offset, 1: offset}}, frozenset(has))
+def base(name: str, hour: int, offset: int, *has: str) -> BaseState:
+    return BaseState(name, at(hour), {"orders": {0: offset, 1: offset}}, frozenset(has))
 
 
 def test_few_candidates_are_left_and_the_empty_state_is_the_last() -> None:
@@ -77,7 +77,7 @@ def test_bases_and_events_are_those_of_the_definition(spark: SparkSession, seed:
         spark.createDataFrame([*arrived, *merged], COLUMNS), found, dict(enumerate(bases))
     )
 
-    def is_possible(one: Base, entity: str) -> bool:
+    def is_possible(one: BaseState, entity: str) -> bool:
         missing = [e for e in (*late, *merged) if e.entity == entity and e.merge_id not in one.has]
         return one.clock is None or all(one.clock < e.event_time for e in missing)
 

@@ -126,7 +126,7 @@ def test_a_null_struct_has_no_null_inside() -> None:
 SCHEMA = StateSchema("default", (field("k string"),), (field("sum long"), field("sum long")))
 
 
-def given(function: column_transforms.Function, count: int = 2) -> list[list[Any]]:
+def given(function: column_transforms.ColumnFunction, count: int = 2) -> list[list[Any]]:
     value = [pa.array([1, 2]), pa.array([3, 4])]
     batch = column_transforms.batch(SCHEMA, [pa.array(["a", "b"])], value)
     made = column_transforms.given(
@@ -159,7 +159,7 @@ def test_a_function_gets_keys_and_values_by_name_and_gives_columns_in_any_order(
     ],
 )
 def test_a_function_that_gives_something_else_is_found_out(
-    function: column_transforms.Function, message: str
+    function: column_transforms.ColumnFunction, message: str
 ) -> None:
     with pytest.raises(IncompatibleError, match=message) as caught:
         given(function)

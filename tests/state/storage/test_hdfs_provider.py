@@ -272,7 +272,7 @@ def test_every_version_is_read_with_its_updates_and_removals(runs: Runs) -> None
     assert min(counts) > 0
 
 
-def records_of(checkpoint: Location, path: str) -> Iterator[records.Record]:
+def records_of(checkpoint: Location, path: str) -> Iterator[records.StateRecord]:
     for batch in records.read(compression.open_reader(checkpoint.get(path), "lz4", path), path):
         yield from batch
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from savepoints.state.typed.compare import Compared, RowChange, compare
-from savepoints.state.typed.typed import Kind
+from savepoints.state.typed.compare import RowChange, VariableDifference, compare
+from savepoints.state.typed.typed import VariableKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,12 +26,12 @@ def frame(spark: SparkSession, rows: list[Any], schema: str) -> DataFrame:
     return spark.createDataFrame(placed, schema + PLACE).repartition(random.randrange(1, 4))
 
 
-def differences(frames: list[DataFrame], kind: Kind, sample: int) -> Compared:
+def differences(frames: list[DataFrame], kind: VariableKind, sample: int) -> VariableDifference:
     before, after = frames
     return compare(before, after, kind, sample)
 
 
-def counts(found: Compared) -> tuple[int, int, int]:
+def counts(found: VariableDifference) -> tuple[int, int, int]:
     return found.added, found.removed, found.changed
 
 
@@ -183,7 +183,11 @@ def test_a_row_that_became_matched_has_changed(spark: SparkSession) -> None:
     ],
 )
 def test_rows_without_key_or_without_value(
-    kind: Kind, schema: str, rows: list[Any], found: tuple[int, int, int], spark: SparkSession
+    kind: VariableKind,
+    schema: str,
+    rows: list[Any],
+    found: tuple[int, int, int],
+    spark: SparkSession,
 ) -> None:
     frames = [frame(spark, one, schema) for one in rows]
 

@@ -15,7 +15,7 @@ from savepoints.io import Location
 from savepoints.local import s3
 from savepoints.model import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.locks import lease
-from savepoints.store.locks.lease import Holder, Lease, Record
+from savepoints.store.locks.lease import Holder, Lease, LeaseRecord
 from tests import second_s3
 from tests.processes import at_once
 
@@ -39,14 +39,14 @@ except SavepointsError as error:
 """
 
 
-def record_of(root: Location) -> Record:
-    return Record.parse(root.get(PATH), PATH)
+def record_of(root: Location) -> LeaseRecord:
+    return LeaseRecord.parse(root.get(PATH), PATH)
 
 
 def put(root: Location, *, verb: str = "rollback", by: Holder = ELSEWHERE, ttl: float = 30) -> None:
     """Write the lease that another process would have."""
     now = utc_now()
-    record = Record(
+    record = LeaseRecord(
         "orders", verb, by, 7, rfc3339(now - timedelta(hours=1)),
         rfc3339(now + timedelta(seconds=ttl)), "n",
     )  # fmt: skip

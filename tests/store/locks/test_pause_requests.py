@@ -10,7 +10,7 @@ from savepoints.errors import UsageError, VerificationError
 from savepoints.io import Location
 from savepoints.model import utc_now
 from savepoints.store.locks import pause_requests
-from savepoints.store.locks.pause_requests import Answer, Request
+from savepoints.store.locks.pause_requests import PauseAnswer, Request
 from tests.processes import at_once
 from tests.samples import contents
 
@@ -25,8 +25,8 @@ def ask(root: Location, wanted: pause_requests.Wanted, by: str = "me") -> Reques
     return request
 
 
-def answer(request: Request, savepoint: str | None = None) -> Answer:
-    return Answer(request.id, request.query, utc_now(), "a run", 2, 17, savepoint)
+def answer(request: Request, savepoint: str | None = None) -> PauseAnswer:
+    return PauseAnswer(request.id, request.query, utc_now(), "a run", 2, 17, savepoint)
 
 
 def test_a_query_that_nobody_asked_about_may_run(place: Location) -> None:
@@ -123,7 +123,7 @@ def test_an_answer_is_to_its_request_only(place: Location) -> None:
     assert pause_requests.answer_to(place, first) is None
 
 
-def answer_at(root: Location, savepoint: str, request: Request) -> Answer:
+def answer_at(root: Location, savepoint: str, request: Request) -> PauseAnswer:
     """Return the answer that is there, which must have this savepoint and be to this request."""
     found = pause_requests.answer_to(root, request)
     assert found is not None
