@@ -15,7 +15,27 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark
 
 
 def test_late_orders_count_as_if_they_had_come_in_time(local_shop: Shop) -> None:
-    """Merged twice, by batches that overlap; then again, which changes nothing."""
+    """And so do those that come after them; the same batch again changes nothing."""
+    shop, held = local_shop, late_orders(0, 3)
+    for begin, end in ((0, 2), (2, 4)):
+        shop.sell(day(begin), day(end), without=ids(held))
+        shop.run()
+    assert differing(shop, day(4), without=ids(held)) == 0
+
+    done = merge(shop, written(shop, held))
+
+    assert (done["rows"], done["known"]) == (len(held), 0)
+    assert differing(shop, day(4)) == 0
+    shop.sell(day(4), day(5))
+    shop.run()
+    assert differing(shop, day(5)) == 0, "the state is right, too"
+    again = merge(shop, written(shop, reversed(held), "again.parquet"))
+    assert (again["checkpoint"], again["merged_by"]) == (None, done["operation_id"])
+    assert [one.id for one in Ledger(shop.store.root).all()] == [done["operation_id"]]
+
+
+@pytest.mark.nightly
+def test_batches_that_overlap_are_merged_one_after_the_other(local_shop: Shop) -> None:
     shop, held = local_shop, late_orders(0, 5)
     first = [one for one in held if one.ordered_at.date() >= day(3)]
     for begin, end in ((0, 2), (2, 4), (4, 6)):
@@ -39,6 +59,7 @@ def test_late_orders_count_as_if_they_had_come_in_time(local_shop: Shop) -> None
     assert [one.id for one in noted] == [rest["operation_id"], done["operation_id"]]
 
 
+@pytest.mark.nightly
 def test_a_running_query_stands_still_for_the_last_steps_and_is_taken_back(
     local_shop: Shop,
 ) -> None:
