@@ -31,7 +31,13 @@ from tests.e2e.late_shop import (
 )
 from tests.e2e.shop import QUERY, Shop, called
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1800),
+]
 
 
 def row(order: Order, **other: object) -> dict[str, object]:

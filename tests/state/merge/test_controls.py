@@ -100,6 +100,7 @@ def test_trap_sums_of_floating_point_numbers_depend_on_their_order(spark: SparkS
 
 def test_trap_a_side_without_state_makes_spark_forget_what_it_observed(spark: SparkSession) -> None:
     """Controls may have none, live or replayed; with an adapted plan nothing was observed then."""
-    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
-    assert compared(spark, [row("other", 1)], []) == StateControls(0, 0, 0, ())
-    assert compared(spark, [], [row("a", 1)]).different == 1
+    adapting = spark.newSession()
+    adapting.conf.set("spark.sql.adaptive.enabled", "true")
+    assert compared(adapting, [row("other", 1)], []) == StateControls(0, 0, 0, ())
+    assert compared(adapting, [], [row("a", 1)]).different == 1
