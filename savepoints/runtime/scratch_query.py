@@ -228,4 +228,4 @@ def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
     for number in sorted(logs):
         (path,) = file_log.paths((scratch / CHECKPOINT).get(logs[number]), logs[number])
         found.append(path.rpartition(f"/{EMPTY}/")[2].partition("/")[0])
-    return Probed(tuple(found), join_keys.of(query))
+    return Probed(tuple(found), join_keys.keys_by_operator(query))

@@ -238,7 +238,7 @@ class LateBatch:
         fields = self._fields(running, replayed)
         mine = replayed.where("control").select("entity")
         rows = CheckpointRows.of(self.spark, live.checkpoint, live.files)
-        self.merge.controls = controls.compare(
+        self.merge.controls = controls.compare_states(
             rows, state, running.operators, fields, mine, layout=live.layout
         )
         wrote = self._corrected(running, planned, candidates, replayed.where("control"))

@@ -31,7 +31,7 @@ _TABLES = {
 }
 
 
-def look(store: Store) -> list[Seen]:
+def check_contents(store: Store) -> list[Seen]:
     """Look at everything but the files of savepoints, which `verify` reads."""
     # Files first: reading damaged Parquet can end the process (a length that became a huge one).
     files = _table_files(store.root)
@@ -73,7 +73,7 @@ def _catalog_rows(store: Store) -> list[Savepoint] | Seen:
 
 
 def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
-    directories = inventory.of(store.root, rows).directories
+    directories = inventory.list_directories(store.root, rows).directories
     found = in_parallel(
         lambda one: _compare(store, one, directories.get(one.id)),
         [one for one in rows if one.state != "expired"],

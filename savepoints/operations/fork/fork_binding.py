@@ -44,7 +44,7 @@ class _Program:
     outputs: tuple[str, ...]
 
 
-def of(
+def bind_fork(
     store: Store,
     saved: Savepoint,
     name: str,

@@ -198,7 +198,7 @@ def plan(
     if (known := _known(store, name, saved, command)) is not None:
         return known
     complete = bindings.complete(store, given)
-    bound = fork_binding.of(
+    bound = fork_binding.bind_fork(
         store, saved, name, given, app=asked.app, checkpoints=asked.checkpoints,
         outputs=asked.outputs or {},
     )  # fmt: skip

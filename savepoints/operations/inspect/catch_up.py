@@ -49,7 +49,9 @@ class Forecast:
     longest_seconds: float | None = None
 
 
-def of(backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str) -> Forecast:
+def forecast(
+    backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str
+) -> Forecast:
     """Judge by the figures.
 
     Args:

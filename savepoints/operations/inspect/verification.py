@@ -65,9 +65,7 @@ class Looked:
         return sum(self.read.get(path, 0) for path in {file.stored_at for file in stored.files})
 
 
-def look_at_files(
-    root: Location, manifests: Sequence[Manifest], share: ReadSubset | None
-) -> Looked:
+def check_files(root: Location, manifests: Sequence[Manifest], share: ReadSubset | None) -> Looked:
     """Look whether every file is there with its size, and read and hash a share of them.
 
     Args:

@@ -222,7 +222,7 @@ class _Verification:
         whole = [one for one in manifests if isinstance(one, Manifest)]
         count = len({file.stored_at for one in whole for file in one.files})
         self.progress(f"looking at {count} files")
-        looked = verification.look_at_files(self.store.root, whole, self.share)
+        looked = verification.check_files(self.store.root, whole, self.share)
         pairs = list(zip(savepoints, manifests, strict=True))
         if self.depth in {"structure", "checksums"}:
             looks = in_parallel(lambda pair: self._look(*pair, looked), pairs)
@@ -275,7 +275,7 @@ class _Verification:
             findings += more
         if self.depth == "deep" and worst(one.grade for one in findings) != "broken":
             findings += self._look_at_restored(savepoint)
-        more, outputs = pinned_outputs.look(savepoint)
+        more, outputs = pinned_outputs.check_outputs(savepoint)
         findings += more
         return replace(
             report,

@@ -199,7 +199,7 @@ def _look(store: Store) -> _Found:
         rows = None  # Somebody else wrote into it: nothing in it is to be trusted.
     wrong = checksums.problems(store.root / "catalog").values()
     anew = rows is None or not all(problem.startswith(checksums.UNKNOWN) for problem in wrong)
-    directories = inventory.of(store.root, rows or ()).directories
+    directories = inventory.list_directories(store.root, rows or ()).directories
     by_id = {one.id: one for one in rows or ()}
     whole = [one for one in directories.values() if one.manifest is not None]
     known = in_parallel(lambda one: described(store, by_id.get(one.savepoint_id), one), whole)

@@ -104,7 +104,7 @@ def remove(
     expired = [one for one in rows if one.id in ids and one.state == "expired"]
     # Only now, after they were marked: a reader that came before has left its sign.
     needs = needed(store)
-    there = inventory.of(store.root, rows, {query_id})
+    there = inventory.list_directories(store.root, rows, {query_id})
     spared = [one for one in expired if one.id in needs]
     if spared:
         _spare(store, there, query_id, spared, whole)

@@ -91,7 +91,7 @@ class ShadowReplay(ABC):
 
     def _logged(self, checkpoint: Location, batch: int) -> Batch:
         """Return what a batch of the live query was, from its checkpoint or from the batch log."""
-        if (found := batch_log.of(checkpoint, batch)) is not None:
+        if (found := batch_log.read_from_checkpoint(checkpoint, batch)) is not None:
             return found
         scope = self.scope
         copied = batch_log.read(scope.store.root, scope.query, scope.generation)

@@ -113,7 +113,7 @@ def plan(
     target = Location.of(to)
     savepoint = store.catalog.find(name, query=query)
     _require_rows(savepoint)
-    compared = upgrade_check.compare(
+    compared = upgrade_check.compare_program(
         store,
         savepoint.id,
         app,

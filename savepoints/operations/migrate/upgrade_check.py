@@ -89,7 +89,7 @@ def upgrade_check(
     if sources is not None:
         savepoint = store.catalog.find(name, query=query)
         restore.source_map(store, store.manifest(savepoint.id), sources)
-    found = compare(
+    found = compare_program(
         store,
         name,
         app,
@@ -103,7 +103,7 @@ def upgrade_check(
     return found.upgrade
 
 
-def compare(
+def compare_program(
     store: Store,
     name: str,
     app: str,
@@ -121,7 +121,7 @@ def compare(
     savepoint = store.catalog.find(name, query=query)
     was = _of_savepoint(store, savepoint)
     now = migrate_program_layout.find_out(store, savepoint, app, settings, progress, provider)
-    found = upgrade.compare(
+    found = upgrade.compare_operators(
         was, now.operators, given=given, defaults=defaults, functions=now.functions
     )
     encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)

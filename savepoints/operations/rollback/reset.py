@@ -363,7 +363,7 @@ def _moves(
         target = Target(
             "time", offsets=availability.at_time(topics, target, settings.kafka, archives)
         )
-    found = sources_topics.look(topics, settings.kafka)
+    found = sources_topics.describe(topics, settings.kafka)
     ids = {name: one.id for name, one in found.items() if one.id is not None}
     known = available_ranges.of_topics(archives, topics)
     for one in known:

@@ -157,7 +157,7 @@ def plan(
         command = _command(rollback_target.words(asked, name))
         if resumed := _resumed(store, name, command, given):
             return resumed
-    found = rollback_target.find(store, asked, query=query, settings=settings)
+    found = rollback_target.resolve(store, asked, query=query, settings=settings)
     command = _command(found.words)
     if resumed := _resumed(store, found.query, command, given):
         return resumed

@@ -130,7 +130,7 @@ def query_of(store: Store, query: str | None) -> str:
     )
 
 
-def find(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
+def resolve(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
     """Find out what a point means; nothing is written.
 
     Args:

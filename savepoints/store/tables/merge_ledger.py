@@ -211,7 +211,7 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
     return sorted(mine, key=lambda one: (one.at, one.id))
 
 
-def find(merges: Iterable[Merge], input_name: str, content_hash: str) -> Merge | None:
+def find_same_batch(merges: Iterable[Merge], input_name: str, content_hash: str) -> Merge | None:
     """Return the merge of a batch with just these events into an input, None when there is none.
 
     Args:
