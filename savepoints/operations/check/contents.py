@@ -97,8 +97,8 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
         if one.savepoint_id not in known and "cannot be read" in one.problem
     ]
     names = {info.path.split("/")[1] for info in store.root.list("savepoints")}
-    if strange := sorted(name for name in names if not is_id(name)):
-        what = f"{len(strange)} directories are no savepoints, such as {strange[0]!r}"
+    if foreign := sorted(name for name in names if not is_id(name)):
+        what = f"{len(foreign)} directories are no savepoints, such as {foreign[0]!r}"
         seen.append(Seen("savepoints/", "warning", what, "look at them and delete them by hand"))
     if not seen:
         what = f"{len(rows)} savepoints, each as its manifest and labels say"

@@ -19,7 +19,7 @@ from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offs
 from savepoints.operations.inspect import kafka_retention
 from savepoints.operations.inspect.kafka_retention import RecordRetention
 from savepoints.sources.combined import available_ranges
-from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.topics import Topic
 
@@ -123,7 +123,7 @@ def check_savepoints(
     now = utc_now()
     asked = {one.query: (archives or {}).get(one.query, ()) for one in savepoints}
     try:
-        has = all_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS)
+        has = kafka_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS)
         topics = {query: _with_archives(has, uris) for query, uris in asked.items()}
     except SavepointsError as error:
         return {
@@ -139,7 +139,7 @@ def _look(
     savepoints: Sequence[Savepoint], settings: KafkaSettings, archives: Collection[str]
 ) -> dict[str, Topic]:
     return _with_archives(
-        all_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS), archives
+        kafka_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS), archives
     )
 
 

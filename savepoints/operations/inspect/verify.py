@@ -132,7 +132,7 @@ def verify(
         AmbiguousNameError: If several fit.
         UsageError: If the share is none, or the depth reads everything.
     """
-    chosen = _share(share, depth)
+    chosen = _subset(share, depth)
     savepoint = store.catalog.find(name, query=query)
     with recording(
         store, "verify", query=savepoint.query, savepoint=savepoint.id,
@@ -165,7 +165,7 @@ def verify_all(
         VerificationError: If the catalog cannot be read.
         UsageError: If the share is none, or the depth reads everything.
     """
-    chosen = _share(share, depth)
+    chosen = _subset(share, depth)
     with recording(
         store, "verify", query=query, parameters={"depth": depth, "share": share}
     ) as noted:
@@ -176,7 +176,7 @@ def verify_all(
     return reports
 
 
-def _share(share: str | None, depth: Depth) -> ReadSubset | None:
+def _subset(share: str | None, depth: Depth) -> ReadSubset | None:
     """Return of which files to read which share, None for none."""
     if share is not None and depth != "checksums":
         raise UsageError(

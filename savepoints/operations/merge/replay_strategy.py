@@ -160,7 +160,7 @@ def _proved(replay: MergeReplay, known: Mapping[int, Batch], settings: Settings)
             replay, settings.queries[scope.query], settings.merge.tolerance
         )
     except SeveralRowsError as error:
-        if replay.way == "short":
+        if replay.strategy == "short":
             return error.message
         raise
     faults.reach("merge.compared")

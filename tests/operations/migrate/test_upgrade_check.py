@@ -133,7 +133,7 @@ def asked(**changes: Any) -> str:
     program = NewProgram("m:app", app, (), given["files"], (), ())
     report = Upgrade("sp-1", "m:app", "compatible", ())
     compared = ProgramComparison(savepoint(1), program, report, ())
-    return migrate.asked_for(compared, given["words"])
+    return migrate.fingerprint(compared, given["words"])
 
 
 def test_trap_a_migration_with_other_words_or_another_program_is_another_one() -> None:
