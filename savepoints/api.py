@@ -249,8 +249,8 @@ def fork(
     progress: Progress = silent,
 ) -> tuple[Forked, ...]:
     """Make new queries of a savepoint. See `savepoints.operations.fork.fork`."""
-    asked = ForkOptions(app, way, checkpoints, outputs, form, check_source)
-    plan = _fork.plan_all(store, savepoint, names, asked, query=query, settings=settings)
+    options = ForkOptions(app, way, checkpoints, outputs, form, check_source)
+    plan = _fork.plan_all(store, savepoint, names, options, query=query, settings=settings)
     return _fork.execute_all(plan, store, settings=settings, progress=progress)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Error classes of Spark 4, and what its logs and RocksDB say below them.
-_SIGNS = (
+_PATTERNS = (
     "CANNOT_LOAD_STATE_STORE",
     "CANNOT_READ_STREAMING_STATE_FILE",
     "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED",
@@ -25,4 +25,6 @@ ELSEWHERE = (
 def is_in(report: str) -> bool:
     """Say whether an error of Spark's is about damaged files, not about program or machine."""
     other = (*_PROGRAM, *ELSEWHERE)
-    return any(sign in report for sign in _SIGNS) and not any(sign in report for sign in other)
+    return any(pattern in report for pattern in _PATTERNS) and not any(
+        pattern in report for pattern in other
+    )

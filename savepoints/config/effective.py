@@ -49,7 +49,7 @@ def effective(
     The arguments are those of `config.load`.
     """
     files = config_files.of_files(file, profile)
-    settings = config_settings.read(files, flags)
+    settings = config_settings.combine(files, flags)
     given = {
         name: Layer(f"flag --{name.replace('_', '-')}", {name: value})
         for name, value in (flags or {}).items()

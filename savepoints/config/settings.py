@@ -347,10 +347,10 @@ def load(
         UsageError: If the file does not exist, is not TOML, or has a key that does not exist; or
             if a `SAVEPOINTS_*` variable is no setting.
     """
-    return read(config_files.of_files(file, profile), flags)
+    return combine(config_files.of_files(file, profile), flags)
 
 
-def read(files: Sequence[Layer], flags: Mapping[str, Any] | None = None) -> Settings:
+def combine(files: Sequence[Layer], flags: Mapping[str, Any] | None = None) -> Settings:
     """Put the layers of the files below the environment and the flags. See `load`."""
     config_files.refuse_unknown_variables(Settings.model_fields)
     # The sources are asked for by a class method, so each load gets a class of its own.

@@ -32,7 +32,7 @@ R = TypeVar("R")
 # An event is a line in a log: of what is longer, its beginning.
 _LONGEST = 2000
 # Verbs whose end hooks are told.
-_TOLD = ("create", "run")
+_REPORTED_VERBS = ("create", "run")
 # What an event has columns for, and what only repeats the verb in words.
 _NOT_PARAMETERS = {"verb", "query", "steps", "warnings", "savepoint_id", "operation_id"}
 
@@ -167,7 +167,7 @@ def _facts(result: object) -> dict[str, object]:
 
 def _notice(event: Event, made: Savepoint | None) -> Notice | None:
     """Return what hooks are told of an event, None if it is nothing for them."""
-    if event.verb not in _TOLD:
+    if event.verb not in _REPORTED_VERBS:
         return None
     if event.result == "failed":
         return Notice("failed", event.query, event.at, f"{event.verb} failed: {event.message}")

@@ -46,9 +46,9 @@ def run_on(
         SavepointsError: If the query fails.
     """
     started = time.monotonic()
-    while runner.past is not None and not runner.stopping:
+    while runner.archived is not None and not runner.stopping:
         now = checkpoint_position.read(runner.checkpoint)
-        if (found := _first(runner.past, now)) is None:
+        if (found := _first(runner.archived, now)) is None:
             break
         ends, ranges = found
         progress("Kafka alone does not have what comes next: reading the archive")
@@ -61,10 +61,10 @@ def run_on(
     return replace(ran, seconds=time.monotonic() - started)
 
 
-def _first(past: ArchivedInputs, now: CheckpointPosition) -> tuple[KafkaOffsets, Ranges] | None:
+def _first(archived: ArchivedInputs, now: CheckpointPosition) -> tuple[KafkaOffsets, Ranges] | None:
     """Return up to where planned batches go first, and what there is; None if Kafka has it all."""
-    ranges = availability.ranges(past.topics, past.inputs.kafka, past.archives)
-    ends = past.until(now.offsets, ranges)
+    ranges = availability.ranges(archived.topics, archived.inputs.kafka, archived.archives)
+    ends = archived.until(now.offsets, ranges)
     if ends is None:
         return None
     # A batch that was begun is finished as it is, also where it goes beyond the archive.

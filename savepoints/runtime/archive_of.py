@@ -82,11 +82,11 @@ def runner_of(
     known = (app.name, generation)
     if begun_from is not None:
         known = (begun_from.query, begun_from.generation)
-    past = archived_inputs_of(
+    archived = archived_inputs_of(
         store, app, bound, settings, query=known[0], generation=known[1], position=position
     )
     return Runner(
-        spark, app, bound, settings, generation=generation, checkpoint=checkpoint, past=past
+        spark, app, bound, settings, generation=generation, checkpoint=checkpoint, archived=archived
     )
 
 

@@ -105,7 +105,7 @@ def run_to(
         if not runner.stopping:
             run.follow(positions)
     ended = run.go(limits)
-    offsets = reached(run.standing, ends, ranges)
+    offsets = reached(run.position, ends, ranges)
     remaining = count(offsets, ends)
     return runner.ran(
         ended,
@@ -218,12 +218,12 @@ class _BoundedRun:
     progress: Progress
 
     def __post_init__(self) -> None:
-        self.standing = checkpoint_position.read(self.runner.checkpoint)
+        self.position = checkpoint_position.read(self.runner.checkpoint)
 
     def go(self, limits: Limits) -> Ended:
-        begin = _beginning(self.standing, self.ends, self.ranges)
+        begin = _beginning(self.position, self.ends, self.ranges)
         left = limits.max_records
-        if self.standing.begun is not None and self._is_to_be_finished(self.standing.begun):
+        if self.position.begun is not None and self._is_to_be_finished(self.position.begun):
             if halted := self._halted(limits):
                 return halted
             self._run()
@@ -231,7 +231,7 @@ class _BoundedRun:
                 left = max(0, left - count(begin, self._reached()))
             begin = self._reached()
         aim = self.ends if left is None else step(begin, self.ends, left) if left else begin
-        _require_not_passed(self.standing, begin, aim)
+        _require_not_passed(self.position, begin, aim)
         while (positions := self._next(aim)) is not None:
             if halted := self._halted(limits):
                 return halted
@@ -242,12 +242,12 @@ class _BoundedRun:
     def follow(self, positions: Sequence[str | None]) -> None:
         """Run one batch that ends there, whether it reads anything or not."""
         self.check()
-        if self.standing.begun is None:
+        if self.position.begun is None:
             self._plan([_offsets(one) for one in positions])
         self._run()
 
     def _reached(self) -> KafkaOffsets:
-        return reached(self.standing, self.ends, self.ranges)
+        return reached(self.position, self.ends, self.ranges)
 
     def _halted(self, limits: Limits) -> Ended | None:
         self.check()
@@ -259,12 +259,12 @@ class _BoundedRun:
         It may be in some outputs already: then it must be, or its rows would be doubled. One that
         goes too far and is in none is planned anew.
         """
-        if is_within(self.standing.begun_positions, self.ends):
+        if is_within(self.position.begun_positions, self.ends):
             return True
         written = self.runner.has_written(batch)
         if not written:
             return False
-        beyond = "; ".join(one for one in self.standing.begun_positions if one is not None)
+        beyond = "; ".join(one for one in self.position.begun_positions if one is not None)
         raise NotAlignedError(
             f"batch {batch} of {self.runner.query} was begun and is in {', '.join(written)} "
             f"already; it goes up to {beyond}, beyond the end that was asked for",
@@ -277,13 +277,13 @@ class _BoundedRun:
 
     def _run(self) -> None:
         """Run the batch that is planned."""
-        before, batch = self._reached(), self.standing.next_batch
+        before, batch = self._reached(), self.position.next_batch
         self.runner.run_planned()
-        self.standing = checkpoint_position.read(self.runner.checkpoint)
-        if self.standing.committed != batch:
+        self.position = checkpoint_position.read(self.runner.checkpoint)
+        if self.position.committed != batch:
             raise NotAlignedError(
                 f"Spark ended without an error and did not commit batch {batch} of "
-                f"{self.runner.query}; its newest one is {self.standing.committed}",
+                f"{self.runner.query}; its newest one is {self.position.committed}",
                 hint="run it again",
                 query=self.runner.query,
                 batch_id=batch,
@@ -300,7 +300,7 @@ class _BoundedRun:
             return tuple(self._step(start, aim) for start in self._starts())
         evicts = (
             aim == self.ends
-            and self.standing.watermark_moved
+            and self.position.watermark_moved
             and self.runner.needs_empty_batches
             and self.runner.checkpoint.list("state/0/_metadata")
         )
@@ -309,31 +309,31 @@ class _BoundedRun:
     def _step(self, start: KafkaOffsets, aim: KafkaOffsets) -> KafkaOffsets:
         end = {topic: aim[topic] for topic in start}
         begin = with_new_partitions(start, _of(end, self.ranges))
-        past = self.runner.past
-        return step(begin, past.within(begin, end) if past else end, self.runner.most)
+        archived = self.runner.archived
+        return step(begin, archived.within(begin, end) if archived else end, self.runner.most)
 
     def _starts(self) -> list[KafkaOffsets]:
         """Return where each source is, in the order in which Spark counts them."""
-        if self.standing.committed is not None:
-            return [_offsets(one) for one in self.standing.positions]
+        if self.position.committed is not None:
+            return [_offsets(one) for one in self.position.positions]
         begin = self._reached()
         return [{topic: begin[topic] for topic in topics} for topics in self._first[1]]
 
     @cached_property
     def _first(self) -> tuple[bytes, list[list[str]]]:
         """The offset log of a first batch as Spark writes it, and the topics of each source."""
-        if self.standing.begun is not None:
+        if self.position.begun is not None:
             data = self.runner.checkpoint.get("offsets/0")
-            return data, [sorted(_offsets(one)) for one in self.standing.begun_positions]
+            return data, [sorted(_offsets(one)) for one in self.position.begun_positions]
         self.runner.begin_in(self.scratch)
         sources = sorted(checkpoint_position.read(self.scratch).initial.items())
         return self.scratch.get("offsets/0"), [sorted(_offsets(one)) for _, one in sources]
 
     def _plan(self, positions: Sequence[KafkaOffsets]) -> None:
         """Write the next batch into the offset log."""
-        checkpoint, number = self.runner.checkpoint, self.standing.next_batch
+        checkpoint, number = self.runner.checkpoint, self.position.next_batch
         written = [kafka_position(one) for one in positions]
-        before = self.standing.committed
+        before = self.position.committed
         if before is None:
             data = planned_batch.first_batch(self._first[0], written, utc_now())
             self._fix_beginning()
@@ -345,7 +345,7 @@ class _BoundedRun:
                 written,
                 utc_now(),
             )
-        if self.standing.begun is not None:
+        if self.position.begun is not None:
             left = (info.path for info in checkpoint.list("state"))
             checkpoint.delete(files.of_version(left, number + 1))
             checkpoint.delete([f"offsets/.{number}.crc"])  # Hadoop's, on a local file system.
@@ -360,7 +360,7 @@ class _BoundedRun:
         checkpoint = self.runner.checkpoint
         for number, start in enumerate(self._starts()):
             position = kafka_position(start)
-            if self.standing.initial.get(number) != position:
+            if self.position.initial.get(number) != position:
                 checkpoint.put(f"sources/{number}/0", planned_batch.initial_position(position))
         if not checkpoint.exists("metadata"):
             checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())

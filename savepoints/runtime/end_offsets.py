@@ -98,9 +98,9 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
             hint="name an offset for every partition; where nothing is to be read, the one at "
             "which the query stands",
         )
-    if strange := sorted(found.keys() - ranges.keys()):
+    if unknown := sorted(found.keys() - ranges.keys()):
         raise UsageError(
-            f"{path} names {', '.join(strange)}, which the query does not read",
+            f"{path} names {', '.join(unknown)}, which the query does not read",
             hint=f"it reads {', '.join(ranges)}; see [queries.NAME.topics] in the settings",
         )
     return found

@@ -145,7 +145,7 @@ class Inputs:
             NotFoundError: If it does not: what reads them again would silently take the merge back.
         """
         uri = self.bound.archives.get(one.input, "") if one.input in self.app.inputs else ""
-        table = archive_table.find(Location.of(uri)) if uri else None
+        table = archive_table.open_if_exists(Location.of(uri)) if uri else None
         if table is None or not archive_table.has(table, one.id, 0):
             raise NotFoundError(
                 f"the events of the merge {one.id}, which {query} has in its state, are not in the "

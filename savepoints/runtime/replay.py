@@ -26,7 +26,7 @@ from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.model import Cut, OperatorState
 from savepoints.runtime import scratch_query
 from savepoints.runtime.app import App
-from savepoints.runtime.scratch_query import SLICE, Probed, ScratchQuery
+from savepoints.runtime.scratch_query import REPLAY_BATCH, Probed, ScratchQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +128,7 @@ class Replay:
                     operator_id=one.operator_id,
                 )
         self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions)
-        self._slices = 0
+        self._batches_run = 0
         # The batch of the first slice; a seed is batch 0.
         self._first = 0
         # By source: entries of its log so far.
@@ -215,19 +215,19 @@ class Replay:
         Raises:
             SavepointsError: If the application fails.
         """
-        if self._first == 0 and self._slices == 0 and one.late_watermark_ms > 0:
+        if self._first == 0 and self._batches_run == 0 and one.late_watermark_ms > 0:
             # Only a batch before it can say by what its late rows are dropped.
             self._first = 1
             self._run(
                 0, {name: [] for name in self.app.inputs}, ReplayBatch(0, 0, one.timestamp_ms)
             )
-        self._slices += 1
-        self._run(self._slices - 1 + self._first, self._files(self._slices), one)
+        self._batches_run += 1
+        self._run(self._batches_run - 1 + self._first, self._files(self._batches_run), one)
 
     @property
-    def slices(self) -> int:
+    def batches_run(self) -> int:
         """How many slices have run."""
-        return self._slices
+        return self._batches_run
 
     def state(self) -> CheckpointRows:
         """Return the state after the last slice.
@@ -238,7 +238,7 @@ class Replay:
         from savepoints.state.storage.row_sources import CheckpointRows
 
         checkpoint = self._query.checkpoint
-        files = read_cut(checkpoint, self._slices - 1 + self._first)
+        files = read_cut(checkpoint, self._batches_run - 1 + self._first)
         _require_same(self.live.layout, Live(checkpoint, files).layout, self.app.name)
         return CheckpointRows.of(self.spark, checkpoint, files)
 
@@ -288,7 +288,8 @@ class Replay:
     def _files(self, number: int) -> dict[str, list[ObjectInfo]]:
         """Return the files of a slice, by input."""
         listed = {
-            name: self._query.events(name).list(f"{SLICE}={number}") for name in self.app.inputs
+            name: self._query.events(name).list(f"{REPLAY_BATCH}={number}")
+            for name in self.app.inputs
         }
         return {
             name: [one for one in files if one.path.endswith(".parquet")]
@@ -307,10 +308,10 @@ class Replay:
             checkpoint.delete([f"offsets/.{batch - 1}.crc"])  # Hadoop's, on a local file system.
         self._plan(batch, self._log_files(files), one)
         size = sum(each.size for found in files.values() for each in found)
-        self._query.run(self._slices, size)
+        self._query.run(self._batches_run, size)
         if not checkpoint.exists(f"commits/{batch}"):
             raise NotAlignedError(
-                f"Spark ended without an error and did not commit slice {self._slices} of the "
+                f"Spark ended without an error and did not commit slice {self._batches_run} of the "
                 f"replay of {self.app.name}",
                 hint="run the command again",
                 query=self.app.name,

@@ -103,7 +103,7 @@ class Runner:
         *,
         generation: int,
         checkpoint: Location,
-        past: ArchivedInputs | None = None,
+        archived: ArchivedInputs | None = None,
     ) -> None:
         """Bind the application; nothing is started.
 
@@ -114,7 +114,7 @@ class Runner:
             settings: Where Kafka is.
             generation: Number of the generation.
             checkpoint: Its checkpoint.
-            past: What planned batches read that Kafka alone does not give.
+            archived: What planned batches read that Kafka alone does not give.
 
         Raises:
             UsageError: If an output has no table in the settings.
@@ -126,7 +126,7 @@ class Runner:
         self._settings = settings
         self._generation = generation
         self._checkpoint = checkpoint
-        self.past = past
+        self.archived = archived
         self._read_elsewhere: dict[int, int] = {}
         self._stopping = threading.Event()
         self._committed: list[tuple[int, int]] = []
@@ -234,7 +234,9 @@ class Runner:
         """
         from pyspark.errors import StreamingQueryException
 
-        reading = self.past and self.past.reading(self._spark, position.read(self._checkpoint))
+        reading = self.archived and self.archived.reading(
+            self._spark, position.read(self._checkpoint)
+        )
         if reading:
             self._read_elsewhere[reading.batch] = reading.rows
         try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 # The number of a slice, beside records that it reads and rows that it gave.
-SLICE = "replay_slice"
+REPLAY_BATCH = "replay_slice"
 CHECKPOINT = "checkpoint"
 RESULTS = "results"
 _ENTITY = "entity"
@@ -104,9 +104,9 @@ class ScratchQuery:
                 was written before is kept.
         """
         ordered = events.repartition(self.partitions, _ENTITY).sortWithinPartitions(
-            SLICE, *_IN_ORDER
+            REPLAY_BATCH, *_IN_ORDER
         )
-        written = ordered.select(*RAW, SLICE).write.mode("append").partitionBy(SLICE)
+        written = ordered.select(*RAW, REPLAY_BATCH).write.mode("append").partitionBy(REPLAY_BATCH)
         written.parquet(self.events(name).uri.hadoop)
 
     def run(self, number: int, size: int) -> None:
@@ -121,7 +121,7 @@ class ScratchQuery:
         """
         from pyspark.errors import StreamingQueryException
 
-        target = self.place / f"{RESULTS}/{SLICE}={number}"
+        target = self.place / f"{RESULTS}/{REPLAY_BATCH}={number}"
 
         def write(batch: DataFrame, _batch_id: int) -> None:
             batch.write.mode("overwrite").parquet(target.uri.hadoop)
@@ -158,7 +158,7 @@ class ScratchQuery:
         """
         from pyspark.sql.types import IntegerType, StructField, StructType
 
-        schema = StructType([*self.schema.fields, StructField(SLICE, IntegerType())])
+        schema = StructType([*self.schema.fields, StructField(REPLAY_BATCH, IntegerType())])
         return spark.read.schema(schema).parquet((self.place / RESULTS).uri.hadoop)
 
     @cached_property
@@ -228,4 +228,4 @@ def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
     for number in sorted(logs):
         (path,) = file_log.paths((scratch / CHECKPOINT).get(logs[number]), logs[number])
         found.append(path.rpartition(f"/{EMPTY}/")[2].partition("/")[0])
-    return Probed(tuple(found), join_keys.of(query))
+    return Probed(tuple(found), join_keys.keys_by_operator(query))

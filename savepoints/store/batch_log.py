@@ -162,10 +162,14 @@ def kept(checkpoint: Location, after: int) -> list[Batch]:
     """Return the batches after another one that a checkpoint still has, in order."""
     files = [*checkpoint.list("offsets"), *checkpoint.list("commits")]
     new = [batch for batch in committed_batches(files) if batch > after]
-    return [one for one in in_parallel(lambda at: of(checkpoint, at), new) if one is not None]
+    return [
+        one
+        for one in in_parallel(lambda at: read_from_checkpoint(checkpoint, at), new)
+        if one is not None
+    ]
 
 
-def of(checkpoint: Location, batch_id: int) -> Batch | None:
+def read_from_checkpoint(checkpoint: Location, batch_id: int) -> Batch | None:
     """Return a batch of a checkpoint's offset log; None if Spark has removed it."""
     name = f"offsets/{batch_id}"
     try:

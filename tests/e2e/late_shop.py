@@ -70,7 +70,7 @@ class Standing:
     def of(cls, shop: Shop) -> Standing:
         store = shop.store
         now = store.generations.current(QUERY)
-        archived = archive_table.find(Location.of(f"{shop.root}/archive"))
+        archived = archive_table.open_if_exists(Location.of(f"{shop.root}/archive"))
         return cls(
             now.generation,
             len(store.generations.all(QUERY)),

@@ -107,7 +107,7 @@ def test_what_kafka_forgot_is_read_from_the_archive(world: LocalWorld, local_sho
     lost = lacking(before, read_by(first, shop))
     assert lost > 0
 
-    without = inspect_availability.of(first, shop.settings.kafka)
+    without = inspect_availability.check_savepoint(first, shop.settings.kafka)
     assert without.restorable == "no"
     (listed,) = shop.json("list", "--check-sources")["availability"]
     assert listed["restorable"] == "yes"

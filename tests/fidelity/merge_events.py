@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from savepoints.runtime.scratch_query import SLICE
+from savepoints.runtime.scratch_query import REPLAY_BATCH
 
 BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.timezone.utc)
 
@@ -31,7 +31,7 @@ _EVENT: list[pa.Field[Any]] = [
 ]
 # Kafka's columns; the same with whose event it is, when it happened, which it is, and its slice.
 RAW = pa.schema(_RAW)
-EVENT = pa.schema([*_EVENT, pa.field(SLICE, pa.int32())])
+EVENT = pa.schema([*_EVENT, pa.field(REPLAY_BATCH, pa.int32())])
 # As they stand in the archive, or in a late batch.
 ARCHIVED = pa.schema([*_EVENT, pa.field("merge_id", pa.string()), pa.field("op", pa.string())])
 
@@ -98,7 +98,7 @@ class Event:
 
     def event(self, number: int) -> dict[str, Any]:
         """Return it as a replay reads it, in a slice."""
-        return {**self._decoded(), SLICE: number}
+        return {**self._decoded(), REPLAY_BATCH: number}
 
     def archived(self, op: str | None = None) -> dict[str, Any]:
         """Return it as it stands in the archive, or in a late batch."""

@@ -21,7 +21,7 @@ from savepoints.io import Location
 from savepoints.operations.merge import splice_checkpoint
 from savepoints.runtime import replay
 from savepoints.runtime.replay import Replay, ReplayBatch
-from savepoints.runtime.scratch_query import SLICE
+from savepoints.runtime.scratch_query import REPLAY_BATCH
 from savepoints.sources.archive import archive
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.events import offset_ranges
@@ -228,7 +228,7 @@ class LateBatch:
         for source, name in enumerate(self.case.app.inputs):
             rows = self._arrived(source).where(offset_ranges.between(since, until))
             mine = rows.join(replayed.select("entity"), "entity", "left_semi")
-            running.write({name: offset_ranges.numbered(mine, ends, first=running.slices + 1)})
+            running.write({name: offset_ranges.numbered(mine, ends, first=running.batches_run + 1)})
         self._run(running, numbers)
 
     def _compare(
@@ -238,7 +238,7 @@ class LateBatch:
         fields = self._fields(running, replayed)
         mine = replayed.where("control").select("entity")
         rows = CheckpointRows.of(self.spark, live.checkpoint, live.files)
-        self.merge.controls = controls.compare(
+        self.merge.controls = controls.compare_states(
             rows, state, running.operators, fields, mine, layout=live.layout
         )
         wrote = self._corrected(running, planned, candidates, replayed.where("control"))
@@ -275,9 +275,9 @@ class LateBatch:
             if batch <= last:
                 whose = [(row, json.loads(row)[self.case.entity]) for row in found]
                 kept[batch] = [row for row, k in whose if batch <= begins.get(k, batch)]
-        for row in running.outputs().orderBy(SLICE).collect():
+        for row in running.outputs().orderBy(REPLAY_BATCH).collect():
             values = row.asDict(recursive=True)
-            values.pop(SLICE)
+            values.pop(REPLAY_BATCH)
             if values[self.case.entity] in begins:
                 kept.setdefault(last, []).append(as_json(values))
         return kept

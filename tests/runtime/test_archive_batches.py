@@ -120,7 +120,7 @@ class World:
         )
         return merged_at(archive.end(self.uri))
 
-    def runner(self, past: ArchivedInputs | None) -> Runner:
+    def runner(self, archived: ArchivedInputs | None) -> Runner:
         return Runner(
             self.spark,
             app,
@@ -128,7 +128,7 @@ class World:
             Settings(kafka=self.broker.settings),
             generation=1,
             checkpoint=self.place / "checkpoint",
-            past=past,
+            archived=archived,
         )
 
     @property
@@ -142,16 +142,16 @@ class World:
             max_offsets_per_trigger=45,
         )
 
-    def past(self, *merges: Merge) -> ArchivedInputs:
+    def archived(self, *merges: Merge) -> ArchivedInputs:
         return ArchivedInputs(Inputs(app, self.bound, self.broker.settings), merges)
 
-    def run(self, past: ArchivedInputs, most: int | None = None) -> Ran:
+    def run(self, archived: ArchivedInputs, most: int | None = None) -> Ran:
         """Run to what Kafka has now."""
         has = availability.ranges([self.topic], self.broker.settings, [self.uri])
         ends = {self.topic: {part: one.end for part, one in has[self.topic].items()}}
         scratch = self.place / f"scratch-{most}"
         return bounded.run_to(
-            self.runner(past), ends, has, scratch=scratch, limits=Limits(max_records=most)
+            self.runner(archived), ends, has, scratch=scratch, limits=Limits(max_records=most)
         )
 
 
@@ -218,7 +218,7 @@ def test_each_late_event_is_read_where_it_belongs_and_removed_ones_nowhere(
         broker.forget(shop.topic, part, 80)
     shop.produce(60)  # Of these Kafka alone knows.
 
-    first = shop.run(shop.past(merge), most=90)
+    first = shop.run(shop.archived(merge), most=90)
 
     # Killed after its last batch was written, and before it was committed; the archive grows.
     assert first.last_batch == 1
@@ -226,7 +226,7 @@ def test_each_late_event_is_read_where_it_belongs_and_removed_ones_nowhere(
     checkpoint.delete(["commits/1", "commits/.1.crc"])
     assert position.read(checkpoint).begun == 1
     shop.archive()
-    ran = shop.run(shop.past(merge))
+    ran = shop.run(shop.archived(merge))
 
     assert ran.caught_up
     everything = [one for one in (*shop.events, *late) if one not in removed]
@@ -244,11 +244,11 @@ NOW = KafkaSettings(bootstrap_servers="unused")
 def test_a_merge_lies_ahead_until_the_query_has_come_to_its_offsets(tmp_path: Path) -> None:
     bound = QuerySettings(app="unused:app", checkpoints="unused", topics={"orders": "t"})
     merge = merged_at({"t": {0: 10, 1: 20}, "other": {0: 99}})
-    past = ArchivedInputs(Inputs(app, bound, NOW), (merge,))
+    archived = ArchivedInputs(Inputs(app, bound, NOW), (merge,))
     for first, second in itertools.product((0, 9, 10, 11), (0, 19, 20, 30)):
         is_ahead = first < 10 or second < 20
-        assert bool(past.pending({"t": {0: first, 1: second}})) == is_ahead
-    assert past.pending({"t": {0: 10}}), "a partition that it has not seen"
+        assert bool(archived.pending({"t": {0: first, 1: second}})) == is_ahead
+    assert archived.pending({"t": {0: 10}}), "a partition that it has not seen"
     with pytest.raises(NotFoundError, match=r"op-merge.* not in the archive of orders"):
-        past.require_replayable({"t": {0: 0, 1: 0}})
-    assert past.require_replayable({"t": {0: 10, 1: 20}}) == ()
+        archived.require_replayable({"t": {0: 0, 1: 0}})
+    assert archived.require_replayable({"t": {0: 10, 1: 20}}) == ()

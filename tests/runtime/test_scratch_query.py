@@ -15,7 +15,7 @@ import pytest
 from savepoints.io import Location
 from savepoints.runtime import scratch_query
 from savepoints.runtime.app import App, Input, Output
-from savepoints.runtime.scratch_query import SLICE, ScratchQuery
+from savepoints.runtime.scratch_query import REPLAY_BATCH, ScratchQuery
 from tests.fidelity.merge_cases import decode
 from tests.fidelity.merge_events import EVENT, Event
 
@@ -75,7 +75,7 @@ def test_trap_the_events_of_an_entity_are_read_in_order(
         wanted.setdefault(place, []).append((one.time, f"0-{one.offset}", one.offset))
     found: dict[tuple[int, str], list[dt.datetime]] = {}
     for path in Path(str(query.events("first"))).rglob("*.parquet"):
-        number = int(path.parent.name.removeprefix(f"{SLICE}="))
+        number = int(path.parent.name.removeprefix(f"{REPLAY_BATCH}="))
         of_file: dict[tuple[int, str], list[Any]] = {}
         for row in pq.read_table(path, partitioning=None).to_pylist():
             of_file.setdefault((number, row["key"].decode()), []).append(row["offset"])

@@ -94,7 +94,7 @@ def copy_of(store: Store, target: Path) -> Store:
 
 def found(store: Store) -> list[tuple[str, str]]:
     """Return what `check` and `verify --all` say of a store, all that is not ok."""
-    said = [(one.name, one.seen) for one in contents.look(store) if one.grade != "ok"]
+    said = [(one.name, one.seen) for one in contents.check_contents(store) if one.grade != "ok"]
     # As a person would: what `check` does not dare to read is made anew first.
     if any(name == "catalog" for name, _ in said):
         rebuild_catalog.execute(rebuild_catalog.plan(store), store)

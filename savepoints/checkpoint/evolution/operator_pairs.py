@@ -190,7 +190,7 @@ def empty(new: OperatorShape) -> list[Transfer]:
     return [Transfer(new.operator_id, store, schema) for store, schema in in_order(new)]
 
 
-def compare(pair: OperatorPair) -> None:
+def compare_states(pair: OperatorPair) -> None:
     """Compare an operator whose state has no names of its own with what it was."""
     new = pair.new
     olds = {(store, one.column_family): one for store, one in in_order(pair.old)}

@@ -85,7 +85,7 @@ class OperatorComparison:
     transfers: tuple[Transfer, ...]
 
 
-def compare(
+def compare_operators(
     was: Sequence[OperatorShape],
     now: Sequence[OperatorShape],
     *,

@@ -25,7 +25,7 @@ _Declared: TypeAlias = Mapping[str, tuple[str, bool]]
 _Families: TypeAlias = Mapping[str, tuple[str, StateSchema]]
 
 
-def compare(pair: OperatorPair) -> None:
+def compare_states(pair: OperatorPair) -> None:
     """Compare a `transformWithState` with what it was."""
     _modes(pair)
     before, after = _declared(pair.old), _declared(pair.new)

@@ -53,12 +53,12 @@ def command(
 
 
 def _rebuild(call: Invocation, *, dry_run: bool, yes: bool, no_input: bool) -> None:
-    from savepoints.operations.maintain import rebuild_catalog as maintain_rebuild_catalog
+    from savepoints.operations.maintain import rebuild_catalog
 
-    plan = maintain_rebuild_catalog.plan(call.store)
+    plan = rebuild_catalog.plan(call.store)
     if not call.confirm(plan, yes=yes or plan.done, dry_run=dry_run, no_input=no_input):
         return
-    done = maintain_rebuild_catalog.execute(plan, call.store, progress=call.output.progress)
+    done = rebuild_catalog.execute(plan, call.store, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(rebuilt=done)
         return

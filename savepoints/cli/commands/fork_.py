@@ -85,7 +85,7 @@ def command(
     """
     from savepoints.operations.fork import fork
 
-    asked = fork.ForkOptions(
+    options = fork.ForkOptions(
         app=app,
         way=way,
         checkpoints=checkpoints,
@@ -93,7 +93,7 @@ def command(
         form=form,
         check_source=not no_source_check,
     )
-    plan = fork.plan_all(call.store, savepoint, names, asked, query=query, settings=call.settings)
+    plan = fork.plan_all(call.store, savepoint, names, options, query=query, settings=call.settings)
     for begun in plan.forks:
         if begun.resumed and not begun.finished:
             call.output.progress(f"going on with the interrupted fork {begun.operation_id}")

@@ -40,7 +40,7 @@ def command(
     from savepoints.io import Location
     from savepoints.operations.maintain import init
 
-    found = init.look(Location.of(checkpoint), query)
+    found = init.read_checkpoint(Location.of(checkpoint), query)
     text = init.text(found, dict(pair(table) for table in tables), call.store_uri or "")
     try:
         with file.open("x") as opened:

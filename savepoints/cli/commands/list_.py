@@ -78,7 +78,7 @@ def command(
     if check_sources:
         queries = bindings.complete(call.store, call.settings).queries
         archives = {name: tuple(one.archives.values()) for name, one in queries.items()}
-        checked = availability.of_all(found, call.settings.kafka, archives)
+        checked = availability.check_savepoints(found, call.settings.kafka, archives)
     if call.output.format == "json":
         more = {"availability": list(checked.values())} if check_sources else {}
         call.output.document(savepoints=found, **more)

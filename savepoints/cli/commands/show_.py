@@ -35,7 +35,7 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
     asks = bool(kafka.bootstrap_servers) and not no_source_check
     bound_to = bindings.complete(call.store, call.settings).queries.get(savepoint.query)
     archives = tuple(bound_to.archives.values()) if bound_to else ()
-    found = availability.of(savepoint, kafka, archives) if asks else None
+    found = availability.check_savepoint(savepoint, kafka, archives) if asks else None
     bound = bindings.find(call.store.root, savepoint.query, savepoint.generation)
     clone_of = bound.clone_of if bound else {}
     if call.output.format == "json":

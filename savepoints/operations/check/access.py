@@ -23,7 +23,7 @@ _NEEDED_BY = {
 _RESOLUTION = timedelta(seconds=1)
 
 
-def look(root: Location) -> list[Seen]:
+def check_access(root: Location) -> list[Seen]:
     """Try what verbs do, in `scratch/`, and take it away again."""
     directory = root / "scratch" / new_id("op", utc_now())
     clock: list[Seen] = []

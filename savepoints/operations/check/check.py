@@ -52,12 +52,12 @@ def check(store: Store, *, settings: Settings | None = None, progress: Progress 
     begun = time.monotonic()
     given = settings or Settings()
     progress(f"trying what may be done in {store.root}")
-    seen = access.look(store.root)
+    seen = access.check_access(store.root)
     progress("comparing the catalog with the savepoints")
-    seen += contents.look(store)
-    seen += environment.look(given)
+    seen += contents.check_contents(store)
+    seen += environment.check_environment(given)
     progress("looking at the queries and their outputs")
     # What is damaged here, catalog or generations, was named already.
     with suppress(VerificationError):
-        seen += queries.look(store, given)
+        seen += queries.check_queries(store, given)
     return Health(worst(one.grade for one in seen), tuple(seen), time.monotonic() - begun)

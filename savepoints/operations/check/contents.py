@@ -31,7 +31,7 @@ _TABLES = {
 }
 
 
-def look(store: Store) -> list[Seen]:
+def check_contents(store: Store) -> list[Seen]:
     """Look at everything but the files of savepoints, which `verify` reads."""
     # Files first: reading damaged Parquet can end the process (a length that became a huge one).
     files = _table_files(store.root)
@@ -73,7 +73,7 @@ def _catalog_rows(store: Store) -> list[Savepoint] | Seen:
 
 
 def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
-    directories = inventory.of(store.root, rows).directories
+    directories = inventory.list_directories(store.root, rows).directories
     found = in_parallel(
         lambda one: _compare(store, one, directories.get(one.id)),
         [one for one in rows if one.state != "expired"],
@@ -97,8 +97,8 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
         if one.savepoint_id not in known and "cannot be read" in one.problem
     ]
     names = {info.path.split("/")[1] for info in store.root.list("savepoints")}
-    if strange := sorted(name for name in names if not is_id(name)):
-        what = f"{len(strange)} directories are no savepoints, such as {strange[0]!r}"
+    if foreign := sorted(name for name in names if not is_id(name)):
+        what = f"{len(foreign)} directories are no savepoints, such as {foreign[0]!r}"
         seen.append(Seen("savepoints/", "warning", what, "look at them and delete them by hand"))
     if not seen:
         what = f"{len(rows)} savepoints, each as its manifest and labels say"

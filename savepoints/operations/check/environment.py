@@ -20,7 +20,7 @@ _SPECIFIER = re.compile(r"(==|>=|<)([\d.]+)")
 _PYTHON = (3, 10)
 
 
-def look(settings: Settings) -> list[Seen]:
+def check_environment(settings: Settings) -> list[Seen]:
     """Look at this machine and at the settings."""
     runs = any(query.app for query in settings.queries.values())
     return [

@@ -26,7 +26,7 @@ _BATCHES = 20
 _SAVEPOINTS = 10
 
 
-def look(store: Store, settings: Settings) -> list[Seen]:
+def check_queries(store: Store, settings: Settings) -> list[Seen]:
     """Look at every query of the settings and of the store.
 
     Raises:

@@ -27,7 +27,7 @@ from savepoints.operations.fork.compare_savepoints import SAMPLE
 from savepoints.operations.fork.compared_queries import (
     ComparedQuery,
     ComparisonRun,
-    lane_of,
+    compared_query,
     other_settings,
     ranges_of,
 )
@@ -138,23 +138,23 @@ def plan(
         store.generations.current(query)
         lease.refuse_held(store.root, query)
         journal.refuse_unfinished(store.root, query)
-    lanes = [lane_of(store, query, settings) for query in queries]
-    found = ranges_of(lanes, settings.kafka)
+    compared_queries = [compared_query(store, query, settings) for query in queries]
+    found = ranges_of(compared_queries, settings.kafka)
     end = _ends(store, until, queries[0], found, settings)
-    field = ComparisonRun(lanes, end, found)
+    comparison = ComparisonRun(compared_queries, end, found)
     runs = tuple(
         Run(
-            lane.query,
-            lane.generation.generation,
-            lane.bound.app,
-            lane.standing.committed,
-            count(lane.reached(end, found), end),
+            compared.query,
+            compared.generation.generation,
+            compared.bound.app,
+            compared.position.committed,
+            count(compared.reached(end, found), end),
         )
-        for lane in lanes
+        for compared in compared_queries
     )
-    for lane in lanes:
-        bounded.is_reached(lane.standing, end, found)  # Refuses ends that cannot be reached.
-    problems = field.problems
+    for compared in compared_queries:
+        bounded.is_reached(compared.position, end, found)  # Refuses ends that cannot be reached.
+    problems = comparison.problems
     return ComparePlan(
         verb="compare",
         query=queries[0],
@@ -162,10 +162,10 @@ def plan(
             *(Step(f"run {one.query}", _will_run(one)) for one in runs),
             Step("compare", "compare outputs, metrics" + (" and state" if state else "")),
         ),
-        warnings=(*problems, *other_settings(lanes)),
+        warnings=(*problems, *other_settings(compared_queries)),
         runs=runs,
         ends=end,
-        max_offsets_per_trigger=lanes[0].bound.max_offsets_per_trigger,
+        max_offsets_per_trigger=compared_queries[0].bound.max_offsets_per_trigger,
         same_batches=not problems,
         keys={name: tuple(one) for name, one in (keys or {}).items()},
         metrics=dict(metrics or {}),
@@ -224,17 +224,22 @@ class _Compare:
     progress: Progress
 
     def run(self) -> Comparison:
-        lanes = [lane_of(self.store, one.query, self.settings) for one in self.plan.runs]
-        ranges = ranges_of(lanes, self.settings.kafka)
-        field = ComparisonRun(lanes, self.plan.ends, ranges)
+        compared_queries = [
+            compared_query(self.store, one.query, self.settings) for one in self.plan.runs
+        ]
+        ranges = ranges_of(compared_queries, self.settings.kafka)
+        comparison = ComparisonRun(compared_queries, self.plan.ends, ranges)
         # Known before anything moves: running changes what there is to follow.
-        approaches, problems = field.approaches, field.problems
+        approaches, problems = comparison.approaches, comparison.problems
         costs = {}
-        for lane in lanes:
-            cost = self._run_lane(lane, approaches[lane.query], ranges)
+        for compared in compared_queries:
+            cost = self._run_query(compared, approaches[compared.query], ranges)
             if cost is not None:
-                costs[lane.query] = cost
-        savepoints = [self._savepoint(lane, moved=lane.query in costs) for lane in lanes]
+                costs[compared.query] = cost
+        savepoints = [
+            self._savepoint(compared, moved=compared.query in costs)
+            for compared in compared_queries
+        ]
         return compare_savepoints.compare_at(
             self.store,
             savepoints,
@@ -246,29 +251,33 @@ class _Compare:
             ran=compare_savepoints.RunFacts(
                 costs,
                 not problems if costs else None,
-                (*(problems if costs else ()), *other_settings(lanes)),
+                (*(problems if costs else ()), *other_settings(compared_queries)),
             ),
             progress=self.progress,
         )
 
-    def _run_lane(self, lane: ComparedQuery, approach: Approach, ranges: Ranges) -> RunCost | None:
+    def _run_query(
+        self, compared: ComparedQuery, approach: Approach, ranges: Ranges
+    ) -> RunCost | None:
         """Run one query to the end; None when it is there already."""
-        recover.require_present(self.store, lane.generation, lane.bound)
-        origin = compatibility.origin(self.store, lane.generation)
+        recover.require_present(self.store, compared.generation, compared.bound)
+        origin = compatibility.origin(self.store, compared.generation)
         if origin is not None:
             compatibility.require_same_topics(
-                lane.generation,
+                compared.generation,
                 origin,
                 self.settings.kafka,
                 self.progress,
-                tuple(lane.bound.archives.values()),
+                tuple(compared.bound.archives.values()),
             )
-        if bounded.is_reached(lane.standing, self.plan.ends, ranges):
+        if bounded.is_reached(compared.position, self.plan.ends, ranges):
             return None
-        runner = self._runner(lane)
-        if origin is not None and compatibility.is_restored(lane.generation, origin):
-            compatibility.require_layout(self.store, runner, lane.checkpoint, lane.bound.app)
-        self.progress(f"running {lane.query} to the common end")
+        runner = self._runner(compared)
+        if origin is not None and compatibility.is_restored(compared.generation, origin):
+            compatibility.require_layout(
+                self.store, runner, compared.checkpoint, compared.bound.app
+            )
+        self.progress(f"running {compared.query} to the common end")
         with self.store.scratch() as scratch, stopped_by_signals(runner.stop):
             ran = bounded.run_to(
                 runner,
@@ -276,49 +285,49 @@ class _Compare:
                 ranges,
                 scratch=scratch,
                 through=approach.through,
-                check=self.held[lane.query].check,
-                progress=lambda line: self.progress(f"{lane.query}: {line}"),
+                check=self.held[compared.query].check,
+                progress=lambda line: self.progress(f"{compared.query}: {line}"),
             )
         if not ran.caught_up:
             raise SavepointsError(
-                f"the comparison was stopped: {lane.query} has {ran.remaining_records} records to "
-                "read",
+                f"the comparison was stopped: {compared.query} has {ran.remaining_records} records "
+                "to read",
                 hint="run it again; it goes on where the queries are",
-                query=lane.query,
+                query=compared.query,
             )
         rate = ran.input_rows / ran.seconds if ran.input_rows else None
         return RunCost(ran.batches, ran.input_rows, ran.seconds, rate)
 
-    def _runner(self, lane: ComparedQuery) -> Runner:
+    def _runner(self, compared: ComparedQuery) -> Runner:
         from savepoints.spark.session import session
 
         most = self.plan.max_offsets_per_trigger
         return runner_of(
-            session(self.settings, f"savepoints compare {lane.query}"),
+            session(self.settings, f"savepoints compare {compared.query}"),
             self.store,
-            lane.application,
-            lane.bound.model_copy(update={"max_offsets_per_trigger": most}),
+            compared.application,
+            compared.bound.model_copy(update={"max_offsets_per_trigger": most}),
             self.settings,
-            generation=lane.generation.generation,
-            checkpoint=lane.checkpoint,
-            position=lane.standing.offsets,
+            generation=compared.generation.generation,
+            checkpoint=compared.checkpoint,
+            position=compared.position.offsets,
         )
 
-    def _savepoint(self, lane: ComparedQuery, *, moved: bool) -> str:
+    def _savepoint(self, compared: ComparedQuery, *, moved: bool) -> str:
         taken = final_savepoint.savepoint(
             self.store,
-            lane.generation,
+            compared.generation,
             settings=self.settings,
             forms=FORMS,
-            app=lane.bound.app,
+            app=compared.bound.app,
             moved=moved,
             progress=self.progress,
         )
         if taken is None:
             raise NoCommittedBatchError(
-                f"{lane.query} has committed no batch, so there is nothing to compare",
+                f"{compared.query} has committed no batch, so there is nothing to compare",
                 hint="its topics are empty; choose a later end",
-                query=lane.query,
+                query=compared.query,
             )
         return taken.id
 

@@ -233,7 +233,7 @@ class _Compared:
         key: tuple[str, ...],
     ) -> OutputDifference:
         self.progress(f"comparing {before.uri} with {after.uri}")
-        return by_key.compare(spark, before, after, key=key, sample=self.sample)
+        return by_key.compare_outputs(spark, before, after, key=key, sample=self.sample)
 
     def _state(self, first: Savepoint, other: Savepoint) -> StateDifference:
         found = diff(

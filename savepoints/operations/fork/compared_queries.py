@@ -1,6 +1,6 @@
 """The queries of a comparison: what each is bound to, where it stands, and how it goes on.
 
-They go side by side to one end (`ComparisonRun`), each in its own lane.
+They go side by side to one end (`ComparisonRun`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class ComparedQuery:
         generation: Its current generation.
         bound: What it is bound to.
         application: Its program, under the name of the query.
-        standing: How far it has come.
+        position: How far it has come.
     """
 
     query: str
     generation: Generation
     bound: QuerySettings
     application: App
-    standing: CheckpointPosition
+    position: CheckpointPosition
 
     @property
     def checkpoint(self) -> Location:
@@ -60,13 +60,13 @@ class ComparedQuery:
 
     def reached(self, end: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
         """Return where it stands, for all partitions that are in the end."""
-        return bounded.reached(self.standing, end, ranges)
+        return bounded.reached(self.position, end, ranges)
 
     def within(self, end: KafkaOffsets) -> CheckpointPosition:
         """Return where it stands; a batch that goes beyond the end is planned anew."""
-        if self.standing.begun is None or bounded.is_within(self.standing.begun_positions, end):
-            return self.standing
-        return replace(self.standing, begun=None, begun_positions=())
+        if self.position.begun is None or bounded.is_within(self.position.begun_positions, end):
+            return self.position
+        return replace(self.position, begun=None, begun_positions=())
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class ComparisonRun:
     """All queries, on their way to one end.
 
     Attributes:
-        lanes: The queries, the baseline first.
+        queries: The queries, the baseline first.
         end: Next-to-read offset by topic and partition.
         ranges: What Kafka has.
     """
 
-    lanes: Sequence[ComparedQuery]
+    queries: Sequence[ComparedQuery]
     end: KafkaOffsets
     ranges: Ranges
 
@@ -87,21 +87,21 @@ class ComparisonRun:
     def approaches(self) -> dict[str, Approach]:
         """How each of them comes to where the furthest is."""
         leader = min(
-            self.lanes,
-            key=lambda lane: (
-                count(lane.reached(self.end, self.ranges), self.end),
-                lane.within(self.end).begun is None,
+            self.queries,
+            key=lambda compared: (
+                count(compared.reached(self.end, self.ranges), self.end),
+                compared.within(self.end).begun is None,
             ),
         )
         recorded = same_batches.recorded_in(leader.checkpoint)
         furthest = leader.within(self.end)
         return {
-            lane.query: Approach()
-            if lane is leader
+            compared.query: Approach()
+            if compared is leader
             else same_batches.approach(
-                lane.query, lane.within(self.end), leader.query, furthest, recorded
+                compared.query, compared.within(self.end), leader.query, furthest, recorded
             )
-            for lane in self.lanes
+            for compared in self.queries
         }
 
     @property
@@ -111,7 +111,7 @@ class ComparisonRun:
         return tuple(f"batches will not be the same: {one}" for one in found if one)
 
 
-def lane_of(store: Store, query: str, settings: Settings) -> ComparedQuery:
+def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuery:
     """Find a query and what it runs.
 
     Raises:
@@ -126,14 +126,14 @@ def lane_of(store: Store, query: str, settings: Settings) -> ComparedQuery:
     )
 
 
-def topics_of(lanes: Sequence[ComparedQuery]) -> list[str]:
+def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
     """Return the topics that all of them read.
 
     Raises:
         UsageError: If they read different ones.
     """
-    first = lanes[0]
-    for other in lanes[1:]:
+    first = queries[0]
+    for other in queries[1:]:
         if other.topics != first.topics:
             raise UsageError(
                 f"{first.query} reads {', '.join(first.topics)} and {other.query} reads "
@@ -144,7 +144,7 @@ def topics_of(lanes: Sequence[ComparedQuery]) -> list[str]:
     return list(first.topics)
 
 
-def ranges_of(lanes: Sequence[ComparedQuery], settings: KafkaSettings) -> Ranges:
+def ranges_of(queries: Sequence[ComparedQuery], settings: KafkaSettings) -> Ranges:
     """Return what there is of their topics, of Kafka and of the archives that each of them has.
 
     Raises:
@@ -152,17 +152,18 @@ def ranges_of(lanes: Sequence[ComparedQuery], settings: KafkaSettings) -> Ranges
         SourceDataGoneError: If a topic does not exist, or is not the one that was archived.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
-    common = set.intersection(*(set(lane.bound.archives.values()) for lane in lanes))
-    return availability.ranges(topics_of(lanes), settings, sorted(common))
+    common = set.intersection(*(set(compared.bound.archives.values()) for compared in queries))
+    return availability.ranges(topics_of(queries), settings, sorted(common))
 
 
-def other_settings(lanes: Sequence[ComparedQuery]) -> tuple[str, ...]:
+def other_settings(queries: Sequence[ComparedQuery]) -> tuple[str, ...]:
     """Say whose batches are of another size here than when it runs alone."""
-    first = lanes[0]
+    first = queries[0]
     most = first.bound.max_offsets_per_trigger
     return tuple(
-        f"max_offsets_per_trigger of {lane.query} is {lane.bound.max_offsets_per_trigger or 'none'}"
+        f"max_offsets_per_trigger of {compared.query} is "
+        f"{compared.bound.max_offsets_per_trigger or 'none'}"
         f"; here it is that of {first.query} for all: {most or 'none'}"
-        for lane in lanes[1:]
-        if lane.bound.max_offsets_per_trigger != most
+        for compared in queries[1:]
+        if compared.bound.max_offsets_per_trigger != most
     )

@@ -44,7 +44,7 @@ class _Program:
     outputs: tuple[str, ...]
 
 
-def of(
+def bind_fork(
     store: Store,
     saved: Savepoint,
     name: str,
@@ -127,9 +127,9 @@ def _tables(
     given: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the table of each output of the program."""
-    if strange := sorted(given.keys() - set(program.outputs)):
+    if unknown := sorted(given.keys() - set(program.outputs)):
         raise UsageError(
-            f"{program.reference} has no output {strange[0]!r}, only "
+            f"{program.reference} has no output {unknown[0]!r}, only "
             f"{', '.join(program.outputs) or 'none'}",
             hint="take it out, or correct its name",
             query=name,

@@ -129,7 +129,7 @@ def plan_all(
     store: Store,
     savepoint: str,
     names: Sequence[str],
-    asked: ForkOptions = ForkOptions(),
+    options: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
     settings: Settings | None = None,
@@ -147,7 +147,7 @@ def plan_all(
         )
     # One savepoint for all of them, also when a new one is taken meanwhile.
     found = store.catalog.find(savepoint, query=query)
-    plans = tuple(plan(store, found.id, name, asked, settings=settings) for name in names)
+    plans = tuple(plan(store, found.id, name, options, settings=settings) for name in names)
     _refuse_overlaps([place for one in plans if not one.finished for place in _places(one)])
     return ForksPlan(
         verb=VERB,
@@ -164,7 +164,7 @@ def plan(
     store: Store,
     savepoint: str,
     name: str,
-    asked: ForkOptions = ForkOptions(),
+    options: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
     settings: Settings | None = None,
@@ -177,7 +177,7 @@ def plan(
         store: Where the savepoint is.
         savepoint: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         name: Name of the new query.
-        asked: What it is to be.
+        options: What it is to be.
         query: Only savepoints of this query.
         settings: What the origin is bound to, and maybe the fork: a table `[queries.NAME]` holds.
 
@@ -194,16 +194,16 @@ def plan(
     checked_name(name, "query")
     given = settings or Settings()
     saved = store.catalog.find(savepoint, query=query)
-    command = shlex.join(["savepoints", VERB, saved.id, name, *asked.words(), "--yes"])
+    command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:
         return known
     complete = bindings.complete(store, given)
-    bound = fork_binding.of(
-        store, saved, name, given, app=asked.app, checkpoints=asked.checkpoints,
-        outputs=asked.outputs or {},
+    bound = fork_binding.bind_fork(
+        store, saved, name, given, app=options.app, checkpoints=options.checkpoints,
+        outputs=options.outputs or {},
     )  # fmt: skip
     notes: list[str] = []
-    if asked.check_source:
+    if options.check_source:
         found = availability.require_available(
             saved.cut.offsets,
             complete.kafka,
@@ -214,7 +214,7 @@ def plan(
     operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
     checkpoint = str(generation_change.checkpoint_of(bound.settings.checkpoints, name, FIRST))
     restoring = restore.plan(
-        store, saved.id, checkpoint, form=asked.form, query_id=query_id, owner=operation_id
+        store, saved.id, checkpoint, form=options.form, query_id=query_id, owner=operation_id
     )
     for uri in bound.settings.outputs.values():
         isolated_copy.refuse_taken(uri)
@@ -223,7 +223,7 @@ def plan(
         isolated_copy.plan(
             one,
             str(Location.of(bound.settings.outputs[one.name])),
-            asked.way,
+            options.way,
             app_id(name, one.name, FIRST),
             saved.cut.batch_id,
         )
@@ -255,11 +255,11 @@ def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan 
     if journal.unfinished(store.root, name) is not None:
         begun = generation_change.begun(store, name, VERB, command)
         return None if begun is None else ForkPlan.from_json(begun)
-    lives = store.generations.all(name)
-    if not lives:
+    generations = store.generations.all(name)
+    if not generations:
         lease.refuse_held(store.root, name)
         return None
-    first = min(lives, key=lambda one: one.generation)
+    first = min(generations, key=lambda one: one.generation)
     for one in journal.all_operations(store.root):
         same = (one.query, one.verb, one.plan.get("command")) == (name, VERB, command)
         if same and not one.undone and first.begun_from == saved.id:

@@ -104,15 +104,15 @@ def plan(
 
 
 def _origin(store: Store, fork: str) -> str:
-    lives = [one for one in store.generations.all(fork) if one.begun_by == "fork"]
-    if not lives or lives[0].begun_from is None:
+    generations = [one for one in store.generations.all(fork) if one.begun_by == "fork"]
+    if not generations or generations[0].begun_from is None:
         store.generations.current(fork)
         raise UsageError(
             f"{fork} was not made by fork, so which query it is to take over from is open",
             hint=f"say it: savepoints promote {fork} --into QUERY",
             query=fork,
         )
-    return store.manifest(lives[0].begun_from).savepoint.query
+    return store.manifest(generations[0].begun_from).savepoint.query
 
 
 def _refuse_done(store: Store, fork: str, live: str) -> None:

@@ -91,8 +91,8 @@ def recorded_in(checkpoint: Location) -> Callable[[int], Positions | None]:
     return find
 
 
-def _begun(standing: CheckpointPosition) -> tuple[Positions, ...]:
-    return () if standing.begun is None else (tuple(standing.begun_positions),)
+def _begun(position: CheckpointPosition) -> tuple[Positions, ...]:
+    return () if position.begun is None else (tuple(position.begun_positions),)
 
 
 def _same_begun(own: CheckpointPosition, other: CheckpointPosition) -> bool:

@@ -19,7 +19,7 @@ from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offs
 from savepoints.operations.inspect import kafka_retention
 from savepoints.operations.inspect.kafka_retention import RecordRetention
 from savepoints.sources.combined import available_ranges
-from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.topics import Topic
 
@@ -84,7 +84,7 @@ class Availability:
     partitions: tuple[PartitionAvailability, ...] = ()
 
 
-def of(
+def check_savepoint(
     savepoint: Savepoint, settings: KafkaSettings, archives: Collection[str] = ()
 ) -> Availability:
     """Find out whether a savepoint is restorable, and until when.
@@ -106,7 +106,7 @@ def of(
     return _with_until(found, kept, now)
 
 
-def of_all(
+def check_savepoints(
     savepoints: Sequence[Savepoint],
     settings: KafkaSettings,
     archives: Mapping[str, Collection[str]] | None = None,
@@ -123,7 +123,7 @@ def of_all(
     now = utc_now()
     asked = {one.query: (archives or {}).get(one.query, ()) for one in savepoints}
     try:
-        has = all_topics.look(_names(savepoints), settings, _TIMEOUT_SECONDS)
+        has = kafka_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS)
         topics = {query: _with_archives(has, uris) for query, uris in asked.items()}
     except SavepointsError as error:
         return {
@@ -138,7 +138,9 @@ def of_all(
 def _look(
     savepoints: Sequence[Savepoint], settings: KafkaSettings, archives: Collection[str]
 ) -> dict[str, Topic]:
-    return _with_archives(all_topics.look(_names(savepoints), settings, _TIMEOUT_SECONDS), archives)
+    return _with_archives(
+        kafka_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS), archives
+    )
 
 
 def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> dict[str, Topic]:

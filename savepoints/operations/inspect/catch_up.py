@@ -49,7 +49,9 @@ class Forecast:
     longest_seconds: float | None = None
 
 
-def of(backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str) -> Forecast:
+def forecast(
+    backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str
+) -> Forecast:
     """Judge by the figures.
 
     Args:
@@ -89,7 +91,7 @@ def _seconds(backlog: int, speed: float, arriving: float) -> float | None:
 
 
 def retention_ends_first(
-    outlook: Forecast, policies: Sequence[TopicRetention | None], *, is_over: bool
+    found: Forecast, policies: Sequence[TopicRetention | None], *, is_over: bool
 ) -> bool | None:
     """Say whether Kafka removes records before they are read, if reading begins now.
 
@@ -99,7 +101,7 @@ def retention_ends_first(
     or by `retention.bytes`.
 
     Args:
-        outlook: By the worse figures of it.
+        found: By the worse figures of it.
         policies: Of the topics; None for what could not be read.
         is_over: Whether the time of the first record of the backlog is over.
 
@@ -111,11 +113,11 @@ def retention_ends_first(
     limits = [one.retention_ms / 1000 for one in removing if one.retention_ms is not None]
     by_size = any(one.retention_bytes is not None for one in removing)
     unlimited = len(known) == len(policies) and not limits and not by_size
-    if outlook.catches_up == "now" or unlimited:
+    if found.catches_up == "now" or unlimited:
         return False
     if is_over:
         return True
-    if outlook.catches_up == "unknown" or len(known) < len(policies):
+    if found.catches_up == "unknown" or len(known) < len(policies):
         return None
-    longest = outlook.longest_seconds
+    longest = found.longest_seconds
     return longest is None or any(longest > limit for limit in limits)

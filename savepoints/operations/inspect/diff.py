@@ -287,7 +287,7 @@ def _rows(
         def reader(savepoint: Savepoint, checkpoint: Location) -> Callable[[Variable], DataFrame]:
             own = typed.reading_session(spark, savepoint.cut)
             batch_id = savepoint.cut.batch_id
-            return partial(typed.read, own, checkpoint.uri, batch_id, whole_lists=True)
+            return partial(typed.read_variable, own, checkpoint.uri, batch_id, whole_lists=True)
 
         read_before, read_after = map(reader, (pair.before, pair.after), checkpoints)
         before, after = (_by_name(one, operator_ids) for one in (found.before, found.after))
@@ -295,7 +295,7 @@ def _rows(
         for name in dict.fromkeys([*before, *after]):
             variable = after.get(name) or before[name]
             progress(f"comparing {variable}")
-            rows = compare.compare(
+            rows = compare.compare_variables(
                 read_before(before[name]) if name in before else None,
                 read_after(after[name]) if name in after else None,
                 variable.kind,

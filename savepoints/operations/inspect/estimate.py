@@ -21,7 +21,7 @@ from savepoints.operations.inspect.throughput import Throughput
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.kafka import arrival_rates, offsets
-from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.offsets import Ranges
 from savepoints.sources.kafka.topics import Topic
@@ -107,7 +107,7 @@ def estimate(
         (kafka_position(begin),), settings.kafka, topics=ids, archives=archives
     )
     now = utc_now()
-    topics = all_topics.look(begin, settings.kafka)
+    topics = kafka_topics.describe(begin, settings.kafka)
     ranges = available_ranges.extended(
         {name: topic.ranges for name, topic in topics.items()},
         available_ranges.of_topics(archives, topics),
@@ -133,7 +133,7 @@ def estimate(
     until, basis, notes = kafka_retention.soonest(kept, now)
     speed = throughput.measured(store.events.all(), query)
     arriving = _input(counted)
-    out = catch_up.of(backlog, speed, arriving, query)
+    out = catch_up.forecast(backlog, speed, arriving, query)
     return Estimate(
         query=query,
         savepoint_id=savepoint_id,

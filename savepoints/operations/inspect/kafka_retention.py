@@ -55,7 +55,7 @@ def until(
 
     Args:
         position: Offsets that Kafka has.
-        topics: As `topics.look` found them.
+        topics: As `topics.describe` found them.
         settings: Where Kafka is.
         now: When they were looked at.
 

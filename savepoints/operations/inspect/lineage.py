@@ -145,13 +145,13 @@ def graph(
     known = {one.id: _of_savepoint(one) for one in savepoints}
     mine = [one for one in savepoints if query is None or one.query == query]
     ids = {one.id for one in mine}
-    lives = [one for one in generations if query in {None, one.query} or one.begun_from in ids]
+    shown = [one for one in generations if query in {None, one.query} or one.begun_from in ids]
     clones = {(one.query, one.generation): one.clone_of for one in bound}
     edges: dict[Edge, None] = {}
     nodes = {
         node.id: node
         for node in (
-            _of_generation(one, clones.get((one.query, one.generation), {})) for one in lives
+            _of_generation(one, clones.get((one.query, one.generation), {})) for one in shown
         )
     }
     for one in mine:
@@ -161,9 +161,9 @@ def graph(
         edges[Edge(generation, one.id, "taken")] = None
         if one.parent is not None:
             edges[Edge(one.parent, one.id, "parent")] = None
-    for life in lives:
-        if life.begun_from is not None:
-            edges[Edge(life.begun_from, f"{life.query}/{life.generation}", "began")] = None
+    for begun in shown:
+        if begun.begun_from is not None:
+            edges[Edge(begun.begun_from, f"{begun.query}/{begun.generation}", "began")] = None
     for edge in edges:
         if edge.source not in nodes:
             nodes[edge.source] = known.get(edge.source, Node(edge.source, "savepoint"))

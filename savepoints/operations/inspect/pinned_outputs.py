@@ -11,7 +11,7 @@ from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.retention import Lifetime
 
 
-def look(savepoint: Savepoint) -> tuple[list[Finding], tuple[Lifetime, ...]]:
+def check_outputs(savepoint: Savepoint) -> tuple[list[Finding], tuple[Lifetime, ...]]:
     """Look at every output; one that is gone spoils a rollback, not the savepoint itself."""
     looked = in_parallel(_look_at, savepoint.outputs)
     findings = [one for found, _ in looked for one in found]

@@ -158,7 +158,7 @@ def rows(
         progress("reading the state (starts Spark if it does not run yet)")
         spark = session(settings, f"savepoints state {savepoint.query}")
         own = typed.reading_session(spark, savepoint.cut)
-        frame = typed.read(own, checkpoint.uri, savepoint.cut.batch_id, variable)
+        frame = typed.read_variable(own, checkpoint.uri, savepoint.cut.batch_id, variable)
         if key:
             frame = to_json.with_key(frame, key)
         yield to_json.where(frame, where) if where else frame

@@ -65,15 +65,13 @@ class Looked:
         return sum(self.read.get(path, 0) for path in {file.stored_at for file in stored.files})
 
 
-def look_at_files(
-    root: Location, manifests: Sequence[Manifest], share: ReadSubset | None
-) -> Looked:
+def check_files(root: Location, manifests: Sequence[Manifest], subset: ReadSubset | None) -> Looked:
     """Look whether every file is there with its size, and read and hash a share of them.
 
     Args:
         root: The store.
         manifests: Whose files.
-        share: Of which files the SHA-256 is compared, None for none. Logs of Delta tables are
+        subset: Of which files the SHA-256 is compared, None for none. Logs of Delta tables are
             among them always: the rest of a table cannot be found without.
     """
     files = {file: None for one in manifests for file in one.files}
@@ -83,9 +81,9 @@ def look_at_files(
     for found in in_parallel(root.list, sorted(homes)):
         sizes.update({info.path: info.size for info in found})
     chosen: frozenset[str] = frozenset()
-    if share is not None:
+    if subset is not None:
         paths = {file.stored_at for file in files}
-        chosen = share.of(paths) | {path for path in paths if "/_delta_log/" in path}
+        chosen = subset.of(paths) | {path for path in paths if "/_delta_log/" in path}
 
     def look(file: StoredFile) -> str | None:
         try:
@@ -213,7 +211,7 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
         findings.append(Finding("broken", what, error.message[:300]))
     except Exception as error:
         text = str(error)
-        if any(sign in text for sign in damage_patterns.ELSEWHERE):
+        if any(pattern in text for pattern in damage_patterns.ELSEWHERE):
             raise SavepointsError(
                 f"{what} of {savepoint.id} could not be read: {text[:300]}",
                 hint="this says nothing about the savepoint: see to it and run the command again",

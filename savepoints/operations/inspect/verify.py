@@ -132,7 +132,7 @@ def verify(
         AmbiguousNameError: If several fit.
         UsageError: If the share is none, or the depth reads everything.
     """
-    chosen = _share(share, depth)
+    chosen = _subset(share, depth)
     savepoint = store.catalog.find(name, query=query)
     with recording(
         store, "verify", query=savepoint.query, savepoint=savepoint.id,
@@ -165,7 +165,7 @@ def verify_all(
         VerificationError: If the catalog cannot be read.
         UsageError: If the share is none, or the depth reads everything.
     """
-    chosen = _share(share, depth)
+    chosen = _subset(share, depth)
     with recording(
         store, "verify", query=query, parameters={"depth": depth, "share": share}
     ) as noted:
@@ -176,7 +176,7 @@ def verify_all(
     return reports
 
 
-def _share(share: str | None, depth: Depth) -> ReadSubset | None:
+def _subset(share: str | None, depth: Depth) -> ReadSubset | None:
     """Return of which files to read which share, None for none."""
     if share is not None and depth != "checksums":
         raise UsageError(
@@ -222,7 +222,7 @@ class _Verification:
         whole = [one for one in manifests if isinstance(one, Manifest)]
         count = len({file.stored_at for one in whole for file in one.files})
         self.progress(f"looking at {count} files")
-        looked = verification.look_at_files(self.store.root, whole, self.share)
+        looked = verification.check_files(self.store.root, whole, self.share)
         pairs = list(zip(savepoints, manifests, strict=True))
         if self.depth in {"structure", "checksums"}:
             looks = in_parallel(lambda pair: self._look(*pair, looked), pairs)
@@ -275,7 +275,7 @@ class _Verification:
             findings += more
         if self.depth == "deep" and worst(one.grade for one in findings) != "broken":
             findings += self._look_at_restored(savepoint)
-        more, outputs = pinned_outputs.look(savepoint)
+        more, outputs = pinned_outputs.check_outputs(savepoint)
         findings += more
         return replace(
             report,

@@ -235,7 +235,7 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
             savepoint=savepoint.id,
         )
     stored = store.manifest(savepoint.id)
-    wrong = verification.look_at_files(store.root, [stored], None).of(stored)
+    wrong = verification.check_files(store.root, [stored], None).of(stored)
     if wrong:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {wrong[0].what} {wrong[0].problem}"

@@ -167,7 +167,7 @@ def plan(
     interrupted = [one for one in mine if one.state == "expired"]
     going = [one.savepoint for one in decisions if not one.kept] + interrupted
     query_ids = sorted({one.query_id for one in going})
-    there = inventory.of(store.root, rows, query_ids) if going else Inventory({})
+    there = inventory.list_directories(store.root, rows, query_ids) if going else Inventory({})
     decisions += tuple(Decision(one, kept=False, reasons=(_INTERRUPTED,)) for one in interrupted)
     shared: dict[str, int] = {}
     findings: tuple[str, ...] = ()

@@ -71,7 +71,7 @@ class CheckpointFacts:
     sources: tuple[Source, ...]
 
 
-def look(checkpoint: Location, query: str | None = None) -> CheckpointFacts:
+def read_checkpoint(checkpoint: Location, query: str | None = None) -> CheckpointFacts:
     """Find out from a checkpoint what settings can say.
 
     Args:

@@ -82,7 +82,7 @@ class _Search:
         self.store = store
         self.oldest = utc_now() - grace
         self.rows = store.catalog.all()
-        self.there = inventory.of(store.root, self.rows)
+        self.there = inventory.list_directories(store.root, self.rows)
         self.needs = removal.needed(store)
         self.orphans: list[Orphan] = []
         self.findings: list[str] = []

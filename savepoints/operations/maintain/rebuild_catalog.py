@@ -86,7 +86,7 @@ class _Found:
 
     Attributes:
         rows: Those of the catalog, None when they cannot be read.
-        anew: The table is damaged, even if its rows can be read.
+        is_damaged: The table is damaged, even if its rows can be read.
         savepoints: As manifests and labels describe them, and as the row does where the manifest
             is damaged.
         damaged: What is wrong with manifests.
@@ -94,7 +94,7 @@ class _Found:
     """
 
     rows: list[Savepoint] | None
-    anew: bool
+    is_damaged: bool
     savepoints: dict[str, Savepoint]
     damaged: dict[str, str]
     notes: list[str]
@@ -116,7 +116,7 @@ def plan(store: Store) -> RebuildPlan:
     ]
     removed = [one for one in rows if one not in found.savepoints]
     operation = new_id("op", utc_now())
-    aside = f"catalog-damaged-{operation}" if found.anew else None
+    aside = f"catalog-damaged-{operation}" if found.is_damaged else None
     steps = [
         *([Step("aside", f"put the damaged table aside in {aside}/")] if aside else ()),
         *(Step("added", f"add {one}") for one in added),
@@ -153,7 +153,7 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
     """
     begun = time.monotonic()
     found = _look(store)
-    if plan.aside is not None and found.anew:
+    if plan.aside is not None and found.is_damaged:
         progress(f"putting the damaged table aside in {plan.aside}/")
         store.catalog.rebuild(list(found.savepoints.values()), store.root / plan.aside)
         faults.reach("rebuild-catalog.anew")
@@ -198,8 +198,8 @@ def _look(store: Store) -> _Found:
     if rows is not None and not all(is_id(one.id) for one in rows):
         rows = None  # Somebody else wrote into it: nothing in it is to be trusted.
     wrong = checksums.problems(store.root / "catalog").values()
-    anew = rows is None or not all(problem.startswith(checksums.UNKNOWN) for problem in wrong)
-    directories = inventory.of(store.root, rows or ()).directories
+    is_damaged = rows is None or not all(problem.startswith(checksums.UNKNOWN) for problem in wrong)
+    directories = inventory.list_directories(store.root, rows or ()).directories
     by_id = {one.id: one for one in rows or ()}
     whole = [one for one in directories.values() if one.manifest is not None]
     known = in_parallel(lambda one: described(store, by_id.get(one.savepoint_id), one), whole)
@@ -217,4 +217,4 @@ def _look(store: Store) -> _Found:
         and any(info.path == manifest_path(one.savepoint_id) for info in one.files)
     }
     savepoints |= {name: row for name, row in by_id.items() if name in damaged}
-    return _Found(rows, anew, savepoints, damaged, notes)
+    return _Found(rows, is_damaged, savepoints, damaged, notes)

@@ -12,8 +12,7 @@ from functools import partial
 from savepoints import faults
 from savepoints.model import Labels, Savepoint, SavepointState
 from savepoints.plan import Progress
-from savepoints.store.locks import journal
-from savepoints.store.locks import readers as locks_readers
+from savepoints.store.locks import journal, readers
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import inventory
@@ -56,8 +55,8 @@ def needed(store: Store) -> dict[str, tuple[str, ...]]:
         reason = f"{operation.verb} {operation.id} of {operation.query} is unfinished"
         for name in set(_texts([operation.plan, operation.done])):
             found.setdefault(name, []).append(reason)
-    for name, readers in locks_readers.holders(store.root).items():
-        found.setdefault(name, []).extend(f"is being read: {one}" for one in readers)
+    for name, names in readers.holders(store.root).items():
+        found.setdefault(name, []).extend(f"is being read: {one}" for one in names)
     return {name: tuple(reasons) for name, reasons in found.items()}
 
 
@@ -104,7 +103,7 @@ def remove(
     expired = [one for one in rows if one.id in ids and one.state == "expired"]
     # Only now, after they were marked: a reader that came before has left its sign.
     needs = needed(store)
-    there = inventory.of(store.root, rows, {query_id})
+    there = inventory.list_directories(store.root, rows, {query_id})
     spared = [one for one in expired if one.id in needs]
     if spared:
         _spare(store, there, query_id, spared, whole)

@@ -165,9 +165,9 @@ class MergingPlan(TransitionPlan):
         )
 
 
-def replay_directory(policy: MergePolicy, way: ReplayStrategy | None) -> str:
+def replay_directory(policy: MergePolicy, strategy: ReplayStrategy | None) -> str:
     """Return where a replay lies, below the scratch directory of its merge."""
-    return way or policy
+    return strategy or policy
 
 
 def place_of(store: Store, operation_id: str) -> Location:
@@ -180,7 +180,7 @@ def events_of(place: Location) -> Location:
     return place / _EVENTS
 
 
-def keep(scope: MergeScope, place: Location, policy: MergePolicy) -> None:
+def write_inputs(scope: MergeScope, place: Location, policy: MergePolicy) -> None:
     """Write down what is merged and for whom, before the merge begins that cannot be repeated."""
     scope.late.coalesce(1).write.mode("overwrite").parquet(events_of(place).uri.hadoop)
     if policy == "replay-all":

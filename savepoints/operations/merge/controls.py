@@ -51,7 +51,7 @@ class Proof:
         )
 
 
-def compare(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proof:
+def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proof:
     """Compare the controls at the cut up to which was replayed.
 
     Args:
@@ -65,7 +65,7 @@ def compare(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proo
     scope = replay.scope
     mine = scope.replayed.where("control")
     live = CheckpointRows.of(scope.spark, replay.cut, read_cut(replay.cut))
-    state = merge_controls.compare(
+    state = merge_controls.compare_states(
         live,
         replay.state(),
         replay.replay.operators,
@@ -77,7 +77,7 @@ def compare(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proo
     app = scope.inputs.app
     rows = replay.outputs()
     outputs = tuple(
-        correct_controls.compare(
+        correct_controls.compare_rows(
             scope.spark,
             one,
             affected_entities.versioned(mine, scope.base_versions(one.name)),

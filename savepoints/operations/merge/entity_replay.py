@@ -56,7 +56,7 @@ class MergeReplay(ShadowReplay):
         proof: The savepoint that the files of the cut are of.
     """
 
-    without_way = "replay-all"
+    policy_without_strategy = "replay-all"
 
     proof: Savepoint
 
@@ -64,7 +64,7 @@ class MergeReplay(ShadowReplay):
     def events(self) -> dict[str, DataFrame]:
         """The events up to the cut that are replayed, by input: columns of `archive.SCHEMA`."""
         scope, until = self.scope, lowest_offsets(self.files.cut.offsets)
-        if self.way is None:
+        if self.strategy is None:
             scope.require_none_arrived(until)
             return scope.with_late(scope.everything(until))
         if until == scope.until:
@@ -79,9 +79,9 @@ class MergeReplay(ShadowReplay):
             batches: Those of the live query, by number; the faithful way needs all of them from
                 `merge_ways.first_batch` to the cut.
         """
-        if self.way is None:
+        if self.strategy is None:
             self._run_all()
-        elif self.way == "short":
+        elif self.strategy == "short":
             self._run_short()
         else:
             self._run_each([batches[one] for one in sorted(batches)])
@@ -133,8 +133,8 @@ class MergeReplay(ShadowReplay):
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
         ran = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
         positions = [lowest_offsets(one.offsets) for one in ran]
-        rows = self.scope.arrived(positions[0], positions[-1], of_all=self.way is None)
-        first = self.replay.slices + 1
+        rows = self.scope.arrived(positions[0], positions[-1], of_all=self.strategy is None)
+        first = self.replay.batches_run + 1
         self.replay.write(
             {
                 name: offset_ranges.numbered(
@@ -149,7 +149,7 @@ class MergeReplay(ShadowReplay):
 
     def fields(self) -> dict[int, str]:
         """Return the fields of the entities, nothing for all of them; see `ShadowReplay`."""
-        if self.way is None:
+        if self.strategy is None:
             return {}
         from savepoints.state.merge import splice
 
@@ -181,7 +181,7 @@ class MergeReplay(ShadowReplay):
     @property
     def _partitions(self) -> int:
         """Those of the query for a replay of all entities, whose state is its whole state then."""
-        return PARTITIONS if self.way else self.files.cut.partitions or PARTITIONS
+        return PARTITIONS if self.strategy else self.files.cut.partitions or PARTITIONS
 
     def _write(self, ends: Mapping[str, Sequence[End]]) -> None:
         self.replay.write(

@@ -16,7 +16,7 @@ from savepoints.operations.merge.scope import FROM_NOTHING
 from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.runtime import scratch_query
 from savepoints.runtime.replay import ReplayBatch
-from savepoints.runtime.scratch_query import SLICE
+from savepoints.runtime.scratch_query import REPLAY_BATCH
 from savepoints.sources.late import affected_entities
 
 
@@ -24,14 +24,14 @@ from savepoints.sources.late import affected_entities
 class LateReplay(ShadowReplay):
     """A run on the late events of a batch and nothing else; of the query it has the watermark."""
 
-    without_way = "merge-function"
+    policy_without_strategy = "merge-function"
 
     def run(self) -> None:
         """Let the application read the late events, and then bring the watermark of the cut."""
         scope = self.scope
         last = self._logged(self.cut, self.files.cut.batch_id)
         self.progress("running the application on the late events alone")
-        late = scope.late.selectExpr("*", f"1 as {SLICE}")
+        late = scope.late.selectExpr("*", f"1 as {REPLAY_BATCH}")
         self.replay.write(
             {
                 name: late if name == scope.name else late.limit(0)
@@ -56,7 +56,7 @@ class LateReplay(ShadowReplay):
         state = merge_functions.state(live, self.state(), functions)
         entities = affected_entities.versioned(scope.from_nothing, FROM_NOTHING)
         corrections = merge_corrections.corrections(
-            scope, scope.generation + 1, files.cut.batch_id, self.without_way
+            scope, scope.generation + 1, files.cut.batch_id, self.policy_without_strategy
         )
         self.progress("combining what they gave with what the query has")
         frames = [

@@ -82,7 +82,7 @@ class Reach:
 
 def reach(store: Store, query: str) -> Reach:
     """Find out how far back it goes."""
-    lives = {one.generation: one for one in store.generations.all(query)}
+    generations = {one.generation: one for one in store.generations.all(query)}
     newest: dict[int, int | None] = {}
     first: dict[int, int] = {}
     at: Generation = store.generations.current(query)
@@ -101,9 +101,9 @@ def reach(store: Store, query: str) -> Reach:
         first[at.generation] = origin.cut.batch_id + 1
         if origin.edit is not None:
             return Reach(newest, first, f"the state of {origin.id} was edited")
-        if origin.query != query or origin.generation not in lives:
+        if origin.query != query or origin.generation not in generations:
             return Reach(newest, first, f"{where} began from {origin.id} of {origin.query}")
-        at, until = lives[origin.generation], origin.cut.batch_id
+        at, until = generations[origin.generation], origin.cut.batch_id
 
 
 def batches(

@@ -202,7 +202,7 @@ class _Merge:
         apply.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
         replay = self._replayed(needed)
         self._catch_up(replay)
-        apply.keep(scope, self.place, self.plan.policy)
+        apply.write_inputs(scope, self.place, self.plan.policy)
         _set_aside(self.prepared, self.place)
         still = pause_for_verb.kept(
             self.store,
@@ -289,7 +289,7 @@ class _Merge:
             self.store,
             self._live,
             scope,
-            _facts(self.prepared, replay.way),
+            _facts(self.prepared, replay.strategy),
             app=self.prepared.app,
             given=self.given,
             replayed_batch=replay.state().files.cut.batch_id,
@@ -309,7 +309,7 @@ def _append(
     since = produce_late.ends(prepared.settings.kafka, topic)
     scope.require_none_arrived(since)
     place = apply.place_of(store, plan.operation_id)
-    apply.keep(scope, place, plan.policy)
+    apply.write_inputs(scope, place, plan.policy)
     _set_aside(prepared, place)
     cut = read_cut(scope.checkpoint).cut
     begun = AppendingPlan(

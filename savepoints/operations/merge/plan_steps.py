@@ -99,7 +99,7 @@ def _append(plan: MergePlan, scope: MergeScope) -> MergePlan:
 
 def _all(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     entities = _entities(scope)
-    scope.require_told(entities)
+    scope.require_replayable(entities)
     corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
     everything = scope.with_late(scope.everything(scope.until))
     events = sum(frame.count() for frame in everything.values())

@@ -139,7 +139,7 @@ def prepare(
             place / "scope",
         )
         scope.require_archived()
-        same = merge_ledger.find(scope.merges[-1:], name, found.content_hash)
+        same = merge_ledger.find_same_batch(scope.merges[-1:], name, found.content_hash)
         plan = MergePlan(
             verb=VERB,
             query=query,

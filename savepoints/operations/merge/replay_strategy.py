@@ -156,9 +156,11 @@ def _proved(replay: MergeReplay, known: Mapping[int, Batch], settings: Settings)
     scope = replay.scope
     replay.progress(f"comparing the control entities with {scope.query}")
     try:
-        found = controls.compare(replay, settings.queries[scope.query], settings.merge.tolerance)
+        found = controls.compare_controls(
+            replay, settings.queries[scope.query], settings.merge.tolerance
+        )
     except SeveralRowsError as error:
-        if replay.way == "short":
+        if replay.strategy == "short":
             return error.message
         raise
     faults.reach("merge.compared")

@@ -127,11 +127,13 @@ class MergeScope:
     @cached_property
     def history(self) -> dict[str, DataFrame]:
         """All events of these entities by input: columns of `archive.SCHEMA`."""
-        wanted = self._keep(
+        wanted = self._materialize(
             self.given.select("entity").unionByName(self.control_entities).distinct()
         )
         return {
-            name: self._keep(self._rows(name, wanted, self.beginning, self.until, self.merge_ids))
+            name: self._materialize(
+                self._rows(name, wanted, self.beginning, self.until, self.merge_ids)
+            )
             for name in self.inputs.app.inputs
         }
 
@@ -153,7 +155,7 @@ class MergeScope:
             .join(times.withColumnRenamed("min(event_time)", "event_time"), ["event_id", "entity"])
             .select(*self.given.columns)
         )
-        return self._keep(fresh.select(*self.given.columns).unionByName(gone))
+        return self._materialize(fresh.select(*self.given.columns).unionByName(gone))
 
     def require_removable(self) -> None:
         """Refuse a batch that removes what is not there.
@@ -162,8 +164,8 @@ class MergeScope:
             LateBatchError: Names the first of these events.
         """
         removed = self.given.where("op = 'remove'")
-        strange = removed.join(self.known, ["event_id", "entity"], "left_anti")
-        found = [str(row["event_id"]) for row in strange.select("event_id").collect()]
+        unknown = removed.join(self.known, ["event_id", "entity"], "left_anti")
+        found = [str(row["event_id"]) for row in unknown.select("event_id").collect()]
         if found:
             raise LateBatchError(
                 f"the batch removes or replaces {len(found)} events that {self.query} has not "
@@ -192,7 +194,7 @@ class MergeScope:
         """
         whose = None if of_all else self.replayed.select("entity")
         found = {
-            name: self._keep(self._rows(name, whose, since, until, ()))
+            name: self._materialize(self._rows(name, whose, since, until, ()))
             for name in self.inputs.app.inputs
         }
         self._refuse_late(found[self.name])
@@ -250,11 +252,11 @@ class MergeScope:
         found = self._assigned(bases)
         if len(found.counts) > affected_entities.MOST_BASES:
             found = self._assigned(affected_entities.kept(found.counts, bases))
-        self.require_told(found.counts.get(len(found.bases) - 1, 0))
+        self.require_replayable(found.counts.get(len(found.bases) - 1, 0))
         return found
 
     def _assigned(self, bases: list[BaseState]) -> Assigned:
-        entities = self._keep(affected_entities.assigned(self.late, self._merged, bases))
+        entities = self._materialize(affected_entities.assigned(self.late, self._merged, bases))
         rows = entities.groupBy("base").count().collect()
         counts = {int(row["base"]): int(row["count"]) for row in rows}
         return Assigned(entities, bases, dict(sorted(counts.items())))
@@ -295,7 +297,7 @@ class MergeScope:
             controls = controls.join(
                 frame.where("merge_id is not null").select("entity"), "entity", "left_anti"
             )
-        return self._keep(
+        return self._materialize(
             self.touched.selectExpr("entity", "base", "false as control").unionByName(
                 controls.selectExpr("entity", f"{base} as base", "true as control")
             )
@@ -310,7 +312,7 @@ class MergeScope:
         entities = self.replayed.select("entity", "base")
         bases = {number: one.base for number, one in self.used.items()}
         return {
-            name: self._keep(affected_entities.after(kept, entities, bases))
+            name: self._materialize(affected_entities.after(kept, entities, bases))
             for name, kept in self.with_late(self.history).items()
         }
 
@@ -334,7 +336,7 @@ class MergeScope:
             for name in self.inputs.app.inputs
         }
 
-    def require_told(self, entities: int) -> None:
+    def require_replayable(self, entities: int) -> None:
         """Refuse entities that have to be replayed from before something that no event tells of.
 
         Args:
@@ -387,7 +389,7 @@ class MergeScope:
             self.spark, name, since=since, until=until, entities=entities, merges=merges
         )
 
-    def _keep(self, frame: DataFrame) -> DataFrame:
+    def _materialize(self, frame: DataFrame) -> DataFrame:
         """Return rows from files, with which a plan begins anew.
 
         What Spark only keeps in memory it still plans from its very beginning, in each query and

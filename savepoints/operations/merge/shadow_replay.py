@@ -32,18 +32,18 @@ class ShadowReplay(ABC):
         place: The scratch directory of the merge.
         cut: Files of the live query laid out at the cut.
         progress: Told what happens.
-        way: How it is replayed; None for a policy that does neither.
+        strategy: How it is replayed; None for a policy that does neither.
         batch: The last batch of the live query that was replayed.
     """
 
     # The policy whose replays have no way.
-    without_way: ClassVar[MergePolicy]
+    policy_without_strategy: ClassVar[MergePolicy]
 
     scope: MergeScope
     place: Location
     cut: Location
     progress: Progress
-    way: ReplayStrategy | None
+    strategy: ReplayStrategy | None
     batch: int = field(init=False, default=-1)
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class ShadowReplay(ABC):
         self.replay = Replay(
             self.scope.spark,
             self.scope.inputs.app,
-            self.place / apply.replay_directory(self.without_way, self.way),
+            self.place / apply.replay_directory(self.policy_without_strategy, self.strategy),
             Live(self.cut, self.files),
             self._partitions,
         )
@@ -91,7 +91,7 @@ class ShadowReplay(ABC):
 
     def _logged(self, checkpoint: Location, batch: int) -> Batch:
         """Return what a batch of the live query was, from its checkpoint or from the batch log."""
-        if (found := batch_log.of(checkpoint, batch)) is not None:
+        if (found := batch_log.read_from_checkpoint(checkpoint, batch)) is not None:
             return found
         scope = self.scope
         copied = batch_log.read(scope.store.root, scope.query, scope.generation)

@@ -113,7 +113,7 @@ def plan(
     target = Location.of(to)
     savepoint = store.catalog.find(name, query=query)
     _require_rows(savepoint)
-    compared = upgrade_check.compare(
+    compared = upgrade_check.compare_program(
         store,
         savepoint.id,
         app,
@@ -126,8 +126,8 @@ def plan(
         progress=progress,
     )
     said = (sorted(maps), sorted((defaults or {}).items()), partitions, provider, sources, query_id)
-    asked = asked_for(compared, said)
-    mark = f"{savepoint.id} migrated {asked} {owner}"
+    given_fingerprint = fingerprint(compared, said)
+    mark = f"{savepoint.id} migrated {given_fingerprint} {owner}"
     native.refuse_taken(target, mark)
     report = compared.upgrade
     _require_possible(report, allow_dropped_state=allow_dropped_state)
@@ -196,7 +196,7 @@ def execute(
         return Writing(plan, plan.compared, store, settings or Settings(), progress).restored()
 
 
-def asked_for(compared: ProgramComparison, words: object) -> str:
+def fingerprint(compared: ProgramComparison, words: object) -> str:
     """Return what stands for a migration in the mark of its directory: one line for one outcome.
 
     Args:

@@ -110,7 +110,7 @@ def find_out(
         own.conf.set(key, value)
     own.conf.set(CHECKPOINT_FORMAT_KEY, str(savepoint.cut.checkpoint_format))
     with store.scratch() as scratch:
-        begins = initial_buffers.of(run_on_nothing(own, app, scratch))
+        begins = initial_buffers.buffers_by_operator(run_on_nothing(own, app, scratch))
         made = scratch / "checkpoint"
         found = program_layout.read(made, conf)
         paths = [

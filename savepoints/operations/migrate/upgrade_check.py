@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from savepoints.checkpoint.evolution import program_layout as evolution_program_layout
+from savepoints.checkpoint.evolution import program_layout as saved_layout
 from savepoints.checkpoint.evolution import renames, upgrade
 from savepoints.checkpoint.evolution.findings import (
     Column,
@@ -21,7 +21,7 @@ from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError
 from savepoints.model import Provider, Savepoint, kafka_offsets
-from savepoints.operations.migrate import program_layout as migrate_program_layout
+from savepoints.operations.migrate import program_layout
 from savepoints.operations.migrate.program_layout import NewProgram
 from savepoints.operations.savepoint import restore
 from savepoints.plan import Progress, silent
@@ -89,7 +89,7 @@ def upgrade_check(
     if sources is not None:
         savepoint = store.catalog.find(name, query=query)
         restore.source_map(store, store.manifest(savepoint.id), sources)
-    found = compare(
+    found = compare_program(
         store,
         name,
         app,
@@ -103,7 +103,7 @@ def upgrade_check(
     return found.upgrade
 
 
-def compare(
+def compare_program(
     store: Store,
     name: str,
     app: str,
@@ -120,8 +120,8 @@ def compare(
     given = renames.parse(maps)
     savepoint = store.catalog.find(name, query=query)
     was = _of_savepoint(store, savepoint)
-    now = migrate_program_layout.find_out(store, savepoint, app, settings, progress, provider)
-    found = upgrade.compare(
+    now = program_layout.find_out(store, savepoint, app, settings, progress, provider)
+    found = upgrade.compare_operators(
         was, now.operators, given=given, defaults=defaults, functions=now.functions
     )
     encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)
@@ -141,7 +141,7 @@ def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ..
     rows = {one.operator_id: one.rows for one in savepoint.operators}
     return tuple(
         replace(one, rows=rows.get(one.operator_id))
-        for one in evolution_program_layout.read(small, savepoint.settings)
+        for one in saved_layout.read(small, savepoint.settings)
     )
 
 

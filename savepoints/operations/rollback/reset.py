@@ -59,7 +59,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.kafka import offsets as topic_offsets
 from savepoints.sources.kafka import reset_targets
-from savepoints.sources.kafka import topics as sources_topics
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.reset_targets import Move, Target, TargetScope
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -179,7 +179,7 @@ def plan(
     )
     goes_to = _offsets(moves)
     again = _merged_again(store, now, goes_to, bound, settings)
-    strange = of_other_topics(store, query, now.generation.generation, goes_to)
+    foreign = of_other_topics(store, query, now.generation.generation, goes_to)
     begin_at = tuple(
         kafka_position(
             {
@@ -224,7 +224,7 @@ def plan(
         ),
         warnings=(
             *_warnings(now, moves, again, state, outputs, rewound, bound),
-            *(_not_again(one, topics) for one in strange),
+            *(_not_again(one, topics) for one in foreign),
         ),
         command=command,
         operation_id=new_id("op", utc_now()),
@@ -300,10 +300,10 @@ def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
     entry = offset_log.parse(checkpoint.get(path), path)
     reached = commit_log.parse(checkpoint.get(done), done).next_watermark_ms
     positions = [kafka_offsets(one) for one in entry.sources]
-    strange = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
-    if strange:
+    not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
+    if not_kafka:
         raise IncompatibleError(
-            f"source {strange[0]} of {query} is not Kafka's, and only Kafka's can be reset",
+            f"source {not_kafka[0]} of {query} is not Kafka's, and only Kafka's can be reset",
             hint="start a new query for it",
             query=query,
         )
@@ -363,7 +363,7 @@ def _moves(
         target = Target(
             "time", offsets=availability.at_time(topics, target, settings.kafka, archives)
         )
-    found = sources_topics.look(topics, settings.kafka)
+    found = kafka_topics.describe(topics, settings.kafka)
     ids = {name: one.id for name, one in found.items() if one.id is not None}
     known = available_ranges.of_topics(archives, topics)
     for one in known:

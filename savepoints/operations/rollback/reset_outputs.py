@@ -105,9 +105,9 @@ def _from_0(one: Rewind, query: str, number: int, own_ids: Mapping[str, str]) ->
     Spark's id of the query is another one after the reset.
     """
     name = one.output.name
-    anew = {app_id(query, name, number), own_ids.get(name, "")} & one.transactions.keys()
+    restarted = {app_id(query, name, number), own_ids.get(name, "")} & one.transactions.keys()
     return replace(
-        one, transactions={**one.transactions, **dict.fromkeys(anew, BEFORE_FIRST_BATCH)}
+        one, transactions={**one.transactions, **dict.fromkeys(restarted, BEFORE_FIRST_BATCH)}
     )
 
 

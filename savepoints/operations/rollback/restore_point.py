@@ -91,7 +91,7 @@ def plan(
         TargetExistsError: If anything else is in the directory.
     """
     given = settings or Settings()
-    found = rollback_target.find(
+    found = rollback_target.resolve(
         store, point, query=query, settings=bindings.complete(store, given)
     )
     settings = bindings.complete(store, given, generations={found.query: found.generation})

@@ -143,7 +143,7 @@ def plan(
     given_settings = settings or Settings()
     settings = bindings.complete(store, given_settings)
     sources = sources and tuple(map(checked, sources))
-    asked = Named(point) if isinstance(point, str) else point
+    wanted = Named(point) if isinstance(point, str) else point
     given = {
         "checkpoint": to and str(Location.of(to)),
         "form": form,
@@ -151,13 +151,13 @@ def plan(
         "outputs_are": _are(rewind_outputs),
         "sources": sources,
     }
-    if not isinstance(asked, Named):
+    if not isinstance(wanted, Named):
         # Before the point is looked up: an interrupted rollback may have changed what it means.
         name = rollback_target.query_of(store, query)
-        command = _command(rollback_target.words(asked, name))
+        command = _command(rollback_target.words(wanted, name))
         if resumed := _resumed(store, name, command, given):
             return resumed
-    found = rollback_target.find(store, asked, query=query, settings=settings)
+    found = rollback_target.resolve(store, wanted, query=query, settings=settings)
     command = _command(found.words)
     if resumed := _resumed(store, found.query, command, given):
         return resumed
@@ -318,7 +318,7 @@ def _resumed(
 def _binding(
     store: Store, found: ResolvedTarget, current: Generation, number: int, given: Settings
 ) -> Binding | None:
-    """Return what the generation is bound to that goes back: what the one of the goal was.
+    """Return what the generation is bound to that goes back: what the one of the target was.
 
     Over a promotion that somebody has followed up in the settings, it is what they said before.
     """
@@ -337,8 +337,8 @@ def _taken_back(
     uris: Mapping[str, str],
 ) -> tuple[tuple[Rewind, ...], list[str]]:
     """Return what takes the outputs back, and what a person should know about that."""
-    strange = [name for name in uris if name not in {one.name for one in found.outputs}]
-    for name in strange:
+    unknown = [name for name in uris if name not in {one.name for one in found.outputs}]
+    for name in unknown:
         try:
             batch_version.open_table(uris[name])
         except NotFoundError:

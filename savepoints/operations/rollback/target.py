@@ -80,7 +80,7 @@ class ResolvedTarget:
 
     Attributes:
         query: The query.
-        words: The point as arguments of a command; the same words always mean the same goal.
+        words: The point as arguments of a command; the same words always mean the same target.
         savepoint_id: The savepoint to restore.
         is_saved: The savepoint exists; otherwise it is to be taken of the batch first.
         generation: The generation that it is of.
@@ -130,7 +130,7 @@ def query_of(store: Store, query: str | None) -> str:
     )
 
 
-def find(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
+def resolve(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
     """Find out what a point means; nothing is written.
 
     Args:
@@ -175,7 +175,7 @@ def save_batch(
     savepoint_id: str,
     settings: Settings,
 ) -> None:
-    """Save the retained batch that a goal is; done before, nothing happens."""
+    """Save the retained batch that a target is; done before, nothing happens."""
     create.save(
         store,
         query,

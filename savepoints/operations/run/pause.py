@@ -22,8 +22,8 @@ from savepoints.store.locks.pause_requests import Wanted
 from savepoints.store.root import Store
 
 # How often `--wait` looks, and how often it says that it still waits.
-_LOOK_SECONDS = 0.5
-_SAY_SECONDS = 10.0
+_POLL_SECONDS = 0.5
+_REPEAT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def state(store: Store, query: str) -> PauseState:
     Raises:
         VerificationError: If the request, the answer or a lease is damaged.
     """
-    found = _look(store, query)
+    found = _read_state(store, query)
     # A run that changes from one lease to the other can be missed in both, but not twice.
-    return _look(store, query) if found.state == "stopped" else found
+    return _read_state(store, query) if found.state == "stopped" else found
 
 
 def pause(
@@ -169,42 +169,43 @@ def _ask(store: Store, query: str, wanted: Wanted, reason: str) -> PauseState:
 
 
 def _wait(
-    store: Store, begun: PauseState, goal: Wanted, wait: timedelta, progress: Progress
+    store: Store, begun: PauseState, target: Wanted, wait: timedelta, progress: Progress
 ) -> PauseState:
     query, now = begun.query, begun
     end = time.monotonic() + wait.total_seconds()
     say = _ThrottledProgress(progress)
-    while now.state != goal:
-        if now.wanted != goal:
+    while now.state != target:
+        if now.wanted != target:
             raise PartlyDoneError(
-                f"{query} is not {goal}: {now.asked_by} asked meanwhile that it is {now.wanted}",
-                hint=f"ask again: {_command(query, goal)}",
+                f"{query} is not {target}: {now.asked_by} asked meanwhile that it is {now.wanted}",
+                hint=f"ask again: {_command(query, target)}",
                 query=query,
             )
         if now.state == "stopped":
             if begun.state == "stopped":
                 return now
             raise PartlyDoneError(
-                f"{query} is not {goal}: its run, {begun.run}, ended before it was",
-                hint=f"see why: savepoints events --query {query}; one that starts is {goal}",
+                f"{query} is not {target}: its run, {begun.run}, ended before it was",
+                hint=f"see why: savepoints events --query {query}; one that starts is {target}",
                 query=query,
             )
         if time.monotonic() > end:
             raise PartlyDoneError(
-                f"{query} is not {goal} after {duration_text(wait)}: it is {now.state}"
+                f"{query} is not {target} after {duration_text(wait)}: it is {now.state}"
                 + (f", by {now.run}" if now.run else ""),
-                hint=f"the request stays in force; wait longer: {_command(query, goal)} --wait 30m",
+                hint="the request stays in force; wait longer: "
+                f"{_command(query, target)} --wait 30m",
                 query=query,
                 state=now.state,
             )
         say(f"{now.state}: {now.run}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         now = replace(state(store, query), changed=begun.changed)
     return now
 
 
-def _command(query: str, goal: Wanted) -> str:
-    return f"savepoints {'pause' if goal == 'paused' else 'resume'} {query}"
+def _command(query: str, target: Wanted) -> str:
+    return f"savepoints {'pause' if target == 'paused' else 'resume'} {query}"
 
 
 class _ThrottledProgress:
@@ -217,15 +218,15 @@ class _ThrottledProgress:
 
     def __call__(self, line: str) -> None:
         now = time.monotonic()
-        if line != self._line or now > self._said + _SAY_SECONDS:
+        if line != self._line or now > self._said + _REPEAT_SECONDS:
             self._progress(line)
             self._line, self._said = line, now
 
 
-def _look(store: Store, query: str) -> PauseState:
+def _read_state(store: Store, query: str) -> PauseState:
     root = store.root
     request = pause_requests.current(root, query)
-    # In this order: a run takes the sign of a paused one, gives up the lease, then answers.
+    # In this order: a run takes the lease of a paused one, gives up the query's, then answers.
     waiting = lease.paused_holder(root, query)
     holder = lease.holder(root, query)
     running = holder if holder is not None and holder.verb == "run" else None

@@ -1,8 +1,9 @@
 """The side of `run` of a pause: it sees the request, hands the query over, waits, and goes on.
 
-While it waits it holds no lease of the query, so that `rollback` and other verbs can work on it; a
-lease of its own, its sign, shows that a run is there. A run takes one before it gives up the other,
-so nobody sees the query without it; and a run that begins looks at both, so a query has one run.
+While it waits it does not hold the lease of the query, so that `rollback` and other verbs can work
+on it; another one, the paused lease, shows that a run is there. A run takes one before it gives up
+the other, so nobody sees the query without it; and a run that begins looks at both, so a query has
+one run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from savepoints.store.locks.pause_requests import PauseAnswer, Request
 from savepoints.store.root import Store
 
 # How often a run looks for a request: one GET, 29,000 a day.
-LOOK = timedelta(seconds=3)
+POLL_INTERVAL = timedelta(seconds=3)
 # How often a run does that waits to go on, or for another verb to end.
 _IDLE_SECONDS = 1.0
 
@@ -54,11 +55,12 @@ class _Position:
 
 @final
 class Pauses:
-    """The pauses of one run; leaving the context gives up its sign.
+    """The pauses of one run; leaving the context releases its paused lease.
 
-    A run consists of lives between pauses. Each begins with `wait_until_wanted` and `hold`, tells
-    of itself by `resumed`, and runs under `watching`. When it ended because a pause `was_asked`,
-    `hand_over` is called while the lease is held, and `drained` when it no longer is.
+    A run consists of segments between pauses. Each begins with `wait_until_wanted` and `hold`,
+    reports itself by `resumed`, and runs under `watching`. When it ended because of a pause (see
+    `pause_requested`), `hand_over` is called while the lease is held, and `drained` when it no
+    longer is.
     """
 
     def __init__(
@@ -84,16 +86,16 @@ class Pauses:
         """
         self._store = store
         self._query = query
-        self._tell = tell or HookSettings()
+        self._hooks = tell or HookSettings()
         self._idles = idles
         self._signals = signals or (lambda _stop: nullcontext())
         self._progress = progress
         self._stopped = threading.Event()
-        self._asked = threading.Event()
-        self._sign = ExitStack()
-        self._has_sign = False
-        self._told = False
-        self._stand: _Position | None = None
+        self._pause_seen = threading.Event()
+        self._paused_lease = ExitStack()
+        self._holds_paused_lease = False
+        self._reported = False
+        self._position: _Position | None = None
 
     def __enter__(self) -> Pauses:
         return self
@@ -104,16 +106,16 @@ class Pauses:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._give_up_sign()
+        self._release_paused_lease()
 
     def stop(self) -> None:
         """End the waiting: neither for `resume` nor for another verb from now on."""
         self._stopped.set()
 
     @property
-    def was_asked(self) -> bool:
-        """Whether a pause was seen while this life ran."""
-        return self._asked.is_set()
+    def pause_requested(self) -> bool:
+        """Whether a pause was seen while this segment ran."""
+        return self._pause_seen.is_set()
 
     @contextmanager
     def watching(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -121,10 +123,10 @@ class Pauses:
 
         def look() -> None:
             if self._in_force() is not None:
-                self._asked.set()
+                self._pause_seen.set()
                 stop()
 
-        every = Schedule(f"{LOOK.total_seconds():g}s", LOOK)
+        every = Schedule(f"{POLL_INTERVAL.total_seconds():g}s", POLL_INTERVAL)
         with Ticker(every, look, f"requests on {self._query}"):
             yield
 
@@ -142,7 +144,7 @@ class Pauses:
 
     @contextmanager
     def hold(self, wait: timedelta | None = None) -> Iterator[Lease | None]:
-        """Hold the lease of the query while a life runs.
+        """Hold the lease of the query while a segment runs.
 
         After a pause another verb may hold it: then that is waited for, saying so.
 
@@ -157,9 +159,9 @@ class Pauses:
             QueryRunningError: If the query has a run already, paused or not.
             LockedError: If another verb holds it, and the run was not paused before.
         """
-        self._asked.clear()
+        self._pause_seen.clear()
         with ExitStack() as stack:
-            if self._has_sign:
+            if self._holds_paused_lease:
                 with self._signals(self.stop):
                     held = self._hold(stack)
             else:
@@ -168,17 +170,17 @@ class Pauses:
 
     def resumed(self, generation: int) -> None:
         """Tell that the query goes on, if it was paused; called when the lease is held."""
-        if self._told:
-            self._told = False
-            now = self._look()
+        if self._reported:
+            self._reported = False
+            now = self._read_position()
             message = f"resumed: generation {generation} goes on after {now.batch}"
-            self._tell_all("resumed", now, message)
+            self._report("resumed", now, message)
 
     def hand_over(self) -> None:
         """Show that the run stays although it gives up the lease; called before it does."""
         while True:
             try:
-                self._take_sign()
+                self._take_paused_lease()
             except LockedError as error:
                 # Another run begins, and will see that there is this one.
                 self._progress(str(error))
@@ -194,15 +196,15 @@ class Pauses:
             taken: The savepoint taken where it stands.
             error: Why there is none although one was to be taken.
         """
-        now = self._look()
-        self._stand = _Position(now.generation, now.batch_id, taken.id if taken else None, error)
+        now = self._read_position()
+        self._position = _Position(now.generation, now.batch_id, taken.id if taken else None, error)
         request = self._in_force()
         if request is not None:
             self._answer(request)
 
     def _wait_until_wanted(self) -> bool:
         request = self._in_force()
-        if request is not None and not self._has_sign:
+        if request is not None and not self._holds_paused_lease:
             self._begin_paused()
         said = None
         while request is not None and self._idles:
@@ -217,7 +219,7 @@ class Pauses:
             if self._stopped.wait(_IDLE_SECONDS):
                 return False
             request = self._in_force()
-        if request is not None and self._has_sign:
+        if request is not None and self._holds_paused_lease:
             self._answer(request)
         if request is not None:
             self._progress(f"{self._query} is paused: this run ends")
@@ -226,18 +228,18 @@ class Pauses:
     def _in_force(self) -> Request | None:
         return pause_requests.pause_in_force(self._store.root, self._query)
 
-    def _take_sign(self) -> None:
-        self._sign.enter_context(lease.hold_paused(self._store.root, self._query))
-        self._has_sign = True
+    def _take_paused_lease(self) -> None:
+        self._paused_lease.enter_context(lease.hold_paused(self._store.root, self._query))
+        self._holds_paused_lease = True
 
-    def _give_up_sign(self) -> None:
-        self._has_sign = False
-        self._sign.close()
+    def _release_paused_lease(self) -> None:
+        self._holds_paused_lease = False
+        self._paused_lease.close()
 
     def _begin_paused(self) -> None:
         """Show that this run waits, which begins while a pause is in force."""
         try:
-            self._take_sign()
+            self._take_paused_lease()
         except LockedError:
             if self._idles:
                 raise self._waits_already(
@@ -246,7 +248,7 @@ class Pauses:
             return
         running = lease.holder(self._store.root, self._query)
         if running is not None and running.verb == "run":
-            self._give_up_sign()
+            self._release_paused_lease()
             lease.refuse_held(self._store.root, self._query)
 
     def _hold_first(self, stack: ExitStack, wait: timedelta | None) -> Lease | None:
@@ -274,12 +276,12 @@ class Pauses:
                     held = attempt.enter_context(lease.hold(root, self._query, "run"))
                     journal.refuse_unfinished(root, self._query)
                 except (LockedError, QueryRunningError, UnfinishedOperationError) as error:
-                    # A run that begins at this moment sees the sign and gives up.
+                    # A run that begins at this moment sees the paused lease and gives up.
                     if str(error) != said:
                         self._progress(f"waiting to go on: {error}")
                         said = str(error)
                 else:
-                    self._give_up_sign()
+                    self._release_paused_lease()
                     stack.push(attempt.pop_all())
                     return held
             if self._stopped.wait(_IDLE_SECONDS) or self._in_force() is not None:
@@ -294,7 +296,7 @@ class Pauses:
             holder=name,
         )
 
-    def _look(self) -> _Position:
+    def _read_position(self) -> _Position:
         current = self._store.generations.find_current(self._query)
         if current is None:
             return _Position(None, None)
@@ -303,11 +305,11 @@ class Pauses:
         return _Position(current.generation, batches[-1] if batches else None)
 
     def _answer(self, request: Request) -> None:
-        """Answer a request unless it has an answer; the run has its sign and no lease."""
-        self._told = True
+        """Answer a request unless it has an answer; the run has its paused lease and no other."""
+        self._reported = True
         if pause_requests.answer_to(self._store.root, request) is not None:
             return
-        now, last = self._look(), self._stand
+        now, last = self._read_position(), self._position
         if last is not None and (last.generation, last.batch_id) == (now.generation, now.batch_id):
             now = last  # Nothing has run, and nobody has taken it back.
         given = PauseAnswer(
@@ -323,17 +325,17 @@ class Pauses:
         if pause_requests.answer(self._store.root, given):
             saved = f"savepoint {now.savepoint_id}" if now.savepoint_id else "no savepoint"
             why = f": {now.error}" if now.error else ""
-            self._tell_all(
+            self._report(
                 "paused", now, f"paused: generation {now.generation}, {now.batch}, {saved}{why}"
             )
 
-    def _tell_all(self, what: HookEvent, now: _Position, message: str) -> None:
+    def _report(self, what: HookEvent, now: _Position, message: str) -> None:
         """Tell an event to the log, the store's events and the hooks."""
         self._progress(message)
         with recording(self._store, what, query=self._query, savepoint=now.savepoint_id) as noted:
             noted.note(message=message)
         hooks.call(
-            self._tell,
+            self._hooks,
             Notice(
                 what,
                 self._query,

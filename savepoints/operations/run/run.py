@@ -69,7 +69,7 @@ def run(
 ) -> tuple[Ran, Savepoint | None]:
     """Run the query until it is stopped by a signal, or has reached its end; then take a savepoint.
 
-    While the query is paused (`savepoints pause`) the run waits, holding nothing but its sign, and
+    While the query is paused (`savepoints pause`) the run waits, holding only its paused lease, and
     goes on in whatever generation is the current one then. A run that has an end ends instead.
 
     With an end the query runs by planned batches of at most `max_offsets_per_trigger` records of a
@@ -118,13 +118,13 @@ def run(
 
     begun_in = store.generations.find_current(query)
 
-    def resolve() -> _RunOptions:
+    def resolve() -> _RunRequest:
         _refuse_ended(store, query)
         if app is not None:
             _refuse_promoted(store, query, app, since=begun_in)
         now = bindings.complete(store, settings)
         bound = _bound(now, query, app)
-        return _RunOptions(
+        return _RunRequest(
             store=store,
             query=query,
             settings=now,
@@ -141,23 +141,23 @@ def run(
             progress=progress,
         )
 
-    asked = resolve()
-    recovered = life = None
+    request = resolve()
+    recovered = last_segment = None
     recovers = recover
     pauses = Pauses(
         store,
         query,
         tell=settings.hooks,
-        idles=asked.is_endless,
+        idles=request.is_endless,
         signals=stopped_by_signals,
         progress=progress,
     )
     with pauses:
         while pauses.wait_until_wanted():
             if recovers:
-                recovered, recovers = asked.recover_if_damaged(), False
+                recovered, recovers = request.recover_if_damaged(), False
             try:
-                lived = asked.live(pauses, resolve)
+                segment = request.run_segment(pauses, resolve)
             except CheckpointDamagedError as error:
                 if not recover or recovered is not None:
                     raise
@@ -165,16 +165,16 @@ def run(
                     store, query, error.message, settings=settings, progress=progress
                 )
                 continue
-            if lived is not None:
-                life = lived
-                if not (pauses.was_asked and asked.is_endless):
+            if segment is not None:
+                last_segment = segment
+                if not (pauses.pause_requested and request.is_endless):
                     break
-    ran, last = life or (asked.nothing_as_paused(), None)
+    ran, last = last_segment or (request.nothing_as_paused(), None)
     return replace(ran, recovered_from=recovered), last
 
 
 @dataclass(frozen=True)
-class _RunOptions:
+class _RunRequest:
     """What was asked for; see `run`."""
 
     store: Store
@@ -203,8 +203,8 @@ class _RunOptions:
     def is_endless(self) -> bool:
         return self.until is None and self.max_duration is None and self.max_records is None
 
-    def live(
-        self, pauses: Pauses, resolve: Callable[[], _RunOptions]
+    def run_segment(
+        self, pauses: Pauses, resolve: Callable[[], _RunRequest]
     ) -> tuple[Ran, Savepoint | None] | None:
         """Run once, from taking the lease to the savepoint of the end; None if paused before.
 
@@ -215,9 +215,9 @@ class _RunOptions:
             if held is None:
                 return None
             ran, last, error = resolve()._run(pauses, held)
-            if pauses.was_asked:
+            if pauses.pause_requested:
                 pauses.hand_over()
-        if pauses.was_asked:
+        if pauses.pause_requested:
             pauses.drained(last, error)
         return ran, last
 
@@ -296,7 +296,7 @@ class _RunOptions:
                                 progress=self.progress,
                             )
                         )
-            if pauses.was_asked and ran.ended == "drained":
+            if pauses.pause_requested and ran.ended == "drained":
                 ran = replace(ran, ended="paused")
             ended = f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows"
             self.progress(ended)
@@ -304,7 +304,7 @@ class _RunOptions:
             try:
                 return ran, self._savepoint(generation, ran), ""
             except SavepointsError as error:
-                if not pauses.was_asked:
+                if not pauses.pause_requested:
                     raise
                 self.progress(f"no savepoint of the pause: {error}")
                 return ran, None, error.message
@@ -430,10 +430,10 @@ def _refuse_ended(store: Store, query: str) -> None:
     Raises:
         QueryNotFoundError: Says why it ended.
     """
-    lives = store.generations.all(query)
-    if lives and all(one.status != "current" for one in lives):
+    generations = store.generations.all(query)
+    if generations and all(one.status != "current" for one in generations):
         raise QueryNotFoundError(
-            f"the query {query} has ended: {lives[0].ended_why}",
+            f"the query {query} has ended: {generations[0].ended_why}",
             hint=f"make another one of what it was: savepoints list --query {query}, then "
             "savepoints fork ID NAME",
             query=query,

@@ -14,7 +14,7 @@ from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 
 # How often it is looked whether the lease is free: one GET each time.
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @contextmanager
@@ -47,5 +47,5 @@ def hold(
                 if error.message != said:
                     said = error.message
                     progress(f"waiting: {said}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         yield held

@@ -336,7 +336,7 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             application=plan.application,
             code_version=plan.code_version,
             settings=files.conf,
-            topics=topic_ids.of(files.cut.offsets, settings.kafka, progress),
+            topics=topic_ids.known_ids(files.cut.offsets, settings.kafka, progress),
             tags=plan.tags,
             description=plan.description,
         ),

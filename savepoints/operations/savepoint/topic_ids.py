@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 3.0
 
 
-def of(
+def known_ids(
     positions: Sequence[str | None], settings: KafkaSettings, progress: Progress
 ) -> dict[str, str]:
     """Return the id of each topic among source positions; without those that are not known.

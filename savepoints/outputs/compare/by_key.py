@@ -141,7 +141,7 @@ class OutputDifference:
         return len(self.columns_added) + len(self.columns_dropped) + len(self.types)
 
 
-def compare(
+def compare_outputs(
     spark: SparkSession,
     before: OutputVersion,
     after: OutputVersion,
@@ -163,7 +163,7 @@ def compare(
         IncompatibleError: If a table lacks a column of the key, or they have no column in common.
     """
     own = comparing_session(spark)
-    frames = read(own, before), read(own, after)
+    frames = read_output(own, before), read_output(own, after)
     pair = _Pair(before, after, *frames, tuple(key), sample)
     return pair.compared()
 
@@ -175,7 +175,7 @@ def comparing_session(spark: SparkSession) -> SparkSession:
     return own
 
 
-def read(spark: SparkSession, output: OutputVersion) -> DataFrame:
+def read_output(spark: SparkSession, output: OutputVersion) -> DataFrame:
     """Read an output at its pinned version.
 
     Raises:

@@ -36,7 +36,7 @@ def measure(
         return {}
     own = by_key.comparing_session(spark)
     for output in outputs:
-        by_key.read(own, output).createOrReplaceTempView(f"`{output.name}`")
+        by_key.read_output(own, output).createOrReplaceTempView(f"`{output.name}`")
     names = [output.name for output in outputs]
     return {name: _figure(own, name, sql, names) for name, sql in metrics.items()}
 

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.errors import IncompatibleError, SeveralRowsError
-from savepoints.outputs.correct.desired_rows import SLICE, quoted
+from savepoints.outputs.correct.desired_rows import REPLAY_BATCH, quoted
 from savepoints.outputs.correct.entity_rows import EntityRows
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def combined(
     stays = one_alone.select(F.coalesce(_LIVE, _LATE).alias("row")).select("row.*")
     both = pairs.where(f"{_LIVE} is not null and {_LATE} is not null").select(_LIVE, _LATE)
     made = both.mapInArrow(_mapper(combine, names), rows.table.schema)
-    return stays.unionByName(made).withColumn(SLICE, F.lit(0))
+    return stays.unionByName(made).withColumn(REPLAY_BATCH, F.lit(0))
 
 
 def _names(rows: EntityRows, key: Sequence[str]) -> _Names:

@@ -157,7 +157,7 @@ def merge(rows: EntityRows, found: Differing) -> None:
     )
 
 
-def find(uri: str, app_id: str, batch_id: int) -> tuple[int, Mark | None]:
+def find_correction(uri: str, app_id: str, batch_id: int) -> tuple[int, Mark | None]:
     """Find the commit that recorded a batch, and what it says of a correction.
 
     Args:

@@ -48,7 +48,7 @@ class OutputControls:
     sample: tuple[dict[str, Any], ...]
 
 
-def compare(
+def compare_rows(
     spark: SparkSession,
     live: OutputVersion,
     entities: DataFrame,

@@ -350,7 +350,7 @@ def _live(
 
 def _done(uri: str, correction: Correction) -> Corrected:
     """Read what the commit of a correction says of it."""
-    version, mark = commit.find(uri, correction.app_id, correction.batch_id)
+    version, mark = commit.find_correction(uri, correction.app_id, correction.batch_id)
     if mark is None:
         raise NotFoundError(
             f"{uri} has batch {correction.batch_id} of {correction.app_id} and no correction of it",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # Beside the output's columns: the number of the slice in which the replay wrote a row.
-SLICE = "replay_slice"
+REPLAY_BATCH = "replay_slice"
 _BASE = -1
 _NUMBER = "__number"
 _NEWEST = "__newest"
@@ -29,8 +29,8 @@ def content(base: DataFrame, replayed: DataFrame, mode: Mode, key: Sequence[str]
 
     Args:
         base: Their rows at their bases, in the table's columns.
-        replayed: What the replay wrote of them, in the same columns and `SLICE`; with `complete`
-            only of the last slice in which it wrote anything at all.
+        replayed: What the replay wrote of them, in the same columns and `REPLAY_BATCH`; with
+            `complete` only of the last batch in which it wrote anything at all.
         mode: How the query writes.
         key: Columns that identify a row, for `upsert`.
 
@@ -45,8 +45,8 @@ def content(base: DataFrame, replayed: DataFrame, mode: Mode, key: Sequence[str]
         return replayed.select(*names)
     if mode == "append":
         return base.unionByName(replayed.select(*names))
-    every = base.withColumn(SLICE, F.lit(_BASE)).unionByName(replayed)
-    latest = Window.partitionBy(*map(quoted, key)).orderBy(F.col(SLICE).desc())
+    every = base.withColumn(REPLAY_BATCH, F.lit(_BASE)).unionByName(replayed)
+    latest = Window.partitionBy(*map(quoted, key)).orderBy(F.col(REPLAY_BATCH).desc())
     numbered = every.withColumn(_NUMBER, F.row_number().over(latest))
     return numbered.where(F.col(_NUMBER) == 1).select(*names)
 
@@ -56,8 +56,10 @@ def last_result(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
-    newest = F.max(SLICE).over(Window.partitionBy())
-    return rows.withColumn(_NEWEST, newest).where(F.col(SLICE) == F.col(_NEWEST)).drop(_NEWEST)
+    newest = F.max(REPLAY_BATCH).over(Window.partitionBy())
+    return (
+        rows.withColumn(_NEWEST, newest).where(F.col(REPLAY_BATCH) == F.col(_NEWEST)).drop(_NEWEST)
+    )
 
 
 def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
@@ -71,7 +73,7 @@ def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
     Raises:
         SeveralRowsError: If there are such.
     """
-    alike = rows.groupBy(*map(quoted, key), SLICE).count().where("count > 1")
+    alike = rows.groupBy(*map(quoted, key), REPLAY_BATCH).count().where("count > 1")
     if doubled := alike.count():
         raise SeveralRowsError(
             f"the replay wrote more than one row of {uri} for each of {doubled} keys in one slice: "
@@ -86,7 +88,7 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
     """Return replayed rows in the columns and types of the table that they belong to.
 
     Args:
-        rows: The program's columns and `SLICE`.
+        rows: The program's columns and `REPLAY_BATCH`.
         table: The table.
         uri: Where it is.
 
@@ -98,7 +100,7 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
 
     there = {name.casefold(): name for name in rows.columns}
     wanted = {name.casefold() for name in table.columns}
-    if lacking := sorted(there.keys() - wanted - {SLICE}):
+    if lacking := sorted(there.keys() - wanted - {REPLAY_BATCH}):
         raise IncompatibleError(
             f"{uri} has no column {', '.join(lacking)}, which the program writes",
             hint=f"add it, with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
@@ -119,7 +121,7 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
             F.col(quoted(there[one.name.casefold()])).cast(one.dataType).alias(one.name)
             for one in table.schema
         ),
-        F.col(SLICE).cast("long").alias(SLICE),
+        F.col(REPLAY_BATCH).cast("long").alias(REPLAY_BATCH),
     )
 
 

@@ -54,7 +54,7 @@ class EntityRows:
             key: Columns that identify a row, for `upsert`.
         """
         own = session_like(spark)
-        table = read(own, live, live.newest)
+        table = read_own_rows(own, live, live.newest)
         named = next(name for name in table.columns if name.casefold() == entity.casefold())
         return cls(own, live, named, mode, key, table)
 
@@ -158,7 +158,7 @@ class EntityRows:
             return rows
         found = entities.where(f"{_VERSION} IS NOT NULL").select(_VERSION).distinct().collect()
         for (version,) in found:
-            then = read(self.spark, self.live, version)
+            then = read_own_rows(self.spark, self.live, version)
             mine = self._of(then, entities.where(F.col(_VERSION) == version))
             rows = rows.unionByName(mine, allowMissingColumns=True)
         return rows
@@ -171,7 +171,7 @@ class EntityRows:
         return rows.join(wanted, self.entity_text == F.col("__entity"), "left_semi")
 
 
-def read(spark: SparkSession, live: Rewind, version: int) -> DataFrame:
+def read_own_rows(spark: SparkSession, live: Rewind, version: int) -> DataFrame:
     """Return the rows of a query in a version of its table."""
     uri = Uri.parse(live.output.uri).hadoop
     table = spark.read.format("delta").option("versionAsOf", version).load(uri)

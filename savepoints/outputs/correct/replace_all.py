@@ -41,7 +41,7 @@ def write(
             slice.
     """
     own = session_like(spark)
-    table = entity_rows.read(own, live, live.newest)
+    table = entity_rows.read_own_rows(own, live, live.newest)
     rows = desired_rows.as_stored(replayed, table, live.output.uri)
     if mode == "upsert":
         desired_rows.refuse_several(rows, key, live.output.uri)

@@ -318,15 +318,15 @@ def _of_checkpoints(
 def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int) -> _Found:
     """Find the version while none of the query's ids is known: only before its first row."""
     newest, oldest = int(table.version()), int(table.version()) + 1
-    strange: Commit | None = None
+    foreign: Commit | None = None
     for commit in log.commits(uri, newest):
         oldest = commit.version
-        strange = commit if commit.changes_data else strange
-    if strange is None and oldest == 0:
+        foreign = commit if commit.changes_data else foreign
+    if foreign is None and oldest == 0:
         return _Found(0, None)
     known = sorted(log.transactions(uri, newest).items())
     listed = ", ".join(f"{app} (at {at})" for app, at in known) or "no transaction ids at all"
-    example = f", for example version {strange.version} ({strange.operation})" if strange else ""
+    example = f", for example version {foreign.version} ({foreign.operation})" if foreign else ""
     raise NotAlignedError(
         f"rows were written to {uri} without a transaction id of {' or '.join(app_ids)}{example}: "
         f"which batch they belong to is unknown; the table has: {listed}",

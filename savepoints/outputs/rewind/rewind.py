@@ -17,8 +17,7 @@ from savepoints.model import OutputVersion, is_id
 from savepoints.outputs.delta import batch_version, log, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.file_sink import file_sink
-from savepoints.outputs.rewind import rewind_commit
-from savepoints.outputs.rewind import shared_table as rows_of_ours
+from savepoints.outputs.rewind import rewind_commit, shared_table
 from savepoints.outputs.rewind.plan_text import kept, notes, what
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 
@@ -82,7 +81,7 @@ def plan(
         )
     writable.require_writable(table, output.uri, removes=output.version < table.version())
     if own_rows is not None:
-        rows_of_ours.require_usable(table, output.uri, own_rows)
+        shared_table.require_usable(table, output.uri, own_rows)
     _refuse_unreadable(output)
     reached = BEFORE_FIRST_BATCH if output.app_version is None else output.app_version
     transactions = {
@@ -128,7 +127,7 @@ def plan_empty(
         )
     writable.require_writable(table, uri, removes=True)
     if own_rows is not None:
-        rows_of_ours.require_usable(table, uri, own_rows)
+        shared_table.require_usable(table, uri, own_rows)
     newest, location = int(table.version()), str(Location.of(uri))
     known = log.transactions(uri, newest)
     ours = [app for app in known if app.startswith(owner) or app in app_ids]
@@ -234,7 +233,7 @@ def _refuse_others(rewind: Rewind, since: int) -> None:
     """Refuse when others wrote after a version what would be lost."""
     output, ours = rewind.output, tuple(rewind.transactions)
     if rewind.own_rows is not None:
-        rows_of_ours.check(output.uri, rewind.own_rows, since, rewind.owner, ours)
+        shared_table.check(output.uri, rewind.own_rows, since, rewind.owner, ours)
     elif foreign := batch_version.foreign_commits(output.uri, since, rewind.owner, ours):
         first = foreign[-1]
         raise NotAlignedError(

@@ -182,7 +182,7 @@ def read(
     location = Location.of(uri)
     table = archive_table.require(location)
     progress.load(uri).require(until)
-    chosen = None if entities is None else entity.of(spark, entities)
+    chosen = None if entities is None else entity.entities_of(spark, entities)
     files = archive_table.files(table)
     few = chosen.few if chosen else None
     rows = archive_files.read(spark, location, choose(files, few, since or {}, until, merges))

@@ -96,11 +96,11 @@ def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveChec
     """
     table.require(Location.of(uri))
     known = progress.load(uri)
-    looked = topics.look(known.end, settings)
+    looked = topics.describe(known.end, settings)
     known.require_same({name: one.id for name, one in looked.items() if one.id})
     begin, end = _overlap(known, looked)
     found = _archived(spark, uri)
-    differences = _compared(found, read_range.read(spark, settings, begin, end), begin, end)
+    differences = _compared(found, read_range.read_records(spark, settings, begin, end), begin, end)
     compared = _by_place(differences.groupBy(*_PLACE).agg(*_sums()))
     own = _by_place(_counted(found, begin))
     partitions = []

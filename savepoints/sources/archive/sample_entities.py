@@ -33,7 +33,7 @@ def entities(
         seed: The same one chooses the same, of the same archive.
     """
     location = Location.of(uri)
-    table = archive_table.find(location)
+    table = archive_table.open_if_exists(location)
     files = [one for one in archive_table.files(table) if _has_arrivals(one)] if table else []
     if not files or not count:
         return []

@@ -59,7 +59,7 @@ class File:
         )
 
 
-def find(location: Location) -> DeltaTable | None:
+def open_if_exists(location: Location) -> DeltaTable | None:
     """Open a table; None where there is none.
 
     Raises:
@@ -85,7 +85,7 @@ def require(location: Location) -> DeltaTable:
     Raises:
         NotFoundError: If there is none.
     """
-    table = find(location)
+    table = open_if_exists(location)
     if table is None:
         raise NotFoundError(
             f"there is no archive at {location}",
@@ -100,7 +100,7 @@ def make(location: Location, schema: Schema | pa.Schema) -> DeltaTable:
     from deltalake import DeltaTable
 
     options = storage_options(location.uri)
-    return find(location) or DeltaTable.create(
+    return open_if_exists(location) or DeltaTable.create(
         str(location), schema, mode="ignore", storage_options=options
     )
 
@@ -113,7 +113,7 @@ def rows(location: Location) -> list[dict[str, Any]]:
     """
 
     def read() -> list[dict[str, Any]]:
-        table = find(location)
+        table = open_if_exists(location)
         return [] if table is None else _read(location, table)
 
     return persistently(read)
@@ -265,7 +265,7 @@ def change_rows(
         content = pa.Table.from_pylist(list(change(_read(location, table))), schema=schema)
         write_deltalake(table, content, mode="overwrite", commit_properties=properties)
 
-    table = find(location)
+    table = open_if_exists(location)
     if table is not None:
         version = (table.transaction_version(_EXCHANGES) or 0) + 1
         commit(location, table, _EXCHANGES, version, write)

@@ -13,7 +13,7 @@ from savepoints.sources.archive import archive as archives
 from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.events import events as decoded
-from savepoints.sources.events.entity_filter import among, of
+from savepoints.sources.events.entity_filter import among, entities_of
 from savepoints.sources.events.events import EVENT, RAW, Decoding
 from savepoints.sources.kafka import read_range, topics
 
@@ -124,7 +124,7 @@ def _of_kafka(
     read_range.require(kafka, parts.kafka_from, parts.kafka_to)
     if known:
         known.require_same(topics.ids(parts.kafka_to, kafka))
-    return read_range.read(spark, kafka, parts.kafka_from, parts.kafka_to)
+    return read_range.read_records(spark, kafka, parts.kafka_from, parts.kafka_to)
 
 
 def rows(
@@ -177,7 +177,7 @@ def rows(
         )
     if parts.kafka_to or found is None:
         fresh = decoded.events(_of_kafka(spark, kafka, parts, known), decoding)
-        fresh = fresh if entities is None else among(fresh, of(spark, entities))
+        fresh = fresh if entities is None else among(fresh, entities_of(spark, entities))
         fresh = fresh.selectExpr(*EVENT, "cast(null as string) merge_id", "cast(null as string) op")
         found = fresh if found is None else found.unionByName(fresh)
     return found

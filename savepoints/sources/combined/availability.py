@@ -16,7 +16,7 @@ from savepoints.model import KafkaOffsets, kafka_offsets
 from savepoints.sources.archive import first_at_time
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import live_ranges
-from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range
 
 
@@ -90,7 +90,7 @@ def require_available(
 
 
 def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSettings) -> None:
-    now = all_topics.ids(names & known.keys(), settings)
+    now = kafka_topics.ids(names & known.keys(), settings)
     renewed = sorted(name for name, found in now.items() if found != known[name])
     if renewed:
         raise SourceDataGoneError(

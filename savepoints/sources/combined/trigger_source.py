@@ -35,8 +35,8 @@ def streamed(spark: SparkSession, rows: DataFrame, begin: KafkaOffsets) -> DataF
     from pyspark.sql import functions as F
 
     spark.dataSource.register(_source())
-    turn = spark.readStream.format(_NAME).option("begin", kafka_position(begin)).load()
-    return rows.crossJoin(F.broadcast(turn)).drop(_COLUMN)
+    trigger = spark.readStream.format(_NAME).option("begin", kafka_position(begin)).load()
+    return rows.crossJoin(F.broadcast(trigger)).drop(_COLUMN)
 
 
 def _source() -> type:
@@ -64,7 +64,7 @@ def _source() -> type:
         def commit(self, end: Mapping[str, Any]) -> None:
             """Do nothing: what was read stays where it is."""
 
-    class Turn(DataSource):
+    class TriggerSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return "savepoints_turn"
@@ -75,4 +75,4 @@ def _source() -> type:
         def streamReader(self, schema: object) -> Reader:  # noqa: N802  (Spark's)
             return Reader(str(self.options["begin"]))
 
-    return Turn
+    return TriggerSource

@@ -35,7 +35,7 @@ class Entities:
     few: tuple[str, ...] | None
 
 
-def of(spark: SparkSession, wanted: DataFrame | Sequence[str]) -> Entities:
+def entities_of(spark: SparkSession, wanted: DataFrame | Sequence[str]) -> Entities:
     """Return some entities; a DataFrame has them in its first column."""
     from pyspark.sql import functions as F
 

@@ -53,7 +53,7 @@ def arrivals(
     that they have if they are younger.
 
     Args:
-        topics: As `topics.look` found them.
+        topics: As `topics.describe` found them.
         settings: Where Kafka is.
         now: The time until which `topics` was looked at.
 

@@ -9,7 +9,7 @@ from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
 from savepoints.model import KafkaOffsets, rfc3339
 from savepoints.sources.kafka import client
-from savepoints.sources.kafka import topics as all_topics
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range, Ranges
 
 
@@ -21,7 +21,7 @@ def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
-    found = all_topics.ranges(topics, settings)
+    found = kafka_topics.ranges(topics, settings)
     require_topics(topics, found, settings)
     return {topic: found[topic] for topic in topics}
 

@@ -60,7 +60,7 @@ def missing(
 
     until = ends(settings, topic)
     begin = {topic: {part: since.get(topic, {}).get(part, 0) for part in until[topic]}}
-    records = read_range.read(spark, settings, begin, until)
+    records = read_range.read_records(spark, settings, begin, until)
     there = records.where(F.expr(_tag(MERGE)) == merge_id).selectExpr(f"{_tag(EVENT)} event_id")
     return events.join(there, "event_id", "left_anti")
 

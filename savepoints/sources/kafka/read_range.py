@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read(
+def read_records(
     spark: SparkSession, settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets
 ) -> DataFrame:
     """Read the records between two positions.

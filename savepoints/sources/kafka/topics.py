@@ -83,7 +83,7 @@ def ids(
     return {name: known for name, known in found.items() if known is not None}
 
 
-def look(
+def describe(
     names: Collection[str], settings: KafkaSettings, timeout: float | None = None
 ) -> dict[str, Topic]:
     """Ask for everything about some topics at once; those that do not exist are left out.

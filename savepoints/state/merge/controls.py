@@ -74,7 +74,7 @@ class StateControls:
         return not self.different
 
 
-def compare(
+def compare_states(
     live: SavedRows,
     replayed: SavedRows,
     operators: Sequence[Operator],

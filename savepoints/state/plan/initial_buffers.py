@@ -28,7 +28,7 @@ _AGGREGATING = frozenset(
 )
 
 
-def of(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
+def buffers_by_operator(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
     """Return the starts of all buffers of each aggregating operator, in the order of its state.
 
     Args:

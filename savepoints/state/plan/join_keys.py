@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 _JOIN = "StreamingSymmetricHashJoinExec"
 
 
-def of(query: StreamingQuery) -> dict[int, tuple[tuple[str, str], ...]]:
+def keys_by_operator(query: StreamingQuery) -> dict[int, tuple[tuple[str, str], ...]]:
     """Return the names of the columns on the left and on the right, by position of the key.
 
     Args:

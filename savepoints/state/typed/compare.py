@@ -83,10 +83,10 @@ class VariableDifference:
         return not (self.added or self.removed or self.changed)
 
 
-def compare(
+def compare_variables(
     before: DataFrame | None, after: DataFrame | None, kind: VariableKind, sample: int
 ) -> VariableDifference:
-    """Compare two frames that `typed.read` gave with whole lists.
+    """Compare two frames that `typed.read_variable` gave with whole lists.
 
     Args:
         before: Of the first savepoint; None when it has no such variable.

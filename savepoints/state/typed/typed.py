@@ -131,7 +131,7 @@ def reading_session(spark: SparkSession, cut: Cut) -> SparkSession:
     return own
 
 
-def read(
+def read_variable(
     spark: SparkSession,
     checkpoint: Uri,
     batch_id: int,

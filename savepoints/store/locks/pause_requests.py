@@ -128,7 +128,7 @@ def answer_to(root: Location, request: Request) -> PauseAnswer | None:
 def answer(root: Location, given: PauseAnswer) -> bool:
     """Write how a run obeyed a request; the first answer to a request stays.
 
-    Only who holds the sign of a paused run (`lease.hold_paused`) writes it.
+    Only who holds the paused lease (`lease.hold_paused`) writes it.
 
     Returns:
         Whether it was written.

@@ -101,7 +101,7 @@ class Inventory:
         return [file.stored_at for file in files if there.get(file.stored_at) != file.size]
 
 
-def of(
+def list_directories(
     root: Location, rows: Sequence[Savepoint], query_ids: Iterable[str] | None = None
 ) -> Inventory:
     """Look at the directories of savepoints.

@@ -104,7 +104,7 @@ class Catalog:
             savepoints: What it is to have.
             aside: Where the damaged table is kept.
         """
-        self._table.make_anew([_to_row(one) for one in savepoints], aside)
+        self._table.rebuild([_to_row(one) for one in savepoints], aside)
 
     def exported(self, savepoint: Savepoint) -> None:
         """Say that a savepoint has its canonical form now; tags and the like stay as they are."""

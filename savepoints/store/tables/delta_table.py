@@ -124,7 +124,7 @@ class StoreTable:
                 lambda table, properties: table.delete(condition, commit_properties=properties)
             )
 
-    def make_anew(self, rows: list[dict[str, Any]], aside: Location) -> None:
+    def rebuild(self, rows: list[dict[str, Any]], aside: Location) -> None:
         """Put the table aside, whatever is left of it, and make one with these rows.
 
         Args:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # A generation that begins so with nothing reads everything once more, what was merged too.
-_READS_ANEW = "reset"
+_REREADS_EVERYTHING = "reset"
 MergePolicy = Literal["exact", "append", "replay-all", "merge-function"]
 ReplayStrategy = Literal["short", "faithful"]
 
@@ -151,7 +151,7 @@ def ancestry(
         merges: All of the store; they know from what their generations descend.
     """
     recorded = {(one.query, one.generation): one.descent for one in merges}
-    lives = {(one.query, one.generation): one for one in generations}
+    by_number = {(one.query, one.generation): one for one in generations}
     taken = {one.id: (one.query, one.generation) for one in savepoints}
     found: set[tuple[str, int]] = set()
     at: tuple[str, int] | None = (query, generation)
@@ -160,15 +160,19 @@ def ancestry(
         if at in recorded:
             found.update(_generation(name) for name in recorded[at])
             break
-        life = lives.get(at)
-        if life is not None and life.begun_from is None and life.begun_by == _READS_ANEW:
-            at = max((one for one in lives if one < at and one[0] == at[0]), default=None)
+        reached = by_number.get(at)
+        if (
+            reached is not None
+            and reached.begun_from is None
+            and reached.begun_by == _REREADS_EVERYTHING
+        ):
+            at = max((one for one in by_number if one < at and one[0] == at[0]), default=None)
             continue
-        if life is None or life.begun_from is None:
+        if reached is None or reached.begun_from is None:
             break
-        at = taken.get(life.begun_from)
+        at = taken.get(reached.begun_from)
         if at is None:
-            return Ancestry(frozenset(found), (life, life.begun_from))
+            return Ancestry(frozenset(found), (reached, reached.begun_from))
     return Ancestry(frozenset(found))
 
 
@@ -184,20 +188,20 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
             began.
     """
     if ancestry.lost is not None:
-        life, gone = ancestry.lost
+        lost, gone = ancestry.lost
         # A generation descends only from what there was when it began.
         unsure = [
             one
             for one in merges
             if (one.query, one.generation) not in ancestry.generations
             and one.policy != "append"
-            and (one.query != life.query or one.generation < life.generation)
-            and one.at <= life.begun_at
+            and (one.query != lost.query or one.generation < lost.generation)
+            and one.at <= lost.begun_at
         ]
         if unsure:
             raise NotAlignedError(
-                f"whether the merge {unsure[0].id} is in the state of generation {life.generation} "
-                f"of {life.query} is not known: it began from {gone}, which is gone",
+                f"whether the merge {unsure[0].id} is in the state of generation {lost.generation} "
+                f"of {lost.query} is not known: it began from {gone}, which is gone",
                 hint="bring that savepoint back into the store: savepoints copy, from a copy of it",
                 merges=[one.id for one in unsure],
                 savepoint=gone,
@@ -211,7 +215,7 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
     return sorted(mine, key=lambda one: (one.at, one.id))
 
 
-def find(merges: Iterable[Merge], input_name: str, content_hash: str) -> Merge | None:
+def find_same_batch(merges: Iterable[Merge], input_name: str, content_hash: str) -> Merge | None:
     """Return the merge of a batch with just these events into an input, None when there is none.
 
     Args:

@@ -59,7 +59,7 @@ def compare(
     defaults: Mapping[str, str] | None = None,
     functions: Functions | None = None,
 ) -> OperatorComparison:
-    return upgrade.compare(
+    return upgrade.compare_operators(
         [was] if isinstance(was, OperatorShape) else was,
         [now] if isinstance(now, OperatorShape) else now,
         given=renames.parse(maps),

@@ -103,13 +103,16 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     (saved,) = query.store.catalog.all()  # At offsets 2 and 1.
     kafka = query.settings.kafka
     archives = tuple(query.settings.queries[QUERY].archives.values())
-    assert availability.of(saved, kafka).restorable == "no"
-    found = availability.of(saved, kafka, archives)
+    assert availability.check_savepoint(saved, kafka).restorable == "no"
+    found = availability.check_savepoint(saved, kafka, archives)
     assert (found.restorable, [one.archived for one in found.partitions]) == ("yes", [3, 2])
     assert "5 of them only the archive" in found.reason
     assert found.basis
-    assert availability.of_all([saved], kafka, {QUERY: archives})[saved.id].restorable == "yes"
-    assert availability.of_all([saved], kafka)[saved.id].restorable == "no"
+    assert (
+        availability.check_savepoints([saved], kafka, {QUERY: archives})[saved.id].restorable
+        == "yes"
+    )
+    assert availability.check_savepoints([saved], kafka)[saved.id].restorable == "no"
 
     told = "of 11 records that come next Kafka no longer has 5"
     back = rollback.plan(query.store, saved.id, settings=query.settings)
@@ -123,7 +126,8 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     assert any(told in one for one in left.findings)
     at = target.AtTime(saved.cut.committed_at)
     assert (
-        target.find(query.store, at, query=QUERY, settings=query.settings).savepoint_id == saved.id
+        target.resolve(query.store, at, query=QUERY, settings=query.settings).savepoint_id
+        == saved.id
     )
 
 
@@ -135,7 +139,7 @@ def test_trap_a_hole_between_archive_and_kafka_is_read_over(query: Query, broker
     with pytest.raises(SourceDataGoneError, match="8 to 9 are in neither"):
         rollback.plan(query.store, saved.id, settings=query.settings)
     archives = tuple(query.settings.queries[QUERY].archives.values())
-    found = availability.of(saved, query.settings.kafka, archives)
+    found = availability.check_savepoint(saved, query.settings.kafka, archives)
     assert found.restorable == "no"
     assert "8 to 9 are in neither" in found.reason
 

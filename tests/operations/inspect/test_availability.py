@@ -39,7 +39,7 @@ def test_it_is_restorable_until_the_record_at_its_position_is_as_old_as_retentio
     broker.put(topic, 1, 5 * HOUR)
     ids = topics.ids([topic], broker.settings)
 
-    found = availability.of(at({topic: {0: 1, 1: 1}}, ids=ids), broker.settings)
+    found = availability.check_savepoint(at({topic: {0: 1, 1: 1}}, ids=ids), broker.settings)
 
     assert (found.restorable, found.findings) == ("yes", ())
     assert found.until == broker.now - 2 * HOUR + WEEK
@@ -57,7 +57,7 @@ def test_without_a_limit_it_is_restorable_for_ever(broker: Broker) -> None:
     topic = broker.make()
     broker.put(topic, 0, HOUR)
 
-    found = availability.of(at({topic: {0: 0, 1: 0}}), broker.settings)
+    found = availability.check_savepoint(at({topic: {0: 0, 1: 0}}), broker.settings)
 
     assert (found.restorable, found.until, found.basis) == ("yes", None, "kept without a limit")
     assert "the id of topic" in found.findings[0]
@@ -68,7 +68,7 @@ def test_retention_by_size_is_estimated_from_rate_and_size_of_records(broker: Br
     topic = broker.make(partitions=1, config={"retention.bytes": "10000"})
     broker.put(topic, 0, 2 * HOUR, *[30 * MINUTE] * 60)
 
-    found = availability.of(at({topic: {0: 1}}), broker.settings)
+    found = availability.check_savepoint(at({topic: {0: 1}}), broker.settings)
 
     # A record has 14 bytes and 80 of Kafka's at most; 60 wait, and 60 come in an hour.
     left = (10_000 - 60 * 94) / (60 * 94)
@@ -85,13 +85,13 @@ def test_what_kafka_no_longer_has_is_not_restorable(broker: Broker) -> None:
     broker.forget(topic, 0, 4)
     gone, kept, beyond = (at({topic: {0: offset}}) for offset in (3, 4, 10))
 
-    assert availability.of(kept, broker.settings).restorable == "yes"
+    assert availability.check_savepoint(kept, broker.settings).restorable == "yes"
     for one, wanted in ((gone, 3), (beyond, 10)):
-        found = availability.of(one, broker.settings)
+        found = availability.check_savepoint(one, broker.settings)
         assert found.restorable == "no"
         assert f"{topic} partition 0: wanted offset {wanted}, available 4 to 9" in found.reason
         assert found.until is None
-    nowhere = availability.of(at({"no-such-topic": {0: 0}}), broker.settings)
+    nowhere = availability.check_savepoint(at({"no-such-topic": {0: 0}}), broker.settings)
     assert (nowhere.restorable, nowhere.reason) == ("no", "Kafka has no topic no-such-topic")
 
 
@@ -107,7 +107,7 @@ def test_a_topic_that_was_deleted_and_recreated_makes_its_savepoints_unrestorabl
     broker.make(partitions=1, name=topic)
     broker.put(topic, 0, *[HOUR] * 5)
 
-    found = availability.of(before, broker.settings)
+    found = availability.check_savepoint(before, broker.settings)
     assert (found.restorable, found.reason) == (
         "no",
         f"topic {topic} was deleted and made anew since",
@@ -123,7 +123,7 @@ def test_a_compacted_topic_keeps_offsets_and_loses_records_and_that_is_said(
     broker.put(topic, 0, *[HOUR] * 5)
 
     within, at_end = (
-        availability.of(at({topic: {0: offset}}), broker.settings) for offset in (2, 5)
+        availability.check_savepoint(at({topic: {0: offset}}), broker.settings) for offset in (2, 5)
     )
 
     assert within.restorable == "unknown"
@@ -147,7 +147,7 @@ def test_newly_discovered_kafka_partitions_start_at_earliest_after_a_restore_and
     broker.put(topic, 2, *[HOUR] * 7)
     broker.forget(topic, 2, 5)
 
-    found = availability.of(taken, broker.settings)
+    found = availability.check_savepoint(taken, broker.settings)
 
     whole, trimmed = found.findings
     said = "is newer than the savepoint: it will be read from its beginning, offset"
@@ -169,14 +169,14 @@ def test_kafka_is_asked_once_for_all_savepoints(
     broker.forget(topic, 0, 10)
     savepoints = [at({topic: {0: n}, other: {0: 0}}, n) for n in range(23)]
     asked = []
-    look = topics.look
+    look = topics.describe
 
     def counting(names: set[str], settings: KafkaSettings, timeout: float) -> object:
         asked.append(set(names))
         return look(names, settings, timeout)
 
-    monkeypatch.setattr(topics, "look", counting)
-    found = availability.of_all(savepoints, broker.settings)
+    monkeypatch.setattr(topics, "describe", counting)
+    found = availability.check_savepoints(savepoints, broker.settings)
 
     assert asked == [{topic, other}]
     assert list(found) == [one.id for one in savepoints]
@@ -189,14 +189,14 @@ def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
     monkeypatch.setattr(availability, "_TIMEOUT_SECONDS", 0.5)
     one, other = at({"t": {0: 1}}), savepoint(2, offsets=(None,))
 
-    found = availability.of(one, NOBODY)
-    both = availability.of_all([one, other], NOBODY)
+    found = availability.check_savepoint(one, NOBODY)
+    both = availability.check_savepoints([one, other], NOBODY)
 
     assert found.restorable == "unknown"
     assert "Kafka at localhost:1 does not answer" in found.reason
     assert both[one.id].reason == found.reason
     assert both[other.id].reason.startswith("it has no offsets of Kafka")
-    unset = availability.of(one, KafkaSettings())
+    unset = availability.check_savepoint(one, KafkaSettings())
     assert (unset.restorable, "no broker is configured" in unset.reason) == ("unknown", True)
 
 
@@ -205,6 +205,6 @@ def test_a_broken_savepoint_is_not_restorable_whatever_kafka_has() -> None:
         savepoint(1, offsets=(None, '{"logOffset":3}'), state="broken"), state_reason="1.sst lost"
     )
 
-    found = availability.of(broken, NOBODY)
+    found = availability.check_savepoint(broken, NOBODY)
 
     assert (found.restorable, found.reason) == ("no", "the savepoint is broken: 1.sst lost")

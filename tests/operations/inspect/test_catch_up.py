@@ -36,7 +36,7 @@ def test_any_figures_have_an_answer(
     reading = speed(*sorted((slow, fast)), at_least=at_least)
     arriving = rate(*sorted((calm, busy)))
 
-    found = catch_up.of(backlog, reading, arriving, "q")
+    found = catch_up.forecast(backlog, reading, arriving, "q")
 
     worst = reading.lowest_records_per_second - arriving.highest_records_per_second
     best = reading.highest_records_per_second - arriving.lowest_records_per_second
@@ -57,7 +57,7 @@ def test_any_figures_have_an_answer(
 def test_the_time_is_that_of_a_queue_that_is_filled_and_emptied(
     backlog: int, reads: int, arrives: int
 ) -> None:
-    found = catch_up.of(backlog, speed(reads, reads), rate(arrives, arrives), "q")
+    found = catch_up.forecast(backlog, speed(reads, reads), rate(arrives, arrives), "q")
 
     left, ticks = backlog, 0
     while left > 0 and ticks <= 2_000:
@@ -72,9 +72,9 @@ def test_the_time_is_that_of_a_queue_that_is_filled_and_emptied(
 
 
 def test_what_was_not_measured_is_unknown_with_the_way_out() -> None:
-    unmeasured = catch_up.of(5, None, rate(1, 1), "orders")
-    young = catch_up.of(5, speed(9, 9), None, "orders")
-    stopped = catch_up.of(5, speed(1, 1, at_least=True), rate(2, 2), "orders")
+    unmeasured = catch_up.forecast(5, None, rate(1, 1), "orders")
+    young = catch_up.forecast(5, speed(9, 9), None, "orders")
+    stopped = catch_up.forecast(5, speed(1, 1, at_least=True), rate(2, 2), "orders")
 
     assert unmeasured.reason.startswith("nothing measured yet")
     assert {one.catches_up for one in (unmeasured, young, stopped)} == {"unknown"}

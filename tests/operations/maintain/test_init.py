@@ -69,7 +69,7 @@ def test_a_checkpoint_says_what_its_query_is(
 ) -> None:
     checkpoint = unpack(sample, place / "checkpoint")
 
-    found = init.look(checkpoint, "totals")
+    found = init.read_checkpoint(checkpoint, "totals")
 
     assert (found.checkpoint, found.query) == (str(checkpoint), "totals")
     assert provider in found.provider
@@ -86,7 +86,7 @@ def test_a_checkpoint_says_what_its_query_is(
 
 
 def test_the_directory_gives_the_query_its_name(on_local: Location) -> None:
-    found = init.look(unpack("rocksdb", on_local / "clicks"))
+    found = init.read_checkpoint(unpack("rocksdb", on_local / "clicks"))
 
     assert found.query == "clicks"
     assert (found.first_batch, found.last_batch) == (0, 3)
@@ -158,8 +158,8 @@ def test_the_kind_of_a_source_is_seen_in_its_position(position: str | None, kind
 
 def test_what_is_no_checkpoint_is_refused(on_local: Location) -> None:
     with pytest.raises(CheckpointNotFoundError):
-        init.look(on_local / "none")
+        init.read_checkpoint(on_local / "none")
     with pytest.raises(NoCommittedBatchError):
-        init.look(unpack("uncommitted", on_local / "uncommitted"))
+        init.read_checkpoint(unpack("uncommitted", on_local / "uncommitted"))
     with pytest.raises(UsageError, match="usable name"):
-        init.look(unpack("rocksdb", on_local / "rocksdb"), "../x")
+        init.read_checkpoint(unpack("rocksdb", on_local / "rocksdb"), "../x")

@@ -133,7 +133,7 @@ def asked(**changes: Any) -> str:
     program = NewProgram("m:app", app, (), given["files"], (), ())
     report = Upgrade("sp-1", "m:app", "compatible", ())
     compared = ProgramComparison(savepoint(1), program, report, ())
-    return migrate.asked_for(compared, given["words"])
+    return migrate.fingerprint(compared, given["words"])
 
 
 def test_trap_a_migration_with_other_words_or_another_program_is_another_one() -> None:
@@ -155,7 +155,7 @@ def test_state_that_is_encoded_otherwise_goes_on_only_as_it_is() -> None:
         return OperatorShape(0, "stateStoreSave", {"default": schemas})
 
     def verdict(*names: str, encoding: str) -> str:
-        found = upgrade.compare([schema("max", "min")], [schema(*names)])
+        found = upgrade.compare_operators([schema("max", "min")], [schema(*names)])
         return operations_upgrade.with_types(found.operators[0], found, encoding).verdict
 
     assert verdict("max", "min", encoding="avro") == "compatible"

@@ -51,7 +51,7 @@ def committed(store: Store, place: Location) -> None:
 
 
 def find(store: Store, point: Point) -> ResolvedTarget:
-    return target.find(store, point, query=QUERY, settings=Settings())
+    return target.resolve(store, point, query=QUERY, settings=Settings())
 
 
 def back(store: Store, live: Location, point: str | Point, number: int) -> str:

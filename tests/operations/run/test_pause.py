@@ -50,9 +50,9 @@ ELSEWHERE = Holder("another-host/boot/pid:[1]", 4711, "123")
 @pytest.fixture(autouse=True)
 def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the store all the time, in both roles."""
-    monkeypatch.setattr(pause_watcher, "LOOK", timedelta(milliseconds=20))
+    monkeypatch.setattr(pause_watcher, "POLL_INTERVAL", timedelta(milliseconds=20))
     monkeypatch.setattr(pause_watcher, "_IDLE_SECONDS", 0.02)
-    monkeypatch.setattr(pauses, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(pauses, "_POLL_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ class Run:
             with pausing.watching(ends.set):
                 while not (ends.wait(0.005) or self._stop.is_set()):
                     held.check()
-            if not pausing.was_asked:
+            if not pausing.pause_requested:
                 return False
             saved, error = None, "" if self._save else "the disk is full"
             if self._save:

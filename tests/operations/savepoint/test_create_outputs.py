@@ -61,8 +61,8 @@ def test_a_file_sink_is_pinned_by_its_batch_and_looked_at(store: Store, place: L
     assert (found.kind, found.version, found.app_version) == ("files", 2, 2)
     assert store.catalog.find("latest").outputs == (found,)
     assert store.manifest(savepoint.id).savepoint.outputs == (found,)
-    findings, lifetimes = pinned_outputs.look(savepoint)
+    findings, lifetimes = pinned_outputs.check_outputs(savepoint)
     assert (findings, [one.until for one in lifetimes]) == ([], [None])
     (sink / "_spark_metadata").delete(["0"])
-    (finding,), _ = pinned_outputs.look(savepoint)
+    (finding,), _ = pinned_outputs.check_outputs(savepoint)
     assert "cannot be taken to batch 2" in finding.problem

@@ -92,7 +92,7 @@ def test_identical_tables_have_no_difference(
     rows = [{**one, "tags": one["tags"][::-1]} for one in map(row, range(ROWS))]
     same = table(place, "same", reversed(rows))
     for key in (KEY, ()):
-        found = by_key.compare(spark, baseline, same, key=key)
+        found = by_key.compare_outputs(spark, baseline, same, key=key)
         assert found.different_rows == found.different_columns == 0
         assert (found.equal, found.rows_before, found.rows_after) == (ROWS, ROWS, ROWS)
         assert (found.changes, found.sample) == ((), ())
@@ -119,7 +119,7 @@ def test_each_planted_difference_is_found_among_100_000_rows(
     rows = [{**row(n), **planted.get(n, {})} for n in range(ROWS + 1) if n != 50_000]
     other = table(place, "planted", rows)
 
-    found = by_key.compare(spark, baseline, other, key=KEY, sample=20)
+    found = by_key.compare_outputs(spark, baseline, other, key=KEY, sample=20)
 
     assert (found.missing, found.extra, found.changed) == (1, 1, len(planted))
     assert found.equal == ROWS - 1 - len(planted)
@@ -148,7 +148,7 @@ def test_each_planted_difference_is_found_among_100_000_rows(
     assert by_customer[11].after
     assert by_customer[11].after["rate"] == "NaN"
 
-    few = by_key.compare(spark, baseline, other, key=KEY, sample=2)
+    few = by_key.compare_outputs(spark, baseline, other, key=KEY, sample=2)
     assert [one.difference for one in few.sample] == ["changed", "changed", "missing", "extra"]
     assert few.changed == len(planted), "counts do not depend on the sample"
 
@@ -162,7 +162,7 @@ def test_rows_without_a_key_are_counted_as_often_as_they_occur(
     before = table(place, "once", [a, b, b, none, none], schema)
     after = table(place, "twice", [a, a, b, b, b, none], schema)
 
-    found = by_key.compare(spark, before, after)
+    found = by_key.compare_outputs(spark, before, after)
 
     assert (found.equal, found.missing, found.extra, found.changed) == (4, 1, 2, 0)
     assert [(one.difference, one.key, one.number) for one in found.sample] == [
@@ -170,7 +170,7 @@ def test_rows_without_a_key_are_counted_as_often_as_they_occur(
     ]  # fmt: skip
     assert found.share == 3 / 7
 
-    by_k = by_key.compare(spark, before, after, key=["k"])
+    by_k = by_key.compare_outputs(spark, before, after, key=["k"])
     assert (by_k.equal, by_k.missing, by_k.extra, by_k.changed) == (4, 1, 2, 0)
 
 
@@ -207,7 +207,7 @@ def test_schemas_that_differ_are_named_and_the_rest_is_compared(
         ),
     )
 
-    found = by_key.compare(spark, before, after, key=["k.1"])
+    found = by_key.compare_outputs(spark, before, after, key=["k.1"])
 
     assert (found.columns_added, found.columns_dropped) == (("new",), ("old",))
     assert {name: (one.before, one.after) for name, one in found.types.items()} == {
@@ -219,7 +219,7 @@ def test_schemas_that_differ_are_named_and_the_rest_is_compared(
     assert [one.column for one in found.changes] == ["price", "code"]
     assert (found.changes[0].sum, found.changed) == (0.0001, 1)
     with pytest.raises(IncompatibleError, match="no column 'old'"):
-        by_key.compare(spark, before, after, key=["old"])
+        by_key.compare_outputs(spark, before, after, key=["old"])
 
 
 def test_the_pinned_version_is_compared_and_not_the_latest(
@@ -231,11 +231,11 @@ def test_the_pinned_version_is_compared_and_not_the_latest(
     second = table(place, "second", [{"k": 1}], schema)
     write_deltalake(second.uri, pa.Table.from_pylist([{"k": 2}], schema=schema), mode="append")
 
-    assert by_key.compare(spark, first, second).different_rows == 0
-    assert by_key.compare(spark, first, pinned(second.uri, 1)).extra == 1
+    assert by_key.compare_outputs(spark, first, second).different_rows == 0
+    assert by_key.compare_outputs(spark, first, pinned(second.uri, 1)).extra == 1
     files = OutputVersion("totals", second.uri, "", 0, "", None, "files")
     with pytest.raises(FileSinkError, match="cannot be read as it was"):
-        by_key.compare(spark, first, files)
+        by_key.compare_outputs(spark, first, files)
 
 
 def test_metrics_are_sql_over_the_outputs_that_cannot_change_them(

@@ -39,7 +39,7 @@ def compared(
         )
     base, live = (batch_version.version_of_batch("sums", str(uri), [LIVE], n) for n in (0, 1))
     written = [(*one, 0) for one in replayed]
-    return controls.compare(
+    return controls.compare_rows(
         spark,
         live,
         spark.createDataFrame(

@@ -73,7 +73,7 @@ def test_rows_of_others_stay_and_what_was_there_comes_back(
     wanted: list[Row] = [(None, 1, 7, None), ("b", 2, 8, {"y": 2}), ("theirs", 0, 9, None)]
     assert content(uri) == sorted(wanted, key=str)
     assert opened(str(uri)).transaction_version(NEXT) == BATCH
-    _, mark = commit.find(str(uri), NEXT, BATCH)
+    _, mark = commit.find_correction(str(uri), NEXT, BATCH)
     assert mark is not None
     assert (mark.merge_id, mark.rows_removed, mark.rows_added) == (MERGE, 3, 2)
 

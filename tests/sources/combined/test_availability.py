@@ -65,7 +65,7 @@ def test_a_topic_says_how_long_it_keeps_records(broker: Broker) -> None:
         },
     )
 
-    found = topics.look([forever, week, "no-such-topic"], broker.settings)
+    found = topics.describe([forever, week, "no-such-topic"], broker.settings)
 
     assert found.keys() == {forever, week}
     assert found[forever].policy == topics.TopicRetention(
@@ -172,7 +172,7 @@ def test_arrivals_are_counted_over_an_hour_and_over_minutes(broker: Broker) -> N
     broker.put(topic, 1, *[timedelta(minutes=5)] * 10)
 
     hour, minutes = arrival_rates.arrivals(
-        topics.look([topic], broker.settings), broker.settings, broker.now
+        topics.describe([topic], broker.settings), broker.settings, broker.now
     )
 
     assert (hour.window, minutes.window) == arrival_rates.WINDOWS
@@ -187,7 +187,7 @@ def test_a_young_topic_is_counted_since_its_first_record(broker: Broker) -> None
     broker.put(topic, 0, timedelta(minutes=3), timedelta(minutes=1))
 
     (found,) = arrival_rates.arrivals(
-        topics.look([topic], broker.settings), broker.settings, broker.now
+        topics.describe([topic], broker.settings), broker.settings, broker.now
     )
 
     assert found.window == timedelta(minutes=3)
@@ -196,7 +196,7 @@ def test_a_young_topic_is_counted_since_its_first_record(broker: Broker) -> None
 
 
 def test_a_topic_without_records_has_no_rate(broker: Broker) -> None:
-    found = topics.look([broker.make()], broker.settings)
+    found = topics.describe([broker.make()], broker.settings)
 
     assert arrival_rates.arrivals(found, broker.settings, broker.now) == []
     assert arrival_rates.record_bytes({}, broker.settings) is None

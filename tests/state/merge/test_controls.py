@@ -35,7 +35,7 @@ def compared(
 ) -> StateControls:
     """Compare the rows of the controls `a` and `b`."""
     operator = Operator(0, "some", ("default",), 2, has_column_families=families)
-    return controls.compare(
+    return controls.compare_states(
         GivenRows(spark, "k string", live),
         GivenRows(spark, "k string", replayed),
         [operator],

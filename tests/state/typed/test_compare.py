@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from savepoints.state.typed.compare import RowChange, VariableDifference, compare
+from savepoints.state.typed.compare import RowChange, VariableDifference, compare_variables
 from savepoints.state.typed.typed import VariableKind
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def frame(spark: SparkSession, rows: list[Any], schema: str) -> DataFrame:
 
 def differences(frames: list[DataFrame], kind: VariableKind, sample: int) -> VariableDifference:
     before, after = frames
-    return compare(before, after, kind, sample)
+    return compare_variables(before, after, kind, sample)
 
 
 def counts(found: VariableDifference) -> tuple[int, int, int]:
@@ -59,7 +59,7 @@ def test_random_states_differ_as_dictionaries_do(spark: SparkSession) -> None:
             sum(repr(before[key]) != repr(after[key]) for key in common),
         )
         assert len(found.sample) == sum(counts(found))
-        assert counts(compare(frames[0], frames[0], "rows", 1)) == (0, 0, 0)
+        assert counts(compare_variables(frames[0], frames[0], "rows", 1)) == (0, 0, 0)
 
 
 def test_maps_are_equal_in_any_order_and_lists_are_not(spark: SparkSession) -> None:
@@ -87,7 +87,7 @@ def test_the_sample_has_the_first_rows_of_each_difference(spark: SparkSession) -
     after = frame(spark, [((k,), (k // 20,)) for k in range(8, 30)], schema)
     changed = frame(spark, [((k,), (1 - k % 2,)) for k in range(12)], schema)
 
-    found = compare(before, after, "rows", 2)
+    found = compare_variables(before, after, "rows", 2)
 
     assert counts(found) == (18, 8, 0)
     assert found.sample == (
@@ -96,12 +96,12 @@ def test_the_sample_has_the_first_rows_of_each_difference(spark: SparkSession) -
         RowChange("removed", {"key": {"k": 0}}, {"value": {"n": 0}}, None),
         RowChange("removed", {"key": {"k": 1}}, {"value": {"n": 0}}, None),
     )
-    found = compare(before, changed, "rows", 1)
+    found = compare_variables(before, changed, "rows", 1)
     assert found.sample == (
         RowChange("changed", {"key": {"k": 0}}, {"value": {"n": 0}}, {"value": {"n": 1}}),
     )
     assert counts(found) == (0, 0, 6)
-    assert compare(before, changed, "rows", 0).sample == ()
+    assert compare_variables(before, changed, "rows", 0).sample == ()
 
 
 def test_entries_of_maps_and_timers_are_rows_of_their_own(spark: SparkSession) -> None:
@@ -158,7 +158,7 @@ def test_a_row_that_became_matched_has_changed(spark: SparkSession) -> None:
         spark, [((1,), (1, 7, True)), ((1,), (1, 7, True)), ((2,), (2, 9, False))], JOINED
     )
 
-    found = compare(before, after, "side", 5)
+    found = compare_variables(before, after, "side", 5)
 
     assert found.sample == (
         RowChange(
@@ -198,7 +198,7 @@ def test_other_names_are_a_layout_and_no_difference(spark: SparkSession) -> None
     before = frame(spark, [((1,), (2,))], "key struct<k:int>, value struct<n:int>")
     after = frame(spark, [((1,), (2,))], "key struct<customer:int>, value struct<count:int>")
 
-    found = compare(before, after, "rows", 1)
+    found = compare_variables(before, after, "rows", 1)
 
     assert found.equal
     assert found.layout is not None
@@ -213,7 +213,7 @@ def test_other_types_are_compared_as_json(spark: SparkSession) -> None:
         "key struct<k:long>, value struct<n:long,most:int>",
     )
 
-    found = compare(before, after, "rows", 1)
+    found = compare_variables(before, after, "rows", 1)
 
     assert counts(found) == (1, 1, 1)
     assert found.sample[1] == RowChange(
@@ -224,5 +224,5 @@ def test_other_types_are_compared_as_json(spark: SparkSession) -> None:
 def test_a_variable_that_only_one_has_is_added_or_removed(spark: SparkSession) -> None:
     one = frame(spark, [((1,), (2,)), ((2,), (3,))], "key struct<k:int>, value struct<n:int>")
 
-    assert counts(compare(None, one, "value", 1)) == (2, 0, 0)
-    assert counts(compare(one, None, "value", 1)) == (0, 2, 0)
+    assert counts(compare_variables(None, one, "value", 1)) == (2, 0, 0)
+    assert counts(compare_variables(one, None, "value", 1)) == (0, 2, 0)

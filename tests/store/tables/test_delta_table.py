@@ -101,7 +101,7 @@ def test_made_anew_the_damaged_files_are_kept_aside(table: StoreTable, place: Lo
     table.location.put("_delta_log/00000000000000000001.json", b"{ damaged")
     before = {info.path: table.location.get(info.path) for info in table.location.list()}
 
-    table.make_anew([row(1), row(2)], place / "aside")
+    table.rebuild([row(1), row(2)], place / "aside")
 
     assert by_id(table) == [row(1), row(2)]
     aside = place / "aside"

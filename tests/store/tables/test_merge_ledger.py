@@ -91,8 +91,10 @@ def test_a_merge_counts_where_its_generation_is_an_ancestor(
     found = merge_ledger.in_effect(MERGES, descent)
 
     assert [one.generation for one in found] == expected
-    assert merge_ledger.find(found, "orders", f"{3:032x}") == (MERGES[1] if 3 in expected else None)
-    assert merge_ledger.find(found, "clicks", f"{2:032x}") is None
+    assert merge_ledger.find_same_batch(found, "orders", f"{3:032x}") == (
+        MERGES[1] if 3 in expected else None
+    )
+    assert merge_ledger.find_same_batch(found, "clicks", f"{2:032x}") is None
 
 
 def test_a_fork_has_the_merges_of_the_query_it_began_from() -> None:
