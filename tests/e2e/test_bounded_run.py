@@ -149,6 +149,7 @@ def test_many_runs_to_random_ends_are_exact(
     ends_at_random(spark, desk, rng, [*legs, "latest"])
 
 
+@pytest.mark.nightly
 def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_refuse_is_stuck(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:

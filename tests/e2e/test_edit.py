@@ -77,6 +77,7 @@ class Shop:
         return self.seen[max(self.seen)]
 
 
+@pytest.mark.nightly
 def test_one_customer_is_repaired_and_all_others_go_on_as_uninterrupted(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from tests.spark_session import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 
+@pytest.mark.nightly
 def test_late_orders_count_as_if_they_had_come_in_time(local_shop: Shop) -> None:
     """And so do those that come after them; the same batch again changes nothing."""
     shop, held = local_shop, late_orders(0, 3)

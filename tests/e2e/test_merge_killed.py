@@ -68,6 +68,7 @@ def test_killed_and_run_again_it_is_done(stopped: Shop, point: str) -> None:
     shop.sell(day(4), day(5))
     shop.run()
     assert differing(shop, day(5)) == 0
+    assert merge(shop, shop.directory / "late.parquet")["checkpoint"] is None, "all is known"
     if point in STEPS:
         assert not shop.store.root.list("scratch")
 

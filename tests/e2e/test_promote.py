@@ -78,6 +78,7 @@ def forked(local_shop: Shop) -> Shop:
     return shop
 
 
+@pytest.mark.nightly
 def test_a_fork_takes_over_from_a_query_that_runs_and_back_again(forked: Shop) -> None:
     """Under load: orders arrive all the time, and none is lost or counted twice."""
     shop = forked

@@ -62,6 +62,7 @@ def test_killed_and_run_again_the_result_is_exact(spark: SparkSession, shop: Sho
         assert shop.compare(until).exact, f"{point}: lost or doubled after the rerun"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_back_and_forth_between_savepoints_of_two_generations(
     spark: SparkSession, local_shop: Shop
