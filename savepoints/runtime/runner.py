@@ -1,7 +1,7 @@
 """One query, run by Spark: the current generation of an application.
 
-Either without an end (`run`), or one planned batch at a time (`run_planned`, see `bounded`). SIGTERM
-and SIGINT let the running batch finish; the query then ends between two batches.
+Either without an end (`run`), or one planned batch at a time (`run_planned`, see `bounded`). After
+SIGTERM or SIGINT the running batch is finished, and the query ends between two batches.
 """
 
 from __future__ import annotations
