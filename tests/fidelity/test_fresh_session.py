@@ -18,7 +18,7 @@ from tests import samples, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_trap_a_fresh_session_has_no_state_store_coordinator(

@@ -25,7 +25,7 @@ KEYS = 40
 @pytest.mark.parametrize(
     ("count", "changelog"),
     [
-        (15, True),
+        (5, True),
         pytest.param(100, True, marks=pytest.mark.nightly),
         pytest.param(100, False, marks=pytest.mark.nightly),
     ],
