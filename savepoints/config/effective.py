@@ -46,7 +46,7 @@ def effective(
 ) -> list[Effective]:
     """Read the settings and say where each value comes from; secrets are masked.
 
-    The arguments are those of `config.load`.
+    The arguments are those of `settings.load`.
     """
     files = config_files.of_files(file, profile)
     settings = config_settings.combine(files, flags)

@@ -1,6 +1,6 @@
 """Where settings come from: `savepoints.toml`, `pyproject.toml`, the user's file, the environment.
 
-Each place is a layer of keys; a layer wins over those after it. `config` puts them together.
+Each place is a layer of keys; a layer wins over those after it. `settings` puts them together.
 """
 
 from __future__ import annotations

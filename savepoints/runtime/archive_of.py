@@ -77,7 +77,7 @@ def runner_of(
             that one's generation has merged, it has.
 
     Raises:
-        NotAlignedError: See `past_of`.
+        NotAlignedError: See `archived_inputs_of`.
     """
     known = (app.name, generation)
     if begun_from is not None:
@@ -94,7 +94,7 @@ def merges(store: Store, query: str, generation: int, position: KafkaOffsets) ->
     """Return the merges that a generation has and that lie, at least in part, after a position.
 
     Raises:
-        NotAlignedError: See `past_of`.
+        NotAlignedError: See `archived_inputs_of`.
     """
     return _of(store, query, generation, lambda one: not is_before(one.offsets, position))
 
@@ -105,7 +105,7 @@ def of_other_topics(
     """Return the merges that a generation has and that were made while it read other topics.
 
     Raises:
-        NotAlignedError: See `past_of`.
+        NotAlignedError: See `archived_inputs_of`.
     """
     return _of(store, query, generation, lambda one: bool(one.offsets.keys() - position.keys()))
 

@@ -76,7 +76,7 @@ class Inputs:
         entities: DataFrame | None,
         merges: Sequence[str],
     ) -> DataFrame:
-        """Read events of an input; see `hybrid.rows`."""
+        """Read events of an input; see `archive_then_kafka.rows`."""
         return archive_then_kafka.rows(
             spark,
             self.decoding(name),

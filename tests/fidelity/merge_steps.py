@@ -51,7 +51,7 @@ class Base:
         file: The file that was read last.
         query: The query that was saved; None for the empty state.
         batch: The batch of that query.
-        known: The same for `affected`.
+        known: The same for `affected_entities`.
         canonical: Its rows are taken from a canonical table, and not from its files.
     """
 

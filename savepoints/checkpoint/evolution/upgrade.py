@@ -117,7 +117,7 @@ def compare_operators(
             transfers += operator_pairs.empty(new)
             continue
         found = OperatorPair(old, new, words, functions or Functions())
-        (variables if new.has_variables else operator_pairs).compare(found)
+        (variables if new.has_variables else operator_pairs).compare_states(found)
         used += dict.fromkeys(found.compared.used)
         known += found.compared.known
         transfers += found.transfers

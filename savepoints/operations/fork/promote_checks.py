@@ -99,7 +99,7 @@ def _of_rows(
 
 
 def _as_figures(checks: Mapping[str, str]) -> dict[str, str]:
-    """Let each check give 1 for passed; `measure` takes numbers."""
+    """Let each check give 1 for passed; `sql_metrics` takes numbers."""
     return {
         name: "SELECT CASE WHEN CAST(passed AS BOOLEAN) THEN 1 ELSE 0 END FROM (\n"  # noqa: S608
         f"{sql.strip().rstrip(';')}\n) AS checked(passed)"

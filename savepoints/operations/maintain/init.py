@@ -106,7 +106,7 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
     """Write the settings file: what is known is filled in, what is not is marked.
 
     Args:
-        found: From `look`.
+        found: From `read_checkpoint`.
         outputs: Table URIs by name.
         store: URI of the store, if it is known.
     """

@@ -53,7 +53,7 @@ class Assigned:
 
     Attributes:
         entities: `entity` string, each once, and `base` int, an index of `bases`.
-        bases: Where entities can begin, from `affected.thinned`.
+        bases: Where entities can begin, from `affected_entities.thinned`.
         counts: Entities by base, those of which there are some.
     """
 

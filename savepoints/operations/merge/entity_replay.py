@@ -77,7 +77,7 @@ class MergeReplay(ShadowReplay):
 
         Args:
             batches: Those of the live query, by number; the faithful way needs all of them from
-                `merge_ways.first_batch` to the cut.
+                `replay_strategy.first_batch` to the cut.
         """
         if self.strategy is None:
             self._run_all()

@@ -4,7 +4,7 @@
    these, and control entities besides, are replayed from the newest savepoint that was taken before
    what is late, through the application's own code, up to where the query stands.
 2. The control entities must come out as the query has them, state and output rows: otherwise they
-   are replayed batch by batch (`merge_ways`), and then the merge is refused.
+   are replayed batch by batch (`replay_strategy`), and then the merge is refused.
 3. The query is paused between two batches, and what has arrived since is replayed.
 4. Its next generation begins with the replayed state of these entities, the outputs are corrected
    (`savepoints.operations.merge.apply`), and the run that was paused goes on.

@@ -1,4 +1,4 @@
-"""What a merge is going to do; `merge_prepare` finds it out."""
+"""What a merge is going to do; `prepare` finds it out."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def plan_change(
 
 
 def _written_conf(savepoint: Savepoint, provider: str) -> dict[str, str]:
-    """Return the settings under which the default provider reads what `hdfs_files` writes."""
+    """Return the settings under which the default provider reads what `hdfs_provider` writes."""
     checked = savepoint.settings.get(ROW_CHECKSUM_KEY, "false") != "false"
     return {ROW_CHECKSUM_KEY: "false"} if checked and provider == HDFS_PROVIDER else {}
 

@@ -1,6 +1,6 @@
 """Directories of Spark's file sink: which batches they have, and taking them back.
 
-The sink keeps a log of its batches in `_spark_metadata` (see `sink_log`), and readers see the data
+The sink keeps a log of its batches in `_spark_metadata` (see `log`), and readers see the data
 files that it lists and no others. It writes a batch only when its id is above the newest entry's; a
 batch that is run again is silently dropped. Entries before a compact one are deleted by and by.
 

@@ -7,7 +7,7 @@ Columns `EVENT_SCHEMA` (the record, and of what it says whose event it is and wh
 
 Position (`topic, partition, offset`) is the order of arrival. Each file is sorted by entity and has
 small Parquet row groups, so that Spark reads only those that may have one of the entities wanted.
-How far the archive goes stands in a table of its own, see `arrivals`.
+How far the archive goes stands in a table of its own, see `progress`.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def read(
 
     Args:
         spark: Any session.
-        batch: A file, a directory, a pattern, or a Delta table; see `late_files.read`.
+        batch: A file, a directory, a pattern, or a Delta table; see `files.read`.
         source: The input that it is for.
         place: An empty directory, where its events are stored.
         at: The time of the merge; of records that come without one it is the timestamp.

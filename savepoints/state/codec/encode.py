@@ -1,4 +1,4 @@
-"""Arrow to UnsafeRow bytes, a whole array of rows at a time: `rows.decode` the other way round.
+"""Arrow to UnsafeRow bytes, a whole array of rows at a time: `decode` the other way round.
 
 The bytes are those that Spark writes, bit for bit: the words of nulls and all padding are zero,
 what lies behind the words comes in the order of the fields, and a decimal of more than 18 digits
@@ -52,8 +52,8 @@ def encode(
     """Encode rows of one schema.
 
     Args:
-        columns: One array per field, of the types that `rows.arrow_fields` says and of one length;
-            at least one.
+        columns: One array per field, of the types that `decode.arrow_fields` says and of one
+            length; at least one.
         fields: The fields of each row.
         where: What the rows are, for an error.
         canonical_floats: Whether to write -0.0 as 0.0 and all NaNs alike, as Spark does for the

@@ -1,4 +1,4 @@
-"""Writing RocksDB state stores: with `starts`, all that touches Spark's private API.
+"""Writing RocksDB state stores: with `initial_buffers`, all that touches Spark's private API.
 
 `StateRewriter` reads the state of a checkpoint as DataFrames, hands each to a function, and writes
 what comes back through Spark's own state store writer. The function here ignores what was read (the
@@ -73,7 +73,7 @@ def write_state(
     """Write the state of batch N into a checkpoint that has everything but its state.
 
     Args:
-        spark: From `raw.state_session`, a classic session (no Spark Connect).
+        spark: From `read.state_session`, a classic session (no Spark Connect).
         checkpoint: The directory with logs, metadata and schemas; its offset log names provider
             and partitions.
         batch_id: N; the state gets version N + 1.

@@ -59,7 +59,7 @@ class CheckpointRows:
     """Rows in the files of a checkpoint.
 
     Attributes:
-        spark: From `raw.reading_session`.
+        spark: From `read.reading_session`.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, or one of a query that
             has ended.
         files: Its cut.
