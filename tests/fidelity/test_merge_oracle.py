@@ -165,19 +165,20 @@ def programs(*by_day: str) -> list[Any]:
     ]
 
 
-_CHANCE = draw.chance("programs of the oracle")
-SESSIONS = _CHANCE.choice(["pandas", "order_sessions"])
-TIMERS = _CHANCE.choice(["transform", "order_sessions_transform"])
+# Programs that keep sessions by functions or timers of their own.
+BY_DAY = draw.chance("program of the oracle").choice(
+    ["pandas", "order_sessions", "transform", "order_sessions_transform"]
+)
 
 
-@pytest.mark.parametrize("name", programs(SESSIONS, TIMERS))
+@pytest.mark.parametrize("name", programs(BY_DAY))
 def test_a_merge_gives_what_the_full_replay_gives(trial: Callable[[str], Trial], name: str) -> None:
     """Some entities begin with nothing, some from files of a savepoint, some from its table."""
     trial(name).require_exact()
     trial(name).require_situations()
 
 
-@pytest.mark.parametrize("name", programs(TIMERS))
+@pytest.mark.parametrize("name", programs(BY_DAY))
 def test_without_the_splice_state_and_later_batches_are_wrong(
     trial: Callable[[str], Trial], name: str
 ) -> None:
