@@ -84,7 +84,11 @@ def _sharded(name: str, count: int, *arguments: str) -> list[Run]:
     ]
 
 
-CHANGE = (_of_change("no-jvm", f"not {JVM}"), _of_change("jvm", JVM))
+CHANGE = (
+    _of_change("stories", "e2e"),
+    _of_change("jvm", f"{JVM} and not e2e"),
+    _of_change("no-jvm", f"not {JVM}"),
+)
 _MATRIX, _ORACLE = "tests/fidelity/test_matrix.py", "tests/fidelity/test_merge_oracle.py"
 # Directories that are parts of their own; whatever else needs a JVM is the part `spark`.
 _OWN = ("tests/e2e", "tests/fidelity")

@@ -40,6 +40,7 @@ def go(shop: Shop, where: Point) -> RolledBack:
     return rollback.execute(plan, shop.store, settings=shop.settings)
 
 
+@pytest.mark.nightly
 def test_there_and_back_again(spark: SparkSession, local_shop: Shop) -> None:
     shop = local_shop
     shop.sell(BEGIN, BEGIN + 3 * DAY)

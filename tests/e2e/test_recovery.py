@@ -136,6 +136,7 @@ def killed_at_random(job: Job, rng: random.Random, kills: int) -> None:
     assert compare(str(job.table), until).exact
 
 
+@pytest.mark.nightly
 def test_killed_at_random_moments_and_with_its_checkpoint_lost_nothing_is_lost_or_doubled(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
+@pytest.mark.nightly
 def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(local_shop: Shop) -> None:
     """Periodic savepoints appear while it runs; a second runner and a rollback are refused."""
     shop, until = local_shop, date(1997, 1, 10)
@@ -53,10 +54,11 @@ def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(local_shop: Shop) -> Non
     assert last.outputs[0].version == 1
 
 
-@pytest.mark.nightly  # In the small tier one is killed in test_recovery.
-def test_a_killed_run_goes_on_and_writes_every_batch_once(spark: SparkSession, shop: Shop) -> None:
+def test_a_killed_run_goes_on_and_writes_every_batch_once(
+    spark: SparkSession, local_shop: Shop
+) -> None:
     """kill -9 in the middle; the next run takes the dead process's lease at once."""
-    until = date(1997, 1, 20)
+    shop, until = local_shop, date(1997, 1, 10)
     shop.sell(date(1997, 1, 1), until)
     runner = subprocess.Popen(
         [sys.executable, "-m", "savepoints", "run", QUERY],
@@ -64,7 +66,7 @@ def test_a_killed_run_goes_on_and_writes_every_batch_once(spark: SparkSession, s
         env=environment(),
         stderr=subprocess.DEVNULL,
     )
-    checkpoint = shop.store.root.of(f"s3://{shop.bucket}/checkpoints/{QUERY}/1")
+    checkpoint = shop.store.root.of(f"{shop.root}/checkpoints/{QUERY}/1")
     wait_until(lambda: checkpoint.exists("offsets/0"), "the first batch has begun")
     runner.kill()
     runner.wait()

@@ -210,14 +210,8 @@ def test_after_an_earlier_merge(spark: SparkSession, tmp_path: Path, name: str) 
     assert both[0] & both[1]
 
 
-@pytest.mark.parametrize(
-    "name",
-    # The verb does that of the clock too, see e2e/test_merge_ways.py.
-    [
-        pytest.param(one, marks=[] if one == "window_disorder" else [pytest.mark.nightly])
-        for one in FAITHFUL
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FAITHFUL)
 def test_some_programs_want_the_faithful_way(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

@@ -368,7 +368,14 @@ def test_any_saved_state_is_reached_again_whatever_happened_since(
             sink.write(*range(newest + 1, newest + 1 + draw.draw(integers(1, 4))))
         elif step == "save":
             at = draw.draw(integers(0, newest))
-            saved.append((sink.version(at), sink.lines(at)))
+            try:
+                lines = sink.lines(at)
+            except FileNotFoundError:
+                # A rollback to a compact entry has left none before it.
+                with pytest.raises(NotAlignedError, match="no longer has the entries"):
+                    sink.version(at)
+            else:
+                saved.append((sink.version(at), lines))
         else:
             version, lines = draw.draw(sampled_from(saved))
             before, plan = sink.lines(newest), rewind.plan(version, "orders/", "x")
