@@ -28,7 +28,7 @@ demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are m
 test: java $(VENV)/.installed ## What a change needs, in ten minutes; SEED=1 draws as that day did
 	@$(SEEDED) $(BIN)/python -m tests.tier change
 
-test-fast: $(VENV)/.installed ## Of these, the ones without a JVM, on both processors
+test-fast: $(VENV)/.installed ## Of these, the ones without a JVM
 	$(PYTEST) -m "$(FAST)" -n 2
 
 test-nightly: java $(VENV)/.installed ## Everything, or PART="matrix-1 e2e-2 ..." of it (each within an hour)

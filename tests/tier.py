@@ -1,10 +1,10 @@
 """The tiers of tests, each as processes of pytest: `python -m tests.tier change`, `… nightly PART`.
 
-`change` is what `make test` runs: the tests that need no JVM in one process and those that need one
-in another, side by side, so that there is one Spark, one broker and one S3 server for each. What
-`nightly` runs is everything, in parts that end within an hour each, with two workers. Whatever was
-begun runs to its end and is reported, although something failed before; the exit code is the worst.
-The output of each process and what each test cost stay in `build/tests/`.
+`change` is what `make test` runs: stories of whole verbs, what else needs a JVM, and what needs none,
+each in one process, side by side. What `nightly` runs is everything, in parts that end within an
+hour each, with two workers. Whatever was begun runs to its end and is reported, although something
+failed before; the exit code is the worst. The output of each process and what each test cost stay
+in `build/tests/`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def main() -> int:
     """Run a tier, or parts of one, and return the exit code."""
     given = _parser().parse_args()
     seed = draw.seed()
-    # The two processes of a change run side by side; parts of the night have both workers.
+    # Those of a change run side by side; a part of the night has both processors.
     steps: list[tuple[Run, ...]] = [(NIGHTLY[name],) for name in given.parts or NIGHTLY]
     if given.tier == "change":
         steps = [CHANGE]
