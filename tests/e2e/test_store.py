@@ -16,7 +16,13 @@ from tests.spark_session import PARTITIONS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+]
 
 
 def test_what_lies_in_the_store(spark: SparkSession, shop: Shop) -> None:

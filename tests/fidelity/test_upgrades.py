@@ -230,6 +230,7 @@ def test_new_columns_begin_at_the_savepoint_and_others_go_on(
     assert last == expected
 
 
+@pytest.mark.nightly
 def test_an_operator_that_is_new_begins_empty_and_those_that_moved_go_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -249,6 +250,7 @@ def test_an_operator_that_is_new_begins_empty_and_those_that_moved_go_on(
     assert got.after(taken.cut.batch_id).watermarks == truth.after(taken.cut.batch_id).watermarks
 
 
+@pytest.mark.nightly
 def test_variables_that_are_new_renamed_or_have_more_fields(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
