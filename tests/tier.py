@@ -2,9 +2,10 @@
 
 `change` is what `make test` runs: stories of whole verbs, what else needs a JVM, and what needs
 none, each in one process, side by side. What `nightly` runs is everything, in parts that end within
-an hour each, with two workers. Whatever was begun runs to its end and is reported, although something
-failed before; the exit code is the worst. The output of each process and what each test cost stay
-in `build/tests/`.
+an hour each, with two workers.
+
+Whatever was begun runs to its end and is reported, although something failed before; the exit code
+is the worst. The output of each process and what each test cost stay in `build/tests/`.
 """
 
 from __future__ import annotations
