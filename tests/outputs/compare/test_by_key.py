@@ -49,6 +49,15 @@ SCHEMA = schema_of(
 KEY = ("customer", "day")
 
 
+@pytest.fixture
+def spark(spark: SparkSession) -> SparkSession:
+    """Give a session that compiles its code also by day: of so many rows it takes a fifth."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.codegen.wholeStage", "true")
+    own.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    return own
+
+
 def row(customer: int) -> Row:
     """Make the row of a customer; some have null and NaN in both tables."""
     return {
