@@ -51,7 +51,7 @@ KEY = ("customer", "day")
 
 @pytest.fixture
 def spark(spark: SparkSession) -> SparkSession:
-    """Give a session that compiles its code also by day: of so many rows it takes a fifth."""
+    """Give a session that compiles its code by day, too, for there are many rows."""
     own = spark.newSession()
     own.conf.set("spark.sql.codegen.wholeStage", "true")
     own.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
