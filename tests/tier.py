@@ -68,8 +68,8 @@ class Outcome:
     skipped: int
 
 
-def _of_change(name: str, chosen: str) -> Run:
-    return Run(name, ("-m", f"not nightly and {chosen}"), {draw.TIER: "change"})
+def _of_change(name: str, chosen: str, *arguments: str) -> Run:
+    return Run(name, ("-m", f"not nightly and {chosen}", *arguments), {draw.TIER: "change"})
 
 
 def _of_night(name: str, *arguments: str, **environment: str) -> Run:
@@ -86,9 +86,9 @@ def _sharded(name: str, count: int, *arguments: str) -> list[Run]:
 
 
 CHANGE = (
-    _of_change("stories", "e2e"),
-    _of_change("jvm", f"{JVM} and not e2e"),
-    _of_change("no-jvm", f"not {JVM}"),
+    _of_change("stories", JVM, "tests/e2e"),
+    _of_change("jvm", JVM, "--ignore=tests/e2e"),
+    _of_change("no-jvm", f"not {JVM}", "--ignore=tests/e2e"),
 )
 _MATRIX, _ORACLE = "tests/fidelity/test_matrix.py", "tests/fidelity/test_merge_oracle.py"
 # Directories that are parts of their own; whatever else needs a JVM is the part `spark`.

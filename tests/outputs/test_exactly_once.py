@@ -24,6 +24,7 @@ from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.write import write_batch
 from savepoints.outputs.rewind import rewind
 from savepoints.uri import Uri
+from tests import draw
 from tests.outputs import tables
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Merging(Program):
         return frame.writeStream.foreachBatch(write)
 
 
-@pytest.mark.parametrize("kind", [DeltaSink, Appending, Merging])
+@pytest.mark.parametrize("kind", draw.some(1, [DeltaSink, Appending, Merging], "delta sink"))
 def test_trap_the_delta_sink_skips_what_its_transaction_ids_have_seen(
     spark: SparkSession, tmp_path: Path, kind: type[Program]
 ) -> None:
@@ -287,6 +288,7 @@ def test_streaming_readers_see_what_the_plan_says(spark: SparkSession, tmp_path:
     assert delta_log.parse_commit(version, log.get(f"{version:020}.json")).back_to == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", ["deletion_vectors", "column_mapping", "generated", "change_data_feed"]
 )

@@ -201,6 +201,7 @@ def written(table: str) -> list[tuple[Any, ...]]:
     return sorted((row["end"], row["customer"], row["partition"], row["offsets"]) for row in rows)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_each_late_event_is_read_where_it_belongs_and_removed_ones_nowhere(

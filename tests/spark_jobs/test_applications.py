@@ -27,6 +27,7 @@ from savepoints.runtime.app import load
 from spark_jobs.orders.cdnow import read_orders
 from spark_jobs.orders.codec import encode_order
 from spark_jobs.orders.truth import order_months_truth
+from tests import draw
 from tests.e2e.desk import Desk
 from tests.e2e.shop import environment
 from tests.spark_jobs import samples, truths
@@ -161,10 +162,6 @@ def rows(desk: Desk) -> truths.Rows:
     return sorted(found, key=str)
 
 
-# Of their operators there is another in the suite.
-COVERED = ("order_months", "order_sessions_transform")
-
-
 def _plain(value: Any) -> Any:
     return pd.Timestamp(value).tz_convert("UTC") if hasattr(value, "tzinfo") else value
 
@@ -176,10 +173,7 @@ def as_killed_before_the_commit(desk: Desk) -> None:
     desk.checkpoint.delete(committed & {f"commits/{last}", f"commits/.{last}.crc"})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=[pytest.mark.nightly] if one in COVERED else []) for one in CASES],
-)
+@pytest.mark.parametrize("name", draw.some(1, CASES, "applications"))
 def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
     name: str, spark: SparkSession, world: LocalWorld, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from savepoints.operations.savepoint import export
 from savepoints.state.change.edit import StateEdit
 from savepoints.state.typed import to_json
 from savepoints.store.root import Store
+from tests import draw
 from tests.operations.exported import as_exported
 from tests.operations.inspect.test_read_state import arrived
 from tests.samples import saved
@@ -246,27 +247,43 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("change", "error", "problem"),
-    [
-        (StateEdit("k = 99", ("sum = 0",)), NotFoundError, "no row of 5 fits: k = 99"),
-        (StateEdit("k = 1", ("sum = sum",)), NotFoundError, "have these values already"),
-        (StateEdit("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
-        (StateEdit("true", delete=True), UsageError, "5 of 5 rows would be removed, more than 3"),
-        (StateEdit("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
-        (StateEdit("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
-        (StateEdit("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
-        (StateEdit("k = 1", ("sum",)), UsageError, "is not FIELD = SQL"),
-        (StateEdit("k = 1", ("sum = 1", "value.sum = 2")), UsageError, "set twice"),
-        (StateEdit("k + 1", ("sum = 1",)), UsageError, "not a condition"),
-        (StateEdit("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
-        (StateEdit("k = 1", ("sum = nobody",)), UsageError, "nobody"),
-        (StateEdit("k = 1", ("sum = 0.5",)), IncompatibleError, "has not room for 0.5"),
-        (StateEdit("k = 1", ("sum = '1'",)), UsageError, "'1' is text, and sum is of type bigint"),
-        (StateEdit("rand() < 2", ("sum = 1",)), UsageError, "where 'rand.* does not give the same"),
-        (StateEdit("k = 1", ("sum = 9 * rand()",)), UsageError, "does not give the same twice"),
-        (StateEdit("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
-        (StateEdit("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
-        (StateEdit("k < 2", function=other_keys), IncompatibleError, "changed key"),
-    ],
+    draw.some(
+        4,
+        [
+            (StateEdit("k = 99", ("sum = 0",)), NotFoundError, "no row of 5 fits: k = 99"),
+            (StateEdit("k = 1", ("sum = sum",)), NotFoundError, "have these values already"),
+            (StateEdit("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
+            (
+                StateEdit("true", delete=True),
+                UsageError,
+                "5 of 5 rows would be removed, more than 3",
+            ),
+            (StateEdit("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
+            (StateEdit("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
+            (StateEdit("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
+            (StateEdit("k = 1", ("sum",)), UsageError, "is not FIELD = SQL"),
+            (StateEdit("k = 1", ("sum = 1", "value.sum = 2")), UsageError, "set twice"),
+            (StateEdit("k + 1", ("sum = 1",)), UsageError, "not a condition"),
+            (StateEdit("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
+            (StateEdit("k = 1", ("sum = nobody",)), UsageError, "nobody"),
+            (StateEdit("k = 1", ("sum = 0.5",)), IncompatibleError, "has not room for 0.5"),
+            (
+                StateEdit("k = 1", ("sum = '1'",)),
+                UsageError,
+                "'1' is text, and sum is of type bigint",
+            ),
+            (
+                StateEdit("rand() < 2", ("sum = 1",)),
+                UsageError,
+                "where 'rand.* does not give the same",
+            ),
+            (StateEdit("k = 1", ("sum = 9 * rand()",)), UsageError, "does not give the same twice"),
+            (StateEdit("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
+            (StateEdit("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
+            (StateEdit("k < 2", function=other_keys), IncompatibleError, "changed key"),
+        ],
+        "refused edits",
+    ),
 )
 def test_what_is_not_exact_is_refused_and_nothing_is_written(
     change: StateEdit,
@@ -329,25 +346,29 @@ def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("variable", "change", "repair"),
-    [
-        (
-            "total",
-            StateEdit("k = 2", ("s = s + 100",)),
-            lambda row: {**row, "value": {"s": row["value"]["s"] + 100}},
-        ),
-        ("total", StateEdit("k = 2", delete=True), lambda _: None),
-        (
-            "counts",
-            StateEdit("k = 2 and map_key.digit >= 0", ("value.n = 77",)),
-            lambda row: {**row, "value": {"n": 77}},
-        ),
-        ("counts", StateEdit("k = 2", delete=True), lambda _: None),
-        (
-            "seen",
-            StateEdit("k = 2 and position = 1", ("v = -1",)),
-            lambda row: row if row["position"] != 1 else {**row, "value": {"v": -1}},
-        ),
-    ],
+    draw.some(
+        2,
+        [
+            (
+                "total",
+                StateEdit("k = 2", ("s = s + 100",)),
+                lambda row: {**row, "value": {"s": row["value"]["s"] + 100}},
+            ),
+            ("total", StateEdit("k = 2", delete=True), lambda _: None),
+            (
+                "counts",
+                StateEdit("k = 2 and map_key.digit >= 0", ("value.n = 77",)),
+                lambda row: {**row, "value": {"n": 77}},
+            ),
+            ("counts", StateEdit("k = 2", delete=True), lambda _: None),
+            (
+                "seen",
+                StateEdit("k = 2 and position = 1", ("v = -1",)),
+                lambda row: row if row["position"] != 1 else {**row, "value": {"v": -1}},
+            ),
+        ],
+        "variables",
+    ),
 )
 def test_variables_of_transform_with_state(
     variable: str,

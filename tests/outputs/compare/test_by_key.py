@@ -21,10 +21,11 @@ from pyspark.sql import SparkSession
 from savepoints.errors import FileSinkError, IncompatibleError, UsageError
 from savepoints.model import OutputVersion
 from savepoints.outputs.compare import by_key, sql_metrics
+from tests import draw
 
 pytestmark = pytest.mark.spark
 
-ROWS = 100_000
+ROWS = draw.examples(20_000, 100_000)
 MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 Row = dict[str, Any]
 
@@ -108,7 +109,7 @@ def test_identical_tables_have_no_difference(
         assert found.share == 0.0
 
 
-def test_each_planted_difference_is_found_among_100_000_rows(
+def test_each_planted_difference_is_found_among_very_many_rows(
     spark: SparkSession, place: Path, baseline: OutputVersion
 ) -> None:
     """One key is missing, one is extra, and one value of each type differs a little."""

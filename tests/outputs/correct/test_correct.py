@@ -20,6 +20,7 @@ from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta import batch_version, log
 from savepoints.outputs.delta.write import Mode
+from tests import draw
 from tests.outputs.tables import append, opened, recorded, rows
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ WAYS = {"overwrite": 10_000, "merge": -1}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", draw.some(1, WAYS, "corrections"))
 def test_appended_rows_of_the_entities_alone_are_replaced_in_one_commit(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

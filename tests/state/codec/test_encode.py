@@ -20,12 +20,13 @@ from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import IncompatibleError
 from savepoints.state.codec import decode
 from savepoints.state.codec.encode import encode
+from tests import draw
 from tests.samples import files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = 100_000
+ROWS = draw.examples(12500, 100_000)
 
 
 def listed(element: Any, *, contains_null: bool = True) -> dict[str, Any]:
