@@ -4,7 +4,7 @@ Whatever is safe by conditional PUT (leases, the journal, manifests, commits of 
 tested on a server that we run with a correction of our own, and so here, on one that we do not
 touch, too. A module that says `place = second_s3.place` runs its tests on it at night:
 
-    python -m pytest -m nightly -k second tests/test_io.py tests/store tests/local/test_s3_server.py
+    make test-nightly PART=s3
 
 The server is written in Go and keeps objects as files. It is built once, from the Go module proxy,
 into the cache directory that has the jars, too; on two processors that takes two minutes. Where Go

@@ -9,6 +9,7 @@ import click
 
 from savepoints import errors
 from savepoints.cli.main import cli
+from tests import tier
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,3 +62,14 @@ def test_every_target_of_the_readme_is_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"`?make ([a-z-]+)", (ROOT / "README.md").read_text()):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+
+
+def test_every_part_of_the_nightly_tier_has_a_job_and_a_line_in_the_page() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
+    jobs = re.findall(r"^ {10}- ([a-z0-9-]+)$", workflow, re.MULTILINE)
+    assert jobs == list(tier.NIGHTLY)
+    page = (ROOT / "docs" / "testing.md").read_text()
+    named = re.findall(r"`([a-z0-9-]+)`", page)
+    assert {name.rstrip("-0123456789") for name in jobs} <= {
+        name.rstrip("-0123456789") for name in named
+    }

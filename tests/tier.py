@@ -91,13 +91,15 @@ CHANGE = (
     _of_change("no-jvm", f"not {JVM}", "--ignore=tests/e2e"),
 )
 _MATRIX, _ORACLE = "tests/fidelity/test_matrix.py", "tests/fidelity/test_merge_oracle.py"
+# By the ids and names of what runs there; see `tests.second_s3`.
+_SECOND_S3 = "second-s3 or second_server"
 # Directories that are parts of their own; whatever else needs a JVM is the part `spark`.
 _OWN = ("tests/e2e", "tests/fidelity")
 NIGHTLY = {
     run.name: run
     for run in (
-        _of_night("no-jvm", "-m", f"not {JVM}", "-k", "not second"),
-        _of_night("s3", "-k", "second", "tests/test_io.py", "tests/store", "tests/local",
+        _of_night("no-jvm", "-m", f"not {JVM}", "-k", f"not ({_SECOND_S3})"),
+        _of_night("s3", "-k", _SECOND_S3, "tests/test_io.py", "tests/store", "tests/local",
                   CI_REQUIRES_SECOND_S3="1"),
         _of_night("spark", "-m", JVM, *(f"--ignore={directory}" for directory in _OWN)),
         _of_night("fidelity", "-m", JVM, "tests/fidelity", f"--ignore={_MATRIX}",
