@@ -93,6 +93,7 @@ orders = "{uri}"
     return file
 
 
+@pytest.mark.nightly
 def test_killed_between_its_two_commits_the_archive_still_has_each_record_once(
     spark: SparkSession, broker: Broker, tmp_path: Path, world_environment: dict[str, str]
 ) -> None:
