@@ -21,11 +21,10 @@ from pyspark.sql import SparkSession
 from savepoints.errors import FileSinkError, IncompatibleError, UsageError
 from savepoints.model import OutputVersion
 from savepoints.outputs.compare import by_key, sql_metrics
-from tests import draw
 
 pytestmark = pytest.mark.spark
 
-ROWS = draw.examples(20_000, 100_000)
+ROWS = 100_000
 MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 Row = dict[str, Any]
 
@@ -48,15 +47,6 @@ SCHEMA = schema_of(
     }
 )
 KEY = ("customer", "day")
-
-
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    """Give a session that compiles its code by day, too, for there are many rows."""
-    own = spark.newSession()
-    own.conf.set("spark.sql.codegen.wholeStage", "true")
-    own.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
-    return own
 
 
 def row(customer: int) -> Row:
@@ -95,6 +85,7 @@ def baseline(place: Path) -> OutputVersion:
     return table(place, "baseline", map(row, range(ROWS)))
 
 
+@pytest.mark.nightly
 def test_identical_tables_have_no_difference(
     spark: SparkSession, place: Path, baseline: OutputVersion
 ) -> None:
@@ -109,7 +100,7 @@ def test_identical_tables_have_no_difference(
         assert found.share == 0.0
 
 
-def test_each_planted_difference_is_found_among_very_many_rows(
+def test_each_planted_difference_is_found_among_100_000_rows(
     spark: SparkSession, place: Path, baseline: OutputVersion
 ) -> None:
     """One key is missing, one is extra, and one value of each type differs a little."""
