@@ -126,7 +126,8 @@ def main() -> int:
         with ThreadPoolExecutor(len(runs)) as pool:
             outcomes += pool.map(lambda run: _run(run, seed), runs)
     _report(given.tier, outcomes)
-    return max(one.exit_code for one in outcomes)
+    # A process that a signal has ended has a negative one.
+    return max(abs(one.exit_code) for one in outcomes)
 
 
 def _run(run: Run, seed: int) -> Outcome:
