@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -43,6 +44,33 @@ def on_s3_only_in_full(item: pytest.Item) -> bool:
     return where == "s3" and item.get_closest_marker("s3") is None
 
 
+def not_drawn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return what the seed leaves to the night of modules with the marker `drawn`.
+
+    Of the tests of such a module one in so many runs on each change, and what is known to go wrong,
+    which has `trap` in its name, each time. Where some need a JVM the others run each time, too.
+    """
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("drawn"):
+            modules.setdefault(item.path, []).append(item)
+    left = []
+    for path, tests in modules.items():
+        dear = list(filter(needs_jvm, tests)) or tests
+        drawn = [one for one in dear if "trap" not in one.name and not is_nightly(one)]
+        one_in = next(tests[0].iter_markers("drawn")).args[0]
+        left += draw.chance(path.name).sample(drawn, len(drawn) - ceil(len(drawn) / one_in))
+    return left
+
+
+def needs_jvm(item: pytest.Item) -> bool:
+    return any(map(item.get_closest_marker, ("spark", "kafka")))
+
+
+def is_nightly(item: pytest.Item) -> bool:
+    return item.get_closest_marker("nightly") is not None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a part of the nightly tier be one of several of about the same size."""
     parser.addoption("--shard", metavar="K/N", help="run the K-th of N parts of what is chosen")
@@ -59,9 +87,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What belongs into one group of pytest-xdist belongs into one part.
     """
-    for item in items:
-        if on_s3_only_in_full(item):
-            item.add_marker(pytest.mark.nightly)
+    for item in filter(on_s3_only_in_full, items):
+        item.add_marker(pytest.mark.nightly)
+    for item in not_drawn(items):
+        item.add_marker(pytest.mark.nightly)
     if shard := config.getoption("--shard"):
         part, parts = map(int, shard.split("/"))
         items[:] = [one for one in items if crc32(_group(one).encode()) % parts == part - 1]

@@ -22,6 +22,8 @@ from savepoints.sources.kafka import client
 from savepoints.store.root import Store
 from tests.samples import KAFKA, contents, unpack
 
+pytestmark = pytest.mark.drawn(2)
+
 JAAS_PASSWORD = "planted-in-jaas-4711"
 REGISTRY = "planted-registry-4712"
 S3A_SECRET = "planted/s3a+key-4713"

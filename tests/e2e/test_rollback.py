@@ -110,6 +110,7 @@ def test_trap_without_rewound_transaction_ids_the_rerun_is_silently_dropped(
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_offsets_that_kafka_no_longer_has_are_refused(spark: SparkSession, shop: Shop) -> None:
     """Records deleted with the admin API: exit 14, with topic, partition, wanted and available."""
@@ -143,6 +144,7 @@ def test_offsets_that_kafka_no_longer_has_are_refused(spark: SparkSession, shop:
     assert [info.path for info in shop.store.root.list()] == before, "nothing was written"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_an_output_that_others_wrote_to_is_refused_before_anything_is_touched(
     spark: SparkSession, shop: Shop

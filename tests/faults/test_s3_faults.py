@@ -27,6 +27,8 @@ from tests import samples
 from tests.draw import some
 from tests.faults.s3_proxy import Fault, Request, S3Proxy, Schedule, once, proxy_of, seeded
 
+pytestmark = pytest.mark.drawn(2)
+
 T = TypeVar("T")
 
 SCHEDULES = 200

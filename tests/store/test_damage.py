@@ -22,6 +22,8 @@ from savepoints.store.root import Store
 from tests.draw import chance, some
 from tests.store import damaged
 
+pytestmark = pytest.mark.drawn(2)
+
 # Every kind of object, by its path.
 KINDS = {
     "manifest": r"savepoints/[^/]+/manifest\.json",

@@ -28,6 +28,8 @@ from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from tests.samples import contents, savepoint, take, unpack
 from tests.templates import first_of
 
+pytestmark = pytest.mark.drawn(2)
+
 OTHER = "sp-20261121-101530-k3f9ab"
 OUTSIDE = [
     "../secret",

@@ -25,10 +25,10 @@ from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Holder, LeaseRecord
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
-from tests import samples
+from tests import draw, samples
 from tests.processes import at_once, killed_at
 
-PROCESSES = 8
+PROCESSES = draw.examples(4, 8)
 PATIENCE_SECONDS = 30
 
 CREATE = """
@@ -91,7 +91,7 @@ while time.monotonic() < deadline:
 
 
 @pytest.mark.s3
-def test_of_eight_that_save_one_query_the_others_are_told_who_does(
+def test_of_many_that_save_one_query_the_others_are_told_who_does(
     store: Store, place: Location
 ) -> None:
     samples.unpack("grand_total", place / "live")
@@ -115,7 +115,7 @@ def test_of_eight_that_save_one_query_the_others_are_told_who_does(
     assert verify_all(store, depth="checksums").grade == "ok"
 
 
-def test_eight_that_save_a_query_each_lose_nothing_while_the_catalog_is_compacted(
+def test_many_that_save_a_query_each_lose_nothing_while_the_catalog_is_compacted(
     store: Store, place: Location
 ) -> None:
     files = samples.files_of("grand_total")
@@ -141,7 +141,7 @@ def test_eight_that_save_a_query_each_lose_nothing_while_the_catalog_is_compacte
     assert len([one for one in store.events.all() if one.verb == "create"]) == 2 * PROCESSES
 
 
-def test_eight_that_add_change_and_remove_rows_do_not_undo_each_other(on_local: Location) -> None:
+def test_many_that_add_change_and_remove_rows_do_not_undo_each_other(on_local: Location) -> None:
     store = Store(on_local)
 
     with at_once(ROWS, str(on_local), PROCESSES) as processes:
@@ -162,7 +162,7 @@ def elsewhere(root: Location, path: str, *, left: timedelta) -> LeaseRecord:
     return record
 
 
-def test_of_eight_that_wait_for_a_dead_machine_one_at_a_time_goes_on_after_its_lease(
+def test_of_many_that_wait_for_a_dead_machine_one_at_a_time_goes_on_after_its_lease(
     place: Location,
 ) -> None:
     with lease.hold(place, "totals", "rollback"):

@@ -36,6 +36,8 @@ from tests.operations.fork.test_fork import (
 )
 from tests.samples import query_id
 
+pytestmark = pytest.mark.drawn(2)
+
 __all__ = ["origin"]  # A fixture.
 
 V2 = "spark_jobs.order_tiers_v2:app"

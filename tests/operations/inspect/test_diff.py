@@ -34,6 +34,8 @@ from tests.samples import saved, savepoint, take, unpack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.drawn(3)
+
 KEYS = 5
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 

@@ -30,6 +30,8 @@ from tests.samples import contents, files_of, saved, take, unpack, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.drawn(3)
+
 KEYS = 5
 
 

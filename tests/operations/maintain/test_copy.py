@@ -29,6 +29,8 @@ from tests.draw import some
 from tests.samples import contents, lasting, take, unpack
 from tests.templates import first_of
 
+pytestmark = pytest.mark.drawn(2)
+
 
 def other_store(place: Location, name: str = "elsewhere") -> Store:
     root = place / name

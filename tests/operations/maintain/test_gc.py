@@ -25,6 +25,8 @@ from tests.leftovers import all_are_whole, left_over, stored
 from tests.samples import take, unpack
 from tests.templates import made_once
 
+pytestmark = pytest.mark.drawn(2)
+
 # Less than none: S3 and the file system round the times of what was written just now.
 NO_GRACE = timedelta(seconds=-1)
 OLD = "sp-20260101-000000-aaaaaa"

@@ -30,6 +30,8 @@ from savepoints.store.root import Store
 from tests.processes import killed_at, script_killed_at
 from tests.samples import contents, take, unpack
 
+pytestmark = pytest.mark.drawn(2)
+
 RECOVER = """
 import sys
 from savepoints.config.settings import Settings

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.drawn(2)
+
 LIVE = "shop/sums/1"
 Row = tuple[str, int, float]
 # Base, and what came after it.

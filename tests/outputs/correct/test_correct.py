@@ -26,6 +26,8 @@ from tests.outputs.tables import append, opened, recorded, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.drawn(3)
+
 LIVE, NEXT = "shop/visits/1", "shop/visits/2"
 BATCH, MERGE = 1, new_id("op", utc_now())
 COLUMNS = "client string, day int, visits bigint, pages map<string, int>"

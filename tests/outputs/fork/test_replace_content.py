@@ -18,6 +18,8 @@ from savepoints.outputs.fork.replace_content import Takeover
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.drawn(3)
+
 LIVE, FORK, NEXT = "shop/totals/1", "trial/totals/1", "shop/totals/2"
 BATCH = 7
 OPERATION = new_id("op", utc_now())

@@ -26,7 +26,7 @@ from tests.samples import files_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = draw.examples(12500, 100_000)
+ROWS = draw.examples(3_000, 100_000)
 
 
 def listed(element: Any, *, contains_null: bool = True) -> dict[str, Any]:

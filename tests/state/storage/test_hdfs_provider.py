@@ -93,13 +93,16 @@ PROVIDERS = {
 
 @dataclass(frozen=True)
 class Runs:
-    """The same queries over the same files, under each provider."""
+    """The same queries over the same files, under each provider; run when they are asked for."""
 
     spark: SparkSession
     home: Path
 
     def checkpoint(self, query: str, provider: str) -> Location:
-        return Location.of(str(self.home / f"{query}-{provider}"))
+        home = self.home / query
+        if not home.exists():
+            run(self.spark, query, home)
+        return Location.of(str(home / provider))
 
     def last_batch(self, query: str) -> int:
         """The newest batch, which must be the same under all providers."""
@@ -123,22 +126,29 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Run everything twice, so that files come before a snapshot and after it."""
-    home = tmp_path_factory.mktemp("hdfs-files")
+    return Runs(spark, tmp_path_factory.mktemp("hdfs-files"))
+
+
+def run(spark: SparkSession, query: str, home: Path) -> None:
+    """Run a query twice under each provider, so that files come before a snapshot and after it."""
     source = home / "in"
-    source.mkdir()
+    source.mkdir(parents=True)
     chance = random.Random(11)
     for number in range(SNAPSHOT_AFTER):
         add_file(source, number, chance)
-    run_all(spark, home, lambda: wait_until(lambda: has_snapshots(home), "there are snapshots"))
+    run_to_the_end(
+        spark, query, home, lambda: wait_until(lambda: has_snapshots(home), "there are snapshots")
+    )
     # Not while a join runs: one of its sides might see the file in an earlier batch.
     add_file(source, SNAPSHOT_AFTER, chance)
-    run_all(spark, home, lambda: None)
-    return Runs(spark, home)
+    run_to_the_end(spark, query, home, lambda: None)
 
 
-def run_all(spark: SparkSession, home: Path, before_the_end: Callable[[], None]) -> None:
-    """Run all queries at once, until they have read all files."""
+def run_to_the_end(
+    spark: SparkSession, query: str, home: Path, before_the_end: Callable[[], None]
+) -> None:
+    """Run a query under all providers at once, until it has read all files."""
+    build, mode = QUERIES[query]
     events = (
         spark.readStream.schema("k int, s string, v long, t long")
         .option("maxFilesPerTrigger", 1)
@@ -154,24 +164,23 @@ def run_all(spark: SparkSession, home: Path, before_the_end: Callable[[], None])
     # Maintenance keeps the interval with which the first query of this process started it.
     stop_maintenance(spark)
     try:
-        for name, (build, mode) in QUERIES.items():
-            for provider, conf in PROVIDERS.items():
-                if provider == "checked" and name != "window":
-                    continue
-                with configured(spark, {**frequent, **conf}):
-                    started.append(
-                        build(events)
-                        .writeStream.outputMode(mode)
-                        .format("noop")
-                        .option("checkpointLocation", str(home / f"{name}-{provider}"))
-                        .start()
-                    )
-        for query in started:
-            query.processAllAvailable()
+        for provider, conf in PROVIDERS.items():
+            if provider == "checked" and query != "window":
+                continue
+            with configured(spark, {**frequent, **conf}):
+                started.append(
+                    build(events)
+                    .writeStream.outputMode(mode)
+                    .format("noop")
+                    .option("checkpointLocation", str(home / provider))
+                    .start()
+                )
+        for one in started:
+            one.processAllAvailable()
         before_the_end()
     finally:
-        for query in started:
-            query.stop()
+        for one in started:
+            one.stop()
         stop_maintenance(spark)
 
 
@@ -234,7 +243,13 @@ def as_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("query", list(QUERIES))
+@pytest.mark.parametrize(
+    "query",
+    [
+        "window",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in QUERIES if one != "window"),
+    ],
+)
 def test_rows_are_those_of_sparks_raw_reader(runs: Runs, query: str) -> None:
     """Same columns, keys, values, hashes and partitions; RocksDB's are read by Spark itself."""
     ours, sparks = runs.canonical(query, "hdfs"), runs.canonical(query, "rocksdb")
@@ -290,8 +305,8 @@ def test_trap_row_checksums_are_no_part_of_the_rows(runs: Runs) -> None:
 def test_a_damaged_file_ends_the_job_and_is_named(runs: Runs, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
-    files = runs.cut("session", "hdfs")
-    copy = copied(runs.checkpoint("session", "hdfs"), files, tmp_path / "damaged")
+    files = runs.cut("window", "hdfs")
+    copy = copied(runs.checkpoint("window", "hdfs"), files, tmp_path / "damaged")
     damaged = next(path for one in files.chains for path in (*one.changes, one.snapshot) if path)
     data = copy.get(damaged)
     copy.put(damaged, data[:-30])
@@ -346,7 +361,11 @@ def typed(spark: SparkSession, checkpoint: Location, store: str) -> DataFrame:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("query", "partitions", "codec"),
-    [("window", 5, "lz4"), ("window", 3, "snappy"), ("join", 3, "zstd")],
+    [
+        ("window", 5, "lz4"),
+        pytest.param("window", 3, "snappy", marks=pytest.mark.nightly),
+        pytest.param("join", 3, "zstd", marks=pytest.mark.nightly),
+    ],
 )
 def test_spark_reads_the_state_that_was_written(
     runs: Runs, tmp_path: Path, query: str, partitions: int, codec: str
@@ -397,6 +416,7 @@ def test_partitions_without_rows_are_written_too(runs: Runs, tmp_path: Path) -> 
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_state_without_a_key_is_one_partition(runs: Runs, tmp_path: Path) -> None:
     checkpoint, files = prepared(runs, "everything", tmp_path / "written", 4)
