@@ -194,6 +194,10 @@ class OutputVersionGoneError(NotAlignedError):
     """A version of an output from which rows are needed can no longer be read."""
 
 
+class StalePlanError(NotAlignedError):
+    """What a plan was made from has changed since, so it would do another thing than it says."""
+
+
 class SourceDataGoneError(SavepointsError):
     """The source no longer has the records that a savepoint continues with."""
 

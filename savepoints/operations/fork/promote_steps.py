@@ -20,7 +20,7 @@ from savepoints.operations.rollback.generation_change import (
     Work,
 )
 from savepoints.operations.run import pause
-from savepoints.operations.savepoint import create, history
+from savepoints.operations.savepoint import create, history, plan_basis
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.fork import replace_content
@@ -180,6 +180,7 @@ def plan(
         outputs=pointed,
         output_uris=history.output_uris(store, live.query, settings),
         binding=_binding(store, live, fork, given, hand_over),
+        basis=plan_basis.read(store, live.query),
         fork=fork.query,
         fork_checkpoint=fork.checkpoint,
         fork_batch=cut.cut.batch_id,

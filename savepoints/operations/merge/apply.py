@@ -45,6 +45,7 @@ from savepoints.operations.savepoint import (
     create,
     export,
     history,
+    plan_basis,
     restore,
 )
 from savepoints.outputs.correct import correct
@@ -255,6 +256,7 @@ def plan(
         outputs=(),
         output_uris=history.output_uris(store, live.query, settings),
         binding=known,
+        basis=plan_basis.read(store, live.query),
         facts=facts,
         batch_id=cut.cut.batch_id,
         place=str(place_of(store, operation_id)),

@@ -18,6 +18,7 @@ from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     QueryRunningError,
+    SavepointsError,
     UnfinishedOperationError,
     UsageError,
 )
@@ -25,7 +26,8 @@ from savepoints.io import Location
 from savepoints.model import Form, rfc3339, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.rollback import safety_savepoint
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import plan_basis, restore
+from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
 from savepoints.plan import (
@@ -61,6 +63,7 @@ class TransitionPlan(Plan):
         output_uris: All outputs of the query by name, which savepoints that are taken on the way
             pin; more than `outputs` when those stay as they are.
         binding: What the generation is bound to other than the settings say, None for nothing.
+        basis: What the plan was made from; on anything else it is not carried out.
     """
 
     command: str
@@ -75,6 +78,7 @@ class TransitionPlan(Plan):
     resumed: bool = False
     output_uris: Mapping[str, str] = field(default_factory=dict)
     binding: Binding | None = None
+    basis: Basis | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,7 @@ def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
         "warnings": tuple(data["warnings"]),
         "outputs": tuple(Rewind.from_json(one) for one in data["outputs"]),
         "binding": Binding.from_json(data.get("binding")),
+        "basis": Basis.from_json(data.get("basis")),
         "resumed": True,
     }
     return kind(**{**data, **known, **own})
@@ -289,16 +294,21 @@ def carry_out(
 
     if plan.safety_id is not None and not log.is_done("safety_savepoint"):
         progress(f"taking the safety savepoint {plan.safety_id}")
-        safety_savepoint.take(
-            store,
-            plan.safety_id,
-            query=plan.query,
-            checkpoint=plan.from_checkpoint,
-            batch_id=plan.from_batch,
-            outputs=plan.output_uris,
-            command=plan.command,
-            settings=settings,
-        )
+        try:
+            safety_savepoint.take(
+                store,
+                plan.safety_id,
+                query=plan.query,
+                checkpoint=plan.from_checkpoint,
+                batch_id=plan.from_batch,
+                outputs=plan.output_uris,
+                command=plan.command,
+                settings=settings,
+            )
+        except SavepointsError:
+            # Nothing of the query has been touched, so it need not wait for anybody to end this.
+            log.finish(undone=True)
+            raise
         log.record("safety_savepoint", savepoint=plan.safety_id)
 
     _do(work.prepare, log, held)
@@ -386,7 +396,10 @@ def undo(
         ),
     ):
         log = _open_journal(plan, store)
-        if any(one.generation == plan.generation for one in store.generations.all(plan.query)):
+        if any(
+            (one.generation, one.checkpoint) == (plan.generation, plan.checkpoint)
+            for one in store.generations.all(plan.query)
+        ):
             raise UsageError(
                 f"generation {plan.generation} of {plan.query} has begun already",
                 hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}",
@@ -445,6 +458,8 @@ def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
                 hint="see the result: savepoints list",
                 operation=plan.operation_id,
             )
+        if plan.basis is not None:
+            plan_basis.refuse_changed(store, plan.query, plan.verb, plan.basis)
         if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
             raise QueryRunningError(
                 f"{plan.from_checkpoint} changed since the plan was made: the query runs",

@@ -48,7 +48,7 @@ from savepoints.operations.rollback.generation_change import (
     Work,
 )
 from savepoints.operations.rollback.reset_outputs import Outputs
-from savepoints.operations.savepoint import history
+from savepoints.operations.savepoint import history, plan_basis
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
 from savepoints.plan import Progress, Step, silent
@@ -170,6 +170,7 @@ def plan(
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
     if (known := generation_change.begun(store, query, VERB, command)) is not None:
         return generation_change.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
+    basis = plan_basis.read(store, query)
     bound = settings.queries.get(query)
     archives = archives_of(settings, query)
     now = _present(store, query, bound)
@@ -237,6 +238,7 @@ def plan(
         outputs=rewound,
         output_uris=uris,
         binding=bindings.find(store.root, query, now.generation.generation),
+        basis=basis,
         asked=asked,
         state=state,
         moves=moves,

@@ -42,7 +42,7 @@ from savepoints.operations.rollback.generation_change import (
     Work,
 )
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
-from savepoints.operations.savepoint import history, restore
+from savepoints.operations.savepoint import history, plan_basis, restore
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import owner_prefix
 from savepoints.outputs.rewind import rewind
@@ -161,6 +161,7 @@ def plan(
     command = _command(found.words)
     if resumed := _resumed(store, found.query, command, given):
         return resumed
+    basis = plan_basis.read(store, found.query)
     current = store.generations.current(found.query)
     if sources is not None and (not found.is_saved or found.ends is not None):
         raise UsageError(
@@ -216,6 +217,7 @@ def plan(
         outputs=outputs,
         output_uris=uris,
         binding=binding,
+        basis=basis,
         form=chosen,
         batch_id=found.batch_id,
         takes=not found.is_saved,

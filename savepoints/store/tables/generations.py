@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from savepoints.errors import QueryNotFoundError
+from savepoints.errors import QueryNotFoundError, StalePlanError
 from savepoints.io import Location
 from savepoints.model import Generation, utc_now
 from savepoints.store.tables.delta_table import StoreTable
@@ -78,7 +78,11 @@ class Generations:
     ) -> Generation:
         """Begin a generation and end the one before, in one commit.
 
-        Beginning a generation that has begun changes nothing: the one that exists is returned.
+        Beginning a generation that has begun in the same directory changes nothing: the one that
+        exists is returned.
+
+        Raises:
+            StalePlanError: If a generation of that number has begun in another directory.
         """
         now = utc_now()
         begun = Generation(
@@ -105,7 +109,16 @@ class Generations:
             return [vars(one) for one in (*ended, begun)]
 
         self._table.change(("query", "generation"), decide)
-        return next(one for one in self.all(query) if one.generation == number)
+        known = next(one for one in self.all(query) if one.generation == number)
+        if known.checkpoint != begun.checkpoint:
+            raise StalePlanError(
+                f"generation {number} of {query} is {known.checkpoint}, begun by {known.begun_by}, "
+                f"and cannot be {checkpoint} as well",
+                hint="take back what was begun: savepoints operations list --query "
+                f"{query}, savepoints operations undo ID",
+                query=query,
+            )
+        return known
 
     def end(self, query: str, *, why: str) -> None:
         """End the current generation of a query, which then has none; ended before, it stays so."""

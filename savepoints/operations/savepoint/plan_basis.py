@@ -1,0 +1,83 @@
+"""What a plan was made from, so that it is carried out on exactly that or not at all.
+
+Between a plan and its execution a person thinks about it, and somebody else may act: an old plan
+would then begin a generation that exists, or take an output back from where it no longer is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from savepoints.errors import StalePlanError
+from savepoints.store.root import Store
+from savepoints.store.tables.merge_ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a plan for a query was made from.
+
+    Attributes:
+        generation: Number of its current generation.
+        savepoints: Digest of the query's savepoints, with their tags and whether they are whole.
+        merges: How many late batches were merged into the query.
+    """
+
+    generation: int
+    savepoints: str
+    merges: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Basis | None:
+        """Read it from a journal."""
+        return None if data is None else cls(**data)
+
+
+def read(store: Store, query: str) -> Basis:
+    """Read what a plan for a query is made from now.
+
+    Raises:
+        QueryNotFoundError: If the store has no such query.
+    """
+    return Basis(
+        store.generations.current(query).generation,
+        _digest(store, query),
+        len(Ledger(store.root).all(query)),
+    )
+
+
+def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
+    """Refuse to carry out a plan that was made from something else; the caller holds the lease.
+
+    Raises:
+        StalePlanError: Says what has changed since.
+        QueryNotFoundError: If the store has no such query any more.
+    """
+    if changes := list(_changes(basis, read(store, query))):
+        raise StalePlanError(
+            f"{query} changed since this {verb} was planned: {'; '.join(changes)}",
+            hint=f"nothing was changed by this {verb}; see what happened: savepoints events "
+            f"--query {query}; then plan the {verb} again",
+            query=query,
+        )
+
+
+def _changes(then: Basis, now: Basis) -> Iterator[str]:
+    if then.generation != now.generation:
+        yield f"its generation was {then.generation} and is {now.generation}"
+    if then.merges != now.merges:
+        yield f"{then.merges} late batches were merged into it, and {now.merges} are now"
+    if then.savepoints != now.savepoints:
+        yield "its savepoints are others: one was taken, removed, tagged or found broken"
+
+
+def _digest(store: Store, query: str) -> str:
+    lines: Iterable[str] = (
+        f"{one.id} {one.state} {sorted(one.tags)}"
+        for one in store.catalog.all()
+        if one.query == query
+    )
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
