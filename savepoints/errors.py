@@ -23,7 +23,8 @@ SavepointsError                      1   root; never raised itself
 │   ├── PlacementError                   a state row is not in the partition of its key
 │   ├── ListOrderError                   the order of list state is not known
 │   ├── CheckFailedError                 a fork does not pass its checks, and takes nothing over
-│   └── OutputVersionGoneError           a version of an output that is needed cannot be read
+│   ├── OutputVersionGoneError           a version of an output that is needed cannot be read
+│   └── StalePlanError                   what a plan was made from has changed since
 ├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
 ├── TargetExistsError               15   the place to write to is taken
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit

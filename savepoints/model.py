@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeAlias
 from savepoints.errors import UsageError
 
 SavepointState = Literal["complete", "broken", "expired"]
+# By somebody, by the clock, before a verb changes the present, at the end of a run, by a verb.
+SavepointKind = Literal["manual", "periodic", "safety", "final", "merge", "edit", "fork"]
 Form = Literal["native", "canonical"]
 Provider = Literal["rocksdb", "hdfs"]
 GenerationStatus = Literal["current", "ended"]
@@ -297,6 +299,8 @@ class Savepoint:
         tags: Names that people gave it.
         description: For people.
         pinned: Retention leaves it alone.
+        kind: Why it was taken.
+        rows_missing: Why its rows could not be written, so that it is native only for now.
         state: `broken` when `verify` found it damaged, `expired` while it is being removed.
         state_reason: Why it is not `complete`.
     """
@@ -321,6 +325,8 @@ class Savepoint:
     tags: tuple[str, ...] = ()
     description: str = ""
     pinned: bool = False
+    kind: SavepointKind = "manual"
+    rows_missing: str | None = None
     state: SavepointState = "complete"
     state_reason: str | None = None
 

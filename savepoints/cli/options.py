@@ -49,6 +49,10 @@ def moment(context: click.Context, parameter: click.Parameter, text: str | None)
         return parse_rfc3339(text)
 
 
+# Where a parsed `--any-line` waits for the store to be opened.
+_ANY_LINE = "savepoints.any_line"
+
+
 @dataclass
 class Invocation:
     """One call of a command: its output, and settings and store when it asks for them."""
@@ -57,6 +61,7 @@ class Invocation:
     config: Path | None = None
     profile: str | None = None
     store_uri: str | None = None
+    any_line: bool = False
 
     @functools.cached_property
     def settings(self) -> Settings:
@@ -80,7 +85,7 @@ class Invocation:
                 "no store is given",
                 hint="set store in savepoints.toml, SAVEPOINTS_STORE, or --store s3://bucket/path",
             )
-        return Store.open(self.settings.store)
+        return Store.open(self.settings.store, any_line=self.any_line)
 
     def confirm(self, plan: Plan, *, yes: bool, dry_run: bool, no_input: bool) -> bool:
         """Show a plan and find out whether to execute it.
@@ -158,7 +163,9 @@ def common(function: Function) -> Function:
         output.format = "json" if output_format == "json" else "text"
         output.progress_style = "none" if progress == "none" else "plain"
         logs.to_stderr(log_level, log_format)
-        return function(Invocation(output, config, profile, store_uri), *args, **options)
+        any_line = bool(click.get_current_context().meta.get(_ANY_LINE))
+        call = Invocation(output, config, profile, store_uri, any_line)
+        return function(call, *args, **options)
 
     return wrapped
 
@@ -175,5 +182,16 @@ def mutating(function: Function) -> Function:
 
 
 def of_query(function: Function) -> Function:
-    """Add `--query`, which narrows what a savepoint's name can mean."""
-    return click.option("--query", help="Only savepoints of this query.")(function)
+    """Add `--query` and `--any-line`, which narrow and widen what a savepoint's name can mean."""
+    any_line = click.option(
+        "--any-line",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_any_line,
+        help="latest and @TIME mean savepoints that were rolled back, too.",
+    )
+    return click.option("--query", help="Only savepoints of this query.")(any_line(function))
+
+
+def _keep_any_line(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    context.meta[_ANY_LINE] = value

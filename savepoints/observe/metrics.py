@@ -40,6 +40,10 @@ METRICS = (
         "savepoints_catalog_size", "gauge", ("query", "state"), "Savepoints in the catalog.",
     ),
     Metric(
+        "savepoints_without_rows", "gauge", ("query",),
+        "Whole savepoints whose rows could not be written; export adds them.",
+    ),
+    Metric(
         "savepoints_capture_duration_seconds", "summary", ("query",),
         "How long taking savepoints took.",
     ),
@@ -88,6 +92,9 @@ def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str
             (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
         },
         "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
+        "savepoints_without_rows": dict(
+            Counter((one.query,) for one in whole if one.rows_missing is not None)
+        ),
         "savepoints_capture_duration_seconds": durations,
         "savepoints_captured_bytes_total": _sums(captures),
         "savepoints_operations_total": dict(

@@ -19,12 +19,18 @@ from savepoints.store.tables.generations import Generations
 
 @dataclass(frozen=True)
 class Store:
-    """The root under which savepoints, the catalog, leases and the journal live."""
+    """The root under which savepoints, the catalog, leases and the journal live.
+
+    Attributes:
+        root: Where it is.
+        any_line: `latest` and times mean savepoints that were rolled back, too.
+    """
 
     root: Location
+    any_line: bool = False
 
     @classmethod
-    def open(cls, uri: str) -> Store:
+    def open(cls, uri: str, *, any_line: bool = False) -> Store:
         """Open the store at a URI; an empty place is an empty store.
 
         Raises:
@@ -33,12 +39,12 @@ class Store:
         """
         root = Location.of(uri)
         root.require()
-        return cls(root)
+        return cls(root, any_line)
 
     @property
     def catalog(self) -> Catalog:
         """Which savepoints exist."""
-        return Catalog(self.root)
+        return Catalog(self.root, self.any_line)
 
     @property
     def generations(self) -> Generations:

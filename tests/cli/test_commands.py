@@ -17,6 +17,7 @@ from savepoints.cli.main import _SECTIONS
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
 from savepoints.store.root import Store
+from tests import draw
 from tests.samples import contents, savepoint, take, unpack
 
 # From conftest.py: the function that calls the command line.
@@ -123,7 +124,11 @@ def test_list_of_an_empty_store_is_no_error(call: Call, store: Store) -> None:
     at = ("--store", str(store.root))
 
     assert "no savepoints" in call("list", *at).out
-    assert call("list", *at, "-o", "json").document == {"schema_version": 1, "savepoints": []}
+    assert call("list", *at, "-o", "json").document == {
+        "schema_version": 1,
+        "savepoints": [],
+        "rolled_back": [],
+    }
 
 
 def test_show_has_offsets_operators_and_what_was_written_by_a_person(
@@ -240,7 +245,9 @@ def processor_seconds(work: str, store: Store, words: Sequence[str] = ()) -> flo
     return float(taken)
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", "latest"], ["version"], ["--help"]])
+@pytest.mark.parametrize(
+    "command", draw.some(1, [["list"], ["show", "latest"], ["version"], ["--help"]], "looking")
+)
 def test_looking_needs_no_spark_and_answers_at_once(command: list[str], local_store: Store) -> None:
     """Beside the libraries alone at the same moment: what else runs here makes both slower."""
     local_store.catalog.add(savepoint(1))

@@ -116,13 +116,15 @@ def test_list_shows_pins_and_why_something_is_broken(call: Call, at: tuple[str, 
 def test_list_shows_what_was_edited_by_hand_whatever_its_description_says(
     call: Call, at: tuple[str, ...], local_store: Store
 ) -> None:
-    edited = dataclasses.replace(savepoint(5), description="", edit=Edit("me", "a try", 0))
+    edited = dataclasses.replace(
+        savepoint(5), description="", kind="edit", edit=Edit("me", "a try", 0)
+    )
     local_store.catalog.add(edited)
 
     lines = {line.split()[0]: line for line in call("list", *at).out.splitlines() if line.split()}
 
-    assert "complete, edited" in lines[edited.id]
-    assert "edited" not in lines[ONE.id]
+    assert " edit " in lines[edited.id]
+    assert " edit " not in lines[ONE.id]
 
 
 def test_show_says_what_changed_since_it_was_taken(call: Call, at: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ from savepoints.sources.kafka import client
 from savepoints.store.root import Store
 from tests.samples import KAFKA, contents, unpack
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(3)
 
 JAAS_PASSWORD = "planted-in-jaas-4711"
 REGISTRY = "planted-registry-4712"

@@ -25,7 +25,7 @@ from tests.processes import killed_at
 from tests.samples import contents, query_id
 from tests.sources.broker import Broker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.drawn(2)]
+pytestmark = [pytest.mark.kafka, pytest.mark.drawn(3)]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.samples import write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 # One file more makes windows close whose rows came before the savepoint.
 LATER = range(make_older.FILES, make_older.FILES + 2)

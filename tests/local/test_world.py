@@ -27,7 +27,7 @@ from confluent_kafka.cimpl import NewTopic
 from savepoints.errors import NotFoundError, TargetExistsError
 from savepoints.local import LocalWorld
 
-pytestmark = [pytest.mark.kafka, pytest.mark.drawn(2)]
+pytestmark = [pytest.mark.kafka, pytest.mark.drawn(3)]
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 60.0

@@ -65,6 +65,10 @@ def planned(plan: type, when: str = "When nothing was done") -> Document:
     return Document(fields, when)
 
 
+_LISTED = {
+    "savepoints": (list[Savepoint], "The newest first."),
+    "rolled_back": (list[str], "Ids of those that `latest` and times do not mean."),
+}
 _SAVEPOINT = Document({"savepoint": (Savepoint, "As it is now.")})
 _PAUSE = Document({"pause": (PauseState, "How it is now.")})
 _OPERATION = Document({"operation": (Operation, "As the journal has it.")})
@@ -90,10 +94,10 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "create": (_SAVEPOINT, planned(CreatePlan)),
     "export": (_SAVEPOINT, planned(ExportPlan)),
     "list": (
-        Document({"savepoints": (list[Savepoint], "The newest first.")}),
+        Document(_LISTED),
         Document(
             {
-                "savepoints": (list[Savepoint], "The newest first."),
+                **_LISTED,
                 "availability": (
                     list[Availability],
                     "Whether each is restorable, in the same order; `until` is not looked for.",

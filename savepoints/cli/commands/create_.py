@@ -11,6 +11,7 @@ from savepoints.cli.options import (
     pair,
 )
 from savepoints.cli.render import savepoint_text
+from savepoints.errors import PartlyDoneError
 from savepoints.model import FORMS, Form
 
 
@@ -82,3 +83,10 @@ def command(
         call.output.document(savepoint=savepoint.to_json())
     else:
         savepoint_text.summary(call.output, savepoint)
+    if savepoint.rows_missing is not None:
+        raise PartlyDoneError(
+            f"savepoint {savepoint.id} is whole in the native form, but its rows could not be "
+            f"written: {savepoint.rows_missing}",
+            hint=f"add them later: savepoints export {savepoint.id}",
+            savepoint=savepoint.id,
+        )

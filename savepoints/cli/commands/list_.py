@@ -53,6 +53,8 @@ def command(
 ) -> None:
     """List savepoints, the newest first. Needs no JVM.
 
+    `latest` and times never mean a savepoint that is marked as rolled back.
+
     \b
     Examples:
       savepoints list
@@ -63,10 +65,12 @@ def command(
     """
     from savepoints.operations.inspect import availability
     from savepoints.store import bindings
-    from savepoints.store.tables import catalog
+    from savepoints.store.tables import catalog, living_line
 
+    known = call.store.catalog.all()
+    rolled_back = living_line.rolled_back(known, call.store.generations.all())
     found = catalog.select(
-        call.store.catalog.all(),
+        known,
         query=query,
         tag=tag,
         since=since,
@@ -81,7 +85,9 @@ def command(
         checked = availability.check_savepoints(found, call.settings.kafka, archives)
     if call.output.format == "json":
         more = {"availability": list(checked.values())} if check_sources else {}
-        call.output.document(savepoints=found, **more)
+        call.output.document(
+            savepoints=found, rolled_back=[one.id for one in found if one.id in rolled_back], **more
+        )
         return
     if not found:
         narrowed = any((query, tag, since, until, state))
@@ -93,7 +99,8 @@ def command(
         return
     call.output.table(
         (
-            *("id", "query", "gen", "batch", "cut committed", "rows", "copied", "took", "state"),
+            *("id", "query", "kind", "gen", "batch", "cut committed"),
+            *("rows", "copied", "took", "state"),
             *(("restorable",) if check_sources else ()),
             *("pinned", "description"),
         ),
@@ -101,13 +108,14 @@ def command(
             (
                 one.id,
                 one.query,
+                one.kind,
                 one.generation,
                 one.cut.batch_id,
                 moment_text(one.cut.committed_at),
                 _rows(one.operators),
                 bytes_text(one.cost.bytes_copied + one.cost.export_bytes),
                 f"{one.cost.seconds:.1f}s",
-                _state(one),
+                _state(one, rolled_back=one.id in rolled_back),
                 *((checked[one.id].restorable,) if check_sources else ()),
                 "yes" if one.pinned else "",
                 " ".join((*(f"[{tag}]" for tag in one.tags), one.description)).strip(),
@@ -133,7 +141,7 @@ def _reasons(checked: Iterable[Availability]) -> list[str]:
     return [f"{', '.join(names)}: {reason}" for reason, names in ids.items()]
 
 
-def _state(savepoint: Savepoint) -> str:
+def _state(savepoint: Savepoint, *, rolled_back: bool) -> str:
     reason = savepoint.state_reason
-    state = savepoint.state if savepoint.edit is None else f"{savepoint.state}, edited"
+    state = f"{savepoint.state}, rolled back" if rolled_back else savepoint.state
     return f"{state}: {reason}" if reason else state

@@ -19,6 +19,7 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
     """Show everything about the savepoint NAME. Needs no JVM.
 
     NAME is an id, a unique prefix of one, a tag, latest, latest~2 (the second before it), or @TIME.
+    The last three follow the line that lives: what was rolled back is not meant, see --any-line.
     The size is what it needs by itself: files that it shares with others are counted once more.
     When a broker is configured, Kafka is asked whether the savepoint is restorable, and until when.
 

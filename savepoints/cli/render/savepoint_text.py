@@ -24,6 +24,7 @@ def summary(output: Terminal, savepoint: Savepoint) -> None:
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
             ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
              if "canonical" in savepoint.forms else "none: native form only"),
+            *([("rows missing", savepoint.rows_missing)] if savepoint.rows_missing else []),
         ]
     )  # fmt: skip
 
@@ -35,7 +36,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
     output.pairs(
         [
             ("Spark's query id", savepoint.query_id),
-            ("taken", moment_text(savepoint.created_at)),
+            ("taken", f"{moment_text(savepoint.created_at)}, {savepoint.kind}"),
             ("parent", savepoint.parent or "none"),
             ("watermark", f"{cut.watermark_ms} ms since 1970"),
             ("provider", f"{cut.provider.rpartition('.')[2]}, format {cut.checkpoint_format}"),

@@ -132,6 +132,7 @@ def _of_comparison(
             store,
             one.query,
             settings=settings,
+            kind="fork",
             description=f"compared before {fork.query} takes over from {live.query}",
         ).id
         for one in (live, fork)

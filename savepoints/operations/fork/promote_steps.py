@@ -220,6 +220,7 @@ def carry_out(
             plan.fork,
             settings=settings,
             batch_id=plan.fork_batch,
+            kind="fork",
             description=f"promoted to {plan.query}",
             savepoint_id=plan.savepoint_id,
         )
@@ -248,6 +249,7 @@ def carry_out(
             store,
             plan.query,
             settings=given,
+            kind="fork",
             description=f"as {plan.fork} was when it took over",
             savepoint_id=plan.first_id,
         )

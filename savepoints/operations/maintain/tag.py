@@ -71,7 +71,7 @@ def plan(
     for tag in add:
         checked_tag(tag)
     known = store.catalog.all()
-    savepoint = catalog.resolve(known, name, query=query)
+    savepoint = store.catalog.find(name, query=query)
     missing = [tag for tag in remove if tag not in savepoint.tags]
     if missing:
         raise UsageError(

@@ -331,6 +331,7 @@ def carry_out(
             store,
             plan.query,
             settings=given,
+            kind="merge",
             description=f"with {plan.facts.rows} late events of {plan.facts.batch}",
             savepoint_id=plan.first_id,
         )

@@ -250,6 +250,7 @@ class _Merge:
             self.store,
             self.plan.query,
             settings=self.given,
+            kind="merge",
             description=f"what {self.plan.operation_id} was compared with",
         )
         needed.enter_context(self.store.using(proof.id, VERB))

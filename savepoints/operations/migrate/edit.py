@@ -284,6 +284,7 @@ def _described(
             rows_removed=plan.rows_chosen if plan.delete else 0,
         ),
         tags=(),
+        kind="edit",
         description=f"edited: {plan.reason}",
         pinned=False,
         state="complete",

@@ -425,7 +425,8 @@ def _steps(
     steps = []
     if not found.is_saved:
         steps.append(Step("batch_saved", f"save the retained batch {batch}: {name}"))
-    steps.append(Step("checkpoint_written", f"restore {name} (batch {batch}, {form}) to {target}"))
+    of = f"generation {found.generation}, batch {batch}, {form}"
+    steps.append(Step("checkpoint_written", f"restore {name} ({of}) to {target}"))
     steps += output_ids.output_steps(outputs)
     if found.ends is not None:
         steps.append(

@@ -101,4 +101,5 @@ def take(
         outputs=dict(outputs),
         description=f"before: {command}",
         savepoint_id=safety_id,
+        kind="safety",
     )

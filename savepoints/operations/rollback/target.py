@@ -185,6 +185,7 @@ def save_batch(
         outputs=output_uris(store, query, settings),
         description="a retained batch that was gone to",
         savepoint_id=savepoint_id,
+        kind="manual",
     )
 
 

@@ -9,7 +9,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Form, Generation, Savepoint
-from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint import create, history
 from savepoints.plan import Progress
 from savepoints.store.root import Store
 
@@ -38,23 +38,17 @@ def savepoint(
     Returns:
         One that is there already, a new one, or None when nothing has been committed yet.
     """
-    if not moved and (there := _newest_of(store, generation, forms)) is not None:
-        return there
+    if not moved:
+        batch = position.read(Location.of(generation.checkpoint)).committed
+        there = history.saved(store, generation.query, generation.generation, batch, forms)
+        if there is not None:
+            return there
     try:
-        plan = create.plan(store, query=generation.query, settings=settings, forms=forms, app=app)
+        plan = create.plan(
+            store, query=generation.query, settings=settings, forms=forms, app=app, kind="final"
+        )
     except NoCommittedBatchError:
         return None
     taken = create.execute(plan, store, settings=settings)
     progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
     return taken
-
-
-def _newest_of(store: Store, generation: Generation, forms: Sequence[Form]) -> Savepoint | None:
-    """Return a savepoint of the newest batch of a generation, None when there is none."""
-    batch = position.read(Location.of(generation.checkpoint)).committed
-    for one in store.catalog.all():
-        of = (one.query, one.generation, one.cut.batch_id)
-        is_good = one.state == "complete" and one.edit is None and set(one.forms) >= set(forms)
-        if is_good and of == (generation.query, generation.generation, batch):
-            return one
-    return None

@@ -18,7 +18,7 @@ from savepoints.model import FORMS, Form, Savepoint
 from savepoints.observe import metrics
 from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import expire
-from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint import create, history
 from savepoints.plan import Progress, silent
 from savepoints.store.root import Store
 
@@ -30,7 +30,8 @@ class Attempt:
     """What came of a periodic savepoint.
 
     Attributes:
-        result: `skipped` when another process takes one at this moment, or there is nothing yet.
+        result: `skipped` when another process takes one at this moment, there is nothing yet, or
+            the newest batch is saved already.
         savepoint: What was taken.
         error: Why it was not.
     """
@@ -98,6 +99,7 @@ def _take(
             forms=forms,
             outputs=outputs,
             app=app,
+            kind="periodic",
         )
     except NoCommittedBatchError as error:
         _LOG.info("no savepoint of %s yet: %s", query or checkpoint, error)
@@ -107,6 +109,12 @@ def _take(
         parameters = {"checkpoint": checkpoint}
         with recording(store, "create", query=query, parameters=parameters, hooks=settings.hooks):
             raise
+    there = history.saved(store, plan.query, plan.generation, plan.newest_batch, plan.forms)
+    if there is not None and plan.outputs.keys() <= {one.name for one in there.outputs}:
+        _LOG.debug("batch %s of %s is saved already: %s", plan.newest_batch, plan.query, there.id)
+        with recording(store, "create", query=plan.query, savepoint=there.id) as noted:
+            noted.note(result="skipped", message=f"batch {plan.newest_batch} is saved already")
+        return Attempt("skipped")
     try:
         taken = create.execute(plan, store, settings=settings, progress=progress)
     except LockedError as error:

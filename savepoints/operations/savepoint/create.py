@@ -7,6 +7,7 @@ row: a savepoint exists if and only if its row does.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from savepoints.model import (
     OperatorState,
     OutputVersion,
     Savepoint,
+    SavepointKind,
     checked_name,
     checked_tag,
     new_id,
@@ -55,6 +57,8 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
 from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables import catalog
+
+_LOG = logging.getLogger(__name__)
 
 # A query that commits faster than its files can be copied is given this many chances.
 PIN_ATTEMPTS = 10
@@ -82,6 +86,7 @@ class CreatePlan(Plan):
         parent: The savepoint before it, None for the first.
         application: Reference of the application, if known.
         code_version: Version of its code, from `SAVEPOINTS_CODE_VERSION`.
+        kind: Why it is taken.
     """
 
     savepoint_id: str
@@ -99,6 +104,7 @@ class CreatePlan(Plan):
     parent: str | None = None
     application: str | None = None
     code_version: str | None = None
+    kind: SavepointKind = "manual"
 
 
 def plan(
@@ -114,6 +120,7 @@ def plan(
     description: str = "",
     app: str | None = None,
     savepoint_id: str | None = None,
+    kind: SavepointKind = "manual",
 ) -> CreatePlan:
     """Look at the checkpoint and say what would be saved; nothing is written.
 
@@ -130,6 +137,7 @@ def plan(
         description: For people.
         app: Reference of the application that runs, if it is not the one in the settings.
         savepoint_id: An id given beforehand, so that the verb that gave it can be resumed.
+        kind: Why it is taken.
 
     Raises:
         UsageError: If neither query nor checkpoint is given.
@@ -182,6 +190,7 @@ def plan(
         parent=next((one.id for one in known if one.edit is None), None),
         application=app or (configured.app if configured else None),
         code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
+        kind=kind,
     )
 
 
@@ -219,7 +228,8 @@ def execute(
     """Take the savepoint.
 
     Running the same plan again after a crash goes on or starts over; a savepoint that is in the
-    catalog already is returned as it is.
+    catalog already is returned as it is. If the rows cannot be written it is kept in the native
+    form, and says why in `rows_missing`; `export` adds them later.
 
     Args:
         plan: From `plan`.
@@ -261,6 +271,7 @@ def save(
     *,
     settings: Settings | None,
     description: str,
+    kind: SavepointKind,
     checkpoint: str | None = None,
     batch_id: int | None = None,
     outputs: dict[str, str] | None = None,
@@ -283,6 +294,7 @@ def save(
         outputs=outputs,
         description=description,
         savepoint_id=savepoint_id,
+        kind=kind,
     )
     return execute(saving, store, settings=settings)
 
@@ -339,13 +351,17 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             topics=topic_ids.known_ids(files.cut.offsets, settings.kafka, progress),
             tags=plan.tags,
             description=plan.description,
+            kind=plan.kind,
         ),
         stored,
     )
     if "canonical" not in plan.forms:
         return made
     progress("writing the state rows (starts Spark if it does not run yet)")
-    exported = export.with_rows(made, store, settings)
+    try:
+        exported = export.with_rows(made, store, settings)
+    except Exception as error:  # noqa: BLE001  (what was pinned is whole, whatever comes of its rows)
+        return _without_rows(made, error)
     faults.reach("create.exported")
     return exported if "native" in plan.forms else _without_native(exported)
 
@@ -382,6 +398,20 @@ def outputs_of(
         return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
 
     return tuple(in_parallel(find, list(outputs.items())))
+
+
+def _without_rows(made: Manifest, error: Exception) -> Manifest:
+    """Keep a savepoint of which only the rows could not be written."""
+    reason = f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+    _LOG.error(
+        "the rows of %s were not written, it is kept in the native form: %s; add them with "
+        "savepoints export %s",
+        made.savepoint.id,
+        reason,
+        made.savepoint.id,
+        exc_info=error,
+    )
+    return replace(made, savepoint=replace(made.savepoint, rows_missing=reason))
 
 
 def _without_native(made: Manifest) -> Manifest:

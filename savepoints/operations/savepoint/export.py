@@ -131,6 +131,8 @@ def _export(plan: ExportPlan, store: Store, settings: Settings, progress: Progre
 def with_rows(stored: Manifest, store: Store, settings: Settings) -> Manifest:
     """Write the canonical rows of a savepoint and return its manifest with them.
 
+    Whatever fails, the native form stays as it was, and the rows can be written later.
+
     The files are laid out as a checkpoint for the while. Operators without a canonical form are
     left out of it, because Spark would refuse to read any state beside theirs.
     """
@@ -164,7 +166,11 @@ def with_rows(stored: Manifest, store: Store, settings: Settings) -> Manifest:
         for one in savepoint.operators
     )
     with_contents = replace(
-        exported.savepoint, operators=operators, cost=cost, spark_version=spark.version
+        exported.savepoint,
+        operators=operators,
+        cost=cost,
+        spark_version=spark.version,
+        rows_missing=None,
     )
     return replace(exported, savepoint=with_contents, canonical=rows)
 

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from savepoints.config.settings import Settings
-from savepoints.model import Savepoint
+from savepoints.model import Form, Savepoint
 from savepoints.store.root import Store
+from savepoints.store.tables import living_line
 
 
 def history(store: Store, query: str) -> list[Savepoint]:
     """Return the savepoints that the current generation comes from, the newest first.
 
     Those of batches that were rolled back are not among them, and of those that were edited by hand
-    only what a generation began from: in place of what it was made of, which comes after it.
+    only what a generation began from.
+
+    Raises:
+        QueryNotFoundError: If the store has no such query.
     """
-    generations = {one.generation: one for one in store.generations.all(query)}
-    mine = [one for one in store.catalog.all() if one.query == query]
-    by_id = {one.id: one for one in mine}
-    found: list[Savepoint] = []
-    number: int | None = store.generations.current(query).generation
-    newest: int | None = None
-    while number is not None:
-        found += [
-            one
-            for one in mine
-            if one.state == "complete"
-            and one.edit is None
-            and one.generation == number
-            and (newest is None or one.cut.batch_id <= newest)
-        ]
-        generation = generations.get(number)
-        origin = by_id.get(generation.begun_from) if generation and generation.begun_from else None
-        if origin and origin.edit is not None and origin.state == "complete":
-            found.append(origin)
-        number, newest = (origin.generation, origin.cut.batch_id) if origin else (None, None)
-    return found
+    store.generations.current(query)
+    known = store.catalog.all()
+    line = living_line.of_query(query, store.generations.all(), known)
+    return line.backwards(one for one in known if one.query == query and one.state == "complete")
+
+
+def saved(
+    store: Store, query: str, generation: int | None, batch_id: int | None, forms: Sequence[Form]
+) -> Savepoint | None:
+    """Return a whole savepoint of a batch that has the state in these forms, None without one.
+
+    One whose rows could not be written counts: trying again at the same batch helps nobody.
+    """
+    for one in store.catalog.all():
+        is_good = one.state == "complete" and one.edit is None
+        has_forms = one.rows_missing is not None or set(one.forms) >= set(forms)
+        of = (one.query, one.generation, one.cut.batch_id)
+        if is_good and has_forms and of == (query, generation, batch_id):
+            return one
+    return None
 
 
 def output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:

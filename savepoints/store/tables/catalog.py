@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import (
+    Generation,
     Labels,
     Savepoint,
     SavepointState,
@@ -23,7 +24,9 @@ from savepoints.model import (
     rfc3339,
 )
 from savepoints.store.savepoint import labels
+from savepoints.store.tables import living_line
 from savepoints.store.tables.delta_table import StoreTable
+from savepoints.store.tables.generations import Generations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,9 +41,15 @@ _CANDIDATES_SHOWN = 8
 
 @dataclass(frozen=True)
 class Catalog:
-    """The savepoints of a store."""
+    """The savepoints of a store.
+
+    Attributes:
+        root: The store's root.
+        any_line: `latest` and times mean savepoints that were rolled back, too.
+    """
 
     root: Location
+    any_line: bool = False
 
     def all(self) -> list[Savepoint]:
         """Return all savepoints, the newest first.
@@ -117,14 +126,17 @@ class Catalog:
                 operators=savepoint.operators,
                 cost=savepoint.cost,
                 spark_version=savepoint.spark_version,
+                rows_missing=None,
             )
             return [] if new == known else [_to_row(new)]
 
         self._table.change(("id",), decide)
 
     def find(self, name: str, *, query: str | None = None) -> Savepoint:
-        """Return the one savepoint that a name means. See `resolve`."""
-        return resolve(self.all(), name, query=query)
+        """Return the one savepoint that a name means; see `resolve`."""
+        alone = self.any_line or not _is_relative(name)
+        generations = [] if alone else Generations(self.root).all()
+        return resolve(self.all(), name, query=query, generations=generations)
 
     @property
     def _table(self) -> StoreTable:
@@ -164,15 +176,23 @@ def select(
     return chosen[:limit]
 
 
-def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = None) -> Savepoint:
+def resolve(
+    savepoints: Sequence[Savepoint],
+    name: str,
+    *,
+    query: str | None = None,
+    generations: Sequence[Generation] = (),
+) -> Savepoint:
     """Find the savepoint that a name means.
 
     Args:
         savepoints: All there are, the newest first.
         name: An id, a unique prefix of one, a tag, `latest`, `latest~2` (the second before it), or
             `@TIME` (the newest whose cut was committed at or before an RFC 3339 time). Savepoints
-            that were edited by hand are meant by id, prefix and tag only.
+            that were edited by hand, and those of batches that were rolled back, are meant by id,
+            prefix and tag only.
         query: Only savepoints of this query.
+        generations: Those of the store, which tell what was rolled back; without them nothing was.
 
     Raises:
         SavepointNotFoundError: If none fits.
@@ -183,19 +203,19 @@ def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = N
         for one in savepoints
         if one.state != "expired" and (query is None or one.query == query)
     ]
-    if name.startswith("@") or _LATEST.fullmatch(name):
-        usable = _of_one_query(
-            [one for one in mine if one.state == "complete" and one.edit is None], name
-        )
+    if _is_relative(name):
+        usable = _of_one_query([one for one in mine if one.state == "complete"], name)
+        alive = _alive(usable, savepoints, generations)
         if name.startswith("@"):
             moment = parse_rfc3339(name[1:])
-            by_cut = sorted(usable, key=lambda one: one.cut.committed_at, reverse=True)
+            by_cut = sorted(alive, key=lambda one: one.cut.committed_at, reverse=True)
             fitting = [one for one in by_cut if one.cut.committed_at <= moment]
         else:
-            fitting = usable[int(name.removeprefix("latest").removeprefix("~") or 0) :]
+            fitting = alive[int(name.removeprefix("latest").removeprefix("~") or 0) :]
         if fitting:
             return fitting[0]
-        raise _not_found(name, query, len(usable))
+        others = [one for one in usable if one.edit is None and one not in alive]
+        raise _not_found(name, query, len(alive), len(others))
     tagged = [one for one in mine if name in one.tags]
     exact = [one for one in mine if one.id == name]
     prefixed = [one for one in mine if one.id.startswith(name)] if name else []
@@ -205,6 +225,20 @@ def resolve(savepoints: Sequence[Savepoint], name: str, *, query: str | None = N
         if fitting:
             raise _ambiguous(name, fitting)
     raise _not_found(name, query, len(mine))
+
+
+def _is_relative(name: str) -> bool:
+    return name.startswith("@") or _LATEST.fullmatch(name) is not None
+
+
+def _alive(
+    usable: Sequence[Savepoint],
+    savepoints: Sequence[Savepoint],
+    generations: Sequence[Generation],
+) -> list[Savepoint]:
+    if not usable:
+        return []
+    return living_line.of_query(usable[0].query, generations, savepoints).backwards(usable)
 
 
 def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:
@@ -229,11 +263,15 @@ def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
     )
 
 
-def _not_found(name: str, query: str | None, among: int) -> SavepointNotFoundError:
+def _not_found(
+    name: str, query: str | None, among: int, rolled_back: int = 0
+) -> SavepointNotFoundError:
     of = f" of query {query}" if query else ""
+    others = f", and {rolled_back} that were rolled back" if rolled_back else ""
     return SavepointNotFoundError(
-        f"no savepoint{of} is called {name!r}; there are {among}{of} to choose from",
-        hint="see them with: savepoints list",
+        f"no savepoint{of} is called {name!r}; there are {among}{of} to choose from{others}",
+        hint="see them with: savepoints list"
+        + ("; name one that was rolled back by its id, or add --any-line" if rolled_back else ""),
         savepoint=name,
         query=query,
     )
@@ -348,6 +386,8 @@ def _schema() -> pa.Schema:
             ("tags", pa.list_(text)),
             ("description", text),
             ("pinned", pa.bool_()),
+            ("kind", text),
+            ("rows_missing", text),
             ("state", text),
             ("state_reason", text),
         ]

@@ -19,6 +19,8 @@ from tests.cli.conftest import Call
 from tests.samples import unpack
 from tests.spark_session import wait_until
 
+pytestmark = pytest.mark.drawn(2)
+
 QUERY = "order_totals"
 
 

@@ -32,7 +32,7 @@ from tests.denied import denied, unconditional
 from tests.samples import lasting, query_id, savepoint, take, unpack
 from tests.templates import first_of
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(3)
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 

@@ -36,7 +36,7 @@ from tests.operations.fork.test_fork import (
 )
 from tests.samples import query_id
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(3)
 
 __all__ = ["origin"]  # A fixture.
 

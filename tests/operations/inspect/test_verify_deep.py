@@ -17,7 +17,7 @@ from tests import samples
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 
 @pytest.mark.parametrize("sample", ["limit", "transform_with_state", "format_2_changelog"])

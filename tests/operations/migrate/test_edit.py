@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.drawn(5)
+pytestmark = pytest.mark.drawn(8)
 
 
 @pytest.fixture(scope="module")

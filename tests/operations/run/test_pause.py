@@ -39,6 +39,8 @@ from tests.processes import at_once
 from tests.samples import lasting, take, unpack
 from tests.spark_session import wait_until
 
+pytestmark = pytest.mark.drawn(2)
+
 QUERY = "totals"
 LONG = timedelta(minutes=2)
 SHORT = timedelta(milliseconds=300)

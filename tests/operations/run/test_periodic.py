@@ -11,10 +11,12 @@ import pytest
 from savepoints.config.settings import RetentionSettings, Settings
 from savepoints.errors import LockedError, NotFoundError
 from savepoints.io import Location
+from savepoints.observe import metrics
 from savepoints.operations.run import periodic
 from savepoints.operations.run.periodic import Attempt
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
+from tests.faults.test_rollback_killed import write_output
 from tests.samples import files_of, query_id, unpack, write
 
 
@@ -78,9 +80,46 @@ def test_old_ones_are_expired_after_it_if_the_settings_say_so(store: Store, live
     keep = RetentionSettings(keep_last=2, after_savepoint=True)
     settings = Settings().model_copy(update={"retention": keep})
 
-    taken = [take(store, live, settings=settings).savepoint for _ in range(4)]
+    commits = {f"commits/{batch}": live.get(f"commits/{batch}") for batch in range(4)}
+    live.delete(commits)
+    taken = []
+    for path, commit in commits.items():
+        live.put(path, commit)
+        taken.append(take(store, live, settings=settings).savepoint)
 
     assert store.catalog.all() == [taken[3], taken[2]]
+
+
+def test_a_batch_that_is_saved_already_is_skipped_and_counted(
+    store: Store, live: Location, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that has nothing to do would be saved again and again."""
+    first = take(store, live)
+    caplog.set_level("DEBUG")
+
+    again = take(store, live)
+
+    assert (first.result, again.result, again.error) == ("done", "skipped", None)
+    assert store.catalog.all() == [first.savepoint]
+    (record,) = [one for one in caplog.records if "saved already" in one.message]
+    assert record.levelname == "DEBUG"
+    counted = metrics.values(store.catalog.all(), store.events.all())
+    assert counted["savepoints_operations_total"] == {
+        ("clicks", "create", "done"): 1,
+        ("clicks", "create", "skipped"): 1,
+    }
+
+
+def test_a_saved_batch_without_an_output_that_is_known_now_is_saved_again(
+    store: Store, live: Location, place: Location
+) -> None:
+    take(store, live)
+    write_output(str(place / "totals"), query_id("rocksdb"))
+
+    attempt = take(store, live, outputs={"totals": str(place / "totals")})
+
+    assert attempt.savepoint is not None
+    assert [one.name for one in attempt.savepoint.outputs] == ["totals"]
 
 
 def test_metrics_are_written_after_it_if_the_settings_say_so(

@@ -22,6 +22,8 @@ from savepoints.operations.savepoint import create, restore
 from savepoints.store.root import Store
 from tests.samples import files_of, lasting, take, unpack, write
 
+pytestmark = pytest.mark.drawn(2)
+
 
 @pytest.mark.s3
 def test_a_savepoint_is_a_copy_of_the_cut(place: Location, store: Store) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(4)
 
 LIVE = "shop/sums/1"
 Row = tuple[str, int, float]

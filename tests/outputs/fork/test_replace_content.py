@@ -18,7 +18,7 @@ from savepoints.outputs.fork.replace_content import Takeover
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(4)
 
 LIVE, FORK, NEXT = "shop/totals/1", "trial/totals/1", "shop/totals/2"
 BATCH = 7

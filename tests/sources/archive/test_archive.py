@@ -39,7 +39,7 @@ from tests.sources.json_input import DECODING, archived, consume, produce
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.drawn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.drawn(4)]
 ROOT = Path(__file__).parents[3]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from savepoints.sources.late import affected_entities
 from savepoints.sources.late.affected_entities import NOTHING, BaseState
+from tests import draw
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ def test_few_bases_are_kept_and_always_the_empty_state() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", draw.some(1, range(3), "affected entities"))
 def test_bases_and_events_are_those_of_the_definition(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
     bases = affected_entities.thinned(

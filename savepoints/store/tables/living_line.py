@@ -1,0 +1,92 @@
+"""The line that lives: the present generation of a query, and what it began from.
+
+What was rolled back is not on it, so `latest` never gives back the bug that was gone back from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from savepoints.model import Generation, Savepoint
+
+
+@dataclass(frozen=True)
+class Line:
+    """A generation and what it descends from, within one query.
+
+    Attributes:
+        newest: By number of the generation, the present one first, its newest batch that counts;
+            None where all do. Empty for a query of which no generation is known: then all counts.
+        origins: Ids of the savepoints that its generations began from.
+    """
+
+    newest: Mapping[int, int | None]
+    origins: frozenset[str]
+
+    def has(self, savepoint: Savepoint) -> bool:
+        """Say whether a savepoint of the query is of the present or of what it came from.
+
+        One that was edited by hand is, if a generation began from it.
+        """
+        if savepoint.edit is not None and savepoint.id not in self.origins:
+            return False
+        if not self.newest:
+            return True
+        newest = self.newest.get(savepoint.generation, -1)
+        return newest is None or savepoint.cut.batch_id <= newest
+
+    def backwards(self, savepoints: Iterable[Savepoint]) -> list[Savepoint]:
+        """Return those on the line, from its end to its beginning.
+
+        Generation and batch decide, then the time: clocks of different machines need not agree.
+        """
+        place = {number: nth for nth, number in enumerate(self.newest)}
+        return sorted(
+            filter(self.has, savepoints),
+            key=lambda one: (
+                place.get(one.generation, 0),
+                -one.cut.batch_id if place else 0,
+                one.id not in self.origins,
+                -one.created_at.timestamp(),
+            ),
+        )
+
+
+def of_query(
+    query: str, generations: Iterable[Generation], savepoints: Sequence[Savepoint]
+) -> Line:
+    """Return the line of a query; of one that has ended, by its newest generation.
+
+    Args:
+        query: The query.
+        generations: Those of the store.
+        savepoints: Those of the store, from which generations began.
+    """
+    mine = {one.generation: one for one in generations if one.query == query}
+    known = {one.id: one for one in savepoints if one.query == query}
+    current = [one.generation for one in mine.values() if one.status == "current"]
+    number: int | None = max(current or mine, default=None)
+    until: int | None = None
+    newest: dict[int, int | None] = {}
+    origins = set()
+    while number is not None and number not in newest:
+        newest[number] = until
+        origin = known.get(mine[number].begun_from or "") if number in mine else None
+        if origin is not None:
+            origins.add(origin.id)
+        number, until = (origin.generation, origin.cut.batch_id) if origin else (None, None)
+    return Line(newest, frozenset(origins))
+
+
+def rolled_back(
+    savepoints: Sequence[Savepoint], generations: Sequence[Generation]
+) -> frozenset[str]:
+    """Return the ids of savepoints of batches that their queries have gone back from."""
+    lines = {
+        query: of_query(query, generations, savepoints)
+        for query in {one.query for one in savepoints}
+    }
+    return frozenset(
+        one.id for one in savepoints if one.edit is None and not lines[one.query].has(one)
+    )

@@ -1,0 +1,141 @@
+"""`latest`, `latest~N` and times follow the line that lives, beside a model that is a list."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from savepoints.errors import SavepointNotFoundError
+from savepoints.model import Edit, Generation, Savepoint, rfc3339
+from savepoints.store.root import Store
+from savepoints.store.tables import living_line
+from savepoints.store.tables.catalog import resolve
+from tests.samples import BEGINNING, savepoint
+
+EDIT = Edit("me", "a reason", 0, None, "k = 1", ("v = 0",), None, 1, 0)
+
+
+def generation(number: int, begun_from: str | None = None, *, ended: bool = False) -> Generation:
+    made = Generation("orders", number, f"/ck/{number}", "current", BEGINNING, "run", begun_from)
+    return dataclasses.replace(made, status="ended") if ended else made
+
+
+def of(number: int, *, batch: int, taken: int, edited: bool = False) -> Savepoint:
+    made = savepoint(taken)
+    cut = dataclasses.replace(made.cut, batch_id=batch)
+    return dataclasses.replace(made, generation=number, cut=cut, edit=EDIT if edited else None)
+
+
+FIRST, BUG = of(1, batch=1, taken=1), of(1, batch=2, taken=2)
+SAFETY = of(1, batch=3, taken=3)
+ROLLED_BACK = [generation(2, FIRST.id), generation(1, ended=True)]
+
+
+def names(generations: list[Generation], *savepoints: Savepoint) -> list[str]:
+    """Return what latest, latest~1, … mean, as long as they mean something."""
+    newest_first = sorted(savepoints, key=lambda one: one.created_at, reverse=True)
+    found: list[str] = []
+    while True:
+        try:
+            name = f"latest~{len(found)}"
+            found.append(resolve(newest_first, name, generations=generations).id)
+        except SavepointNotFoundError:
+            return found
+
+
+def test_trap_after_a_rollback_latest_gives_back_the_bug() -> None:
+    assert names(ROLLED_BACK, FIRST, BUG, SAFETY) == [FIRST.id]
+    fixed = of(2, batch=2, taken=4)
+    assert names(ROLLED_BACK, FIRST, BUG, SAFETY, fixed) == [fixed.id, FIRST.id]
+
+
+def test_times_mean_what_lived_then_and_lives_now() -> None:
+    after_the_bug = f"@{rfc3339(SAFETY.cut.committed_at + timedelta(minutes=1))}"
+    known = [SAFETY, BUG, FIRST]
+
+    assert resolve(known, after_the_bug, generations=ROLLED_BACK) == FIRST
+    assert resolve(known, after_the_bug) == SAFETY, "without generations nothing is rolled back"
+
+
+def test_what_was_rolled_back_is_meant_by_its_id_and_said_to_be_there() -> None:
+    known = [SAFETY, BUG, FIRST]
+
+    assert resolve(known, BUG.id, generations=ROLLED_BACK) == BUG
+    with pytest.raises(SavepointNotFoundError, match="and 2 that were rolled back") as refused:
+        resolve(known, "latest~1", generations=ROLLED_BACK)
+    assert "--any-line" in refused.value.hint
+    assert living_line.rolled_back(known, ROLLED_BACK) == {BUG.id, SAFETY.id}
+
+
+def test_undone_it_lives_again() -> None:
+    undone = [generation(3, SAFETY.id), generation(2, FIRST.id, ended=True), ROLLED_BACK[1]]
+
+    assert names(undone, FIRST, BUG, SAFETY, of(2, batch=2, taken=4)) == [
+        SAFETY.id, BUG.id, FIRST.id,
+    ]  # fmt: skip
+
+
+def test_clocks_do_not_decide() -> None:
+    """A machine whose clock is behind took the later batch."""
+    earlier, later = of(1, batch=1, taken=5), of(1, batch=2, taken=4)
+
+    assert names([generation(1)], earlier, later) == [later.id, earlier.id]
+
+
+def test_an_edited_one_is_meant_where_the_query_went_on_from_it() -> None:
+    edited = of(1, batch=1, taken=4, edited=True)
+
+    assert names(ROLLED_BACK, FIRST, edited) == [FIRST.id]
+    went_on = [generation(2, edited.id), ROLLED_BACK[1]]
+    assert names(went_on, FIRST, BUG, edited) == [edited.id, FIRST.id]
+
+
+def test_a_query_that_has_ended_goes_by_its_newest_generation() -> None:
+    ended = [dataclasses.replace(one, status="ended") for one in ROLLED_BACK]
+
+    assert names(ended, FIRST, BUG) == [FIRST.id]
+
+
+def test_the_flag_of_the_store_means_any_line(local_store: Store) -> None:
+    for one in (FIRST, BUG):
+        local_store.catalog.add(one)
+    checkpoint = local_store.root / "ck"
+    local_store.generations.begin("orders", 1, checkpoint / "1", by="run")
+    local_store.generations.begin("orders", 2, checkpoint / "2", by="rollback", begun_from=FIRST.id)
+
+    assert local_store.catalog.find("latest") == FIRST
+    assert Store.open(str(local_store.root), any_line=True).catalog.find("latest") == BUG
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=1, max_size=30))
+def test_whatever_was_saved_and_rolled_back(actions: list[int | None]) -> None:
+    """None runs a batch and saves it; a number goes back to one of the savepoints so far.
+
+    The model keeps with each savepoint the list of those before it.
+    """
+    line: list[Savepoint] = []
+    lines: dict[str, list[Savepoint]] = {}
+    saved: list[Savepoint] = []
+    generations = [generation(1)]
+    batch = 0
+    for moment, action in enumerate(actions):
+        if action is None:
+            batch += 1
+            made = of(generations[0].generation, batch=batch, taken=moment)
+            line = [made, *line]
+            lines[made.id] = line
+            saved.append(made)
+        elif saved:
+            origin = saved[action % len(saved)]
+            line, batch = lines[origin.id], origin.cut.batch_id
+            ended = dataclasses.replace(generations[0], status="ended")
+            begun = generation(ended.generation + 1, origin.id)
+            generations = [begun, ended, *generations[1:]]
+
+    assert names(generations, *saved) == [one.id for one in line]
+    gone = {one.id for one in saved} - {one.id for one in line}
+    assert living_line.rolled_back(saved, generations) == gone
