@@ -56,6 +56,8 @@ _REFUSED = re.compile(
     r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden"
 )
 _NO_ANSWER = re.compile(r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b")
+# What Linux says of a hard link from one file system to another (EXDEV).
+_OTHER_MOUNT = "(os error 18)"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -240,19 +242,32 @@ class Location:
     def copy_from(self, source: Location, source_path: str, path: str) -> None:
         """Copy one file here: by the server, or as a hard link, when both are in one store.
 
+        Between stores, and between two mounts of this machine, it passes through this process.
+
         Raises:
             FileNotFoundError: If the source file does not exist (any more).
         """
         with _translated(source.uri / source_path):
-            if source.uri.system == self.uri.system:
-                _open(self.uri).copy(source._key(source_path), self._key(path))
-            else:
-                # Through a file, not through memory: many large ones may be under way at once.
-                with TemporaryFile() as body:
-                    for piece in _open(source.uri).get(source._key(source_path)).stream():
-                        body.write(piece)
-                    body.seek(0)
-                    _open(self.uri).put(self._key(path), body)
+            if source.uri.system == self.uri.system and self._copies(source, source_path, path):
+                return
+            # Through a file, not through memory: many large ones may be under way at once.
+            with TemporaryFile() as body:
+                for piece in _open(source.uri).get(source._key(source_path)).stream():
+                    body.write(piece)
+                body.seek(0)
+                _open(self.uri).put(self._key(path), body)
+
+    def _copies(self, source: Location, source_path: str, path: str) -> bool:
+        """Copy without reading; False where the two are different mounts of this machine."""
+        from obstore.exceptions import GenericError
+
+        try:
+            _open(self.uri).copy(source._key(source_path), self._key(path))
+        except GenericError as error:
+            if self.uri.scheme == "file" and _OTHER_MOUNT in str(error):
+                return False
+            raise
+        return True
 
     def sha256(self, path: str) -> str:
         """Return the SHA-256 of a file in hex, read in pieces.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -199,6 +200,16 @@ def on_local(tmp_path: Path) -> Location:
     directory = tmp_path / "place"
     directory.mkdir()
     return Location.of(str(directory))
+
+
+@pytest.fixture
+def on_other_mount(on_local: Location) -> Iterator[Location]:
+    """Give an empty directory on another file system of this machine than `on_local` is on."""
+    shared_memory = Path("/dev/shm")
+    if shared_memory.stat().st_dev == Path(str(on_local)).stat().st_dev:
+        pytest.skip("needs two file systems")
+    with tempfile.TemporaryDirectory(dir=shared_memory) as directory:
+        yield Location.of(directory)
 
 
 @pytest.fixture

@@ -251,6 +251,19 @@ def test_a_copy_between_systems_has_the_same_bytes(on_local: Location, on_s3: Lo
             here.copy_from(there, "missing", "x")
 
 
+def test_trap_no_hard_link_reaches_another_mount(
+    on_local: Location, on_other_mount: Location
+) -> None:
+    on_local.put("a", b"data")
+
+    on_other_mount.copy_from(on_local, "a", "b/c")
+    on_local.copy_from(on_other_mount, "b/c", "d")
+
+    assert on_other_mount.get("b/c") == on_local.get("d") == b"data"
+    with pytest.raises(FileNotFoundError, match="missing"):
+        on_other_mount.copy_from(on_local, "missing", "x")
+
+
 def test_a_local_copy_takes_no_space(on_local: Location, tmp_path: Path) -> None:
     on_local.put("a", b"data")
     on_local.copy_from(on_local, "a", "b")

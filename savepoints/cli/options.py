@@ -181,6 +181,15 @@ def mutating(function: Function) -> Function:
     return function
 
 
+def broken_too(function: Function) -> Function:
+    """Add `--even-broken`, for a savepoint of which damage is known."""
+    return click.option(
+        "--even-broken",
+        is_flag=True,
+        help="Also a savepoint that verify found broken; what is damaged is refused even so.",
+    )(function)
+
+
 def of_query(function: Function) -> Function:
     """Add `--query` and `--any-line`, which narrow and widen what a savepoint's name can mean."""
     any_line = click.option(

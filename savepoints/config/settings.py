@@ -208,6 +208,17 @@ class PromoteSettings(_Section):
     checks: dict[str, str] = {}
 
 
+class RestoreSettings(_Section):
+    """What is compared with the manifest before a savepoint is restored; the table `[restore]`.
+
+    Attributes:
+        verify: Read and hash large files too, not only those of at most a megabyte; what the object
+            store copies by itself then passes through this process once.
+    """
+
+    verify: bool = False
+
+
 class MergeSettings(_Section):
     """How `merge` proves that a query can be replayed; the table `[merge]`.
 
@@ -272,6 +283,7 @@ class Settings(BaseSettings):
         hooks: Who is told of pauses, savepoints and failures.
         compare: Metrics and thresholds of `compare`.
         promote: What a fork has to pass before it takes over.
+        restore: What is compared with the manifest before a restore.
         merge: How merges are proved.
         queries: Each query by its name.
     """
@@ -294,6 +306,7 @@ class Settings(BaseSettings):
     hooks: HookSettings = HookSettings()
     compare: CompareSettings = CompareSettings()
     promote: PromoteSettings = PromoteSettings()
+    restore: RestoreSettings = RestoreSettings()
     merge: MergeSettings = MergeSettings()
     queries: dict[str, QuerySettings] = {}
 

@@ -92,9 +92,10 @@ def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str
             (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
         },
         "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
-        "savepoints_without_rows": dict(
-            Counter((one.query,) for one in whole if one.rows_missing is not None)
-        ),
+        "savepoints_without_rows": {
+            (query,): sum(one.query == query and one.rows_missing is not None for one in whole)
+            for query in {one.query for one in whole}
+        },
         "savepoints_capture_duration_seconds": durations,
         "savepoints_captured_bytes_total": _sums(captures),
         "savepoints_operations_total": dict(

@@ -64,7 +64,7 @@ def job(spark: SparkSession, tmp_path: Path) -> Any:
 
 def test_savepoints_are_taken_while_the_query_runs_and_end_with_it(job: Job) -> None:
     attached = job.attach()
-    wait_until(lambda: len(job.store.catalog.all()) >= 2, "two savepoints")
+    wait_until(lambda: bool(job.store.catalog.all()), "a savepoint")
     job.add(1)
     wait_until(
         lambda: job.store.catalog.all()[0].cut.batch_id >= 1, "a savepoint of the next batch"

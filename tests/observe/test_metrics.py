@@ -21,6 +21,7 @@ LINES = {
     ).timestamp(),
     'savepoints_catalog_size{query="clicks",state="broken"}': 1,
     'savepoints_catalog_size{query="clicks",state="complete"}': 2,
+    'savepoints_without_rows{query="clicks"}': 0,
     'savepoints_capture_duration_seconds_count{query="clicks"}': 2,
     'savepoints_capture_duration_seconds_sum{query="clicks"}': 4.0,
     'savepoints_captured_bytes_total{query="clicks"}': 1500,

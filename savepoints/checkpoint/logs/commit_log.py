@@ -79,5 +79,5 @@ def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
 
 def _content(data: bytes, name: str) -> tuple[str, dict[str, Any]]:
     hint = "run the query without spark.sql.streaming.queryEvolution.enableSinkEvolution"
-    version, body = versioned.split(data, name, "commit log", hint)
-    return version, versioned.parse_object(body, name, _WHAT)
+    version, lines = versioned.split(data, name, "commit log", hint)
+    return version, versioned.parse_object(lines[0] if lines else "", name, _WHAT)

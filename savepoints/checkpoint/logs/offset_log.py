@@ -158,6 +158,6 @@ def with_sources(data: bytes, name: str, sources: SourceMap) -> bytes:
 
 def _split(data: bytes, name: str) -> tuple[str, dict[str, Any], list[str]]:
     hint = "run the query with spark.sql.streaming.offsetLog.formatVersion=1"
-    version, body = versioned.split(data, name, "offset log", hint)
-    metadata, *lines = body.split("\n")
-    return version, versioned.parse_object(metadata, name, _WHAT), lines
+    version, lines = versioned.split(data, name, "offset log", hint)
+    metadata = versioned.parse_object(lines[0] if lines else "", name, _WHAT)
+    return version, metadata, lines[1:]

@@ -14,10 +14,12 @@ from savepoints.errors import IncompatibleError, UnsupportedFormatError
 
 _VERSIONS = ("v1", "v2")
 _A_VERSION = re.compile(r"v\d{1,9}")
+# As Scala's `getLines` reads them, by which an end of line after the last one is none of its own.
+_END_OF_LINE = re.compile(r"\r\n|\n|\r")
 
 
-def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, str]:
-    """Return the version and what follows it.
+def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, list[str]]:
+    """Return the version and the lines that follow it.
 
     Args:
         data: The file.
@@ -29,14 +31,16 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, str]:
         UnsupportedFormatError: If it is of another version.
         IncompatibleError: If it begins with no version at all.
     """
-    version, _, body = data.decode("utf-8", errors="replace").partition("\n")
+    version, *lines = _END_OF_LINE.split(data.decode("utf-8", errors="replace"))
+    if lines and not lines[-1]:
+        lines.pop()
     if version not in _VERSIONS:
         raise refusal(version)(
             f"{name}: {kind} version {version[:40]!r} is not supported, only 'v1' and 'v2'",
             hint=hint,
             file=name,
         )
-    return version, body
+    return version, lines
 
 
 def refusal(version: str) -> type[IncompatibleError]:

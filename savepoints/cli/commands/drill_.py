@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from savepoints.cli.options import Invocation, common, of_query
+from savepoints.cli.options import Invocation, broken_too, common, of_query
 from savepoints.errors import VerificationError
 from savepoints.model import FORMS, Form
 
@@ -14,9 +14,12 @@ from savepoints.model import FORMS, Form
 @click.option(
     "--format", "form", type=click.Choice(FORMS), help="Form to restore from; native if there."
 )
+@broken_too
 @of_query
 @common
-def command(call: Invocation, name: str, form: Form | None, query: str | None) -> int:
+def command(
+    call: Invocation, name: str, form: Form | None, query: str | None, *, even_broken: bool
+) -> int:
     """Restore the savepoint NAME in isolation, replay it to live, and compare.
 
     Measures how long a recovery takes and records it with the verdict in the store's events.
@@ -35,6 +38,7 @@ def command(call: Invocation, name: str, form: Form | None, query: str | None) -
         name,
         query=query,
         form=form,
+        even_broken=even_broken,
         settings=call.settings,
         progress=call.output.progress,
     )

@@ -8,6 +8,7 @@ import click
 
 from savepoints.cli.options import (
     Invocation,
+    broken_too,
     common,
     mutating,
     of_query,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do not ask Kafka whether it still has the records; a fork may then fail to start.",
 )
+@broken_too
 @of_query
 @mutating
 @common
@@ -66,6 +68,7 @@ def command(
     query: str | None,
     *,
     no_source_check: bool,
+    even_broken: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
@@ -92,6 +95,7 @@ def command(
         outputs=dict(pair(text) for text in tables),
         form=form,
         check_source=not no_source_check,
+        even_broken=even_broken,
     )
     plan = fork.plan_all(call.store, savepoint, names, options, query=query, settings=call.settings)
     for begun in plan.forks:

@@ -8,6 +8,7 @@ import click
 
 from savepoints.cli.options import (
     Invocation,
+    broken_too,
     common,
     mutating,
     of_query,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     help="State store provider; as it was by default.",
 )
 @other_sources
+@broken_too
 @of_query
 @mutating
 @common
@@ -66,6 +68,7 @@ def command(
     migration: MigrationOptions | None,
     *,
     exact: bool,
+    even_broken: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
@@ -125,6 +128,7 @@ def command(
             partitions=partitions,
             provider=provider,
             sources=sources or None,
+            even_broken=even_broken,
             settings=call.settings,
             progress=call.output.progress,
         )
@@ -138,6 +142,7 @@ def command(
             partitions=partitions,
             provider=provider,
             sources=sources or None,
+            even_broken=even_broken,
         )
     elif partitions is not None or provider is not None or sources:
         raise UsageError(
@@ -146,7 +151,14 @@ def command(
         )
     else:
         plan = restore_point.plan(
-            call.store, where, to, query=query, settings=call.settings, form=form, app=app
+            call.store,
+            where,
+            to,
+            query=query,
+            settings=call.settings,
+            form=form,
+            app=app,
+            even_broken=even_broken,
         )
     if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
         return

@@ -8,6 +8,7 @@ import click
 
 from savepoints.cli.options import (
     Invocation,
+    broken_too,
     common,
     mutating,
     of_query,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     help="Do not save the present, where it is damaged; the rollback cannot be undone then.",
 )
 @other_sources
+@broken_too
 @of_query
 @mutating
 @common
@@ -72,6 +74,7 @@ def command(
     undo: bool,
     no_source_check: bool,
     no_safety_savepoint: bool,
+    even_broken: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
@@ -111,6 +114,7 @@ def command(
         rewind_outputs=outputs == "rewind",
         check_source=not no_source_check,
         save_present=not no_safety_savepoint,
+        even_broken=even_broken,
     )
     if plan.resumed:
         call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")

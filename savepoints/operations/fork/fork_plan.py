@@ -44,6 +44,7 @@ class ForkOptions:
         outputs: Tables of outputs that do not go to `<original>_forks/<name>`.
         form: Form to restore from; native when the savepoint has it.
         check_source: Whether Kafka is asked if it still has the records to go on with.
+        even_broken: Also of a savepoint that `verify` found broken.
     """
 
     app: str | None = None
@@ -52,6 +53,7 @@ class ForkOptions:
     outputs: Mapping[str, str] | None = None
     form: Form | None = None
     check_source: bool = True
+    even_broken: bool = False
 
     def words(self) -> list[str]:
         """Return it as options of a command line."""
@@ -61,6 +63,7 @@ class ForkOptions:
             *(["--checkpoints", self.checkpoints] if self.checkpoints else []),
             *(["--format", self.form] if self.form else []),
             *([] if self.check_source else ["--no-source-check"]),
+            *(["--even-broken"] if self.even_broken else []),
         ]
         for name, uri in sorted((self.outputs or {}).items()):
             given += ["--table", f"{name}={uri}"]
@@ -214,7 +217,13 @@ def plan(
     operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
     checkpoint = str(generation_change.checkpoint_of(bound.settings.checkpoints, name, FIRST))
     restoring = restore.plan(
-        store, saved.id, checkpoint, form=options.form, query_id=query_id, owner=operation_id
+        store,
+        saved.id,
+        checkpoint,
+        form=options.form,
+        query_id=query_id,
+        owner=operation_id,
+        even_broken=options.even_broken,
     )
     for uri in bound.settings.outputs.values():
         isolated_copy.refuse_taken(uri)

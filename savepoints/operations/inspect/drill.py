@@ -92,6 +92,7 @@ def drill(
     *,
     query: str | None = None,
     form: Form | None = None,
+    even_broken: bool = False,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Drilled:
@@ -102,6 +103,7 @@ def drill(
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         query: Only savepoints of this query.
         form: From which form; native when the savepoint has it.
+        even_broken: Also one that `verify` found broken.
         settings: The application of the query and what it is bound to; without a table for the
             query nothing is replayed.
         progress: Told what happens.
@@ -114,6 +116,8 @@ def drill(
     """
     settings = bindings.complete(store, settings or Settings())
     savepoint = store.catalog.find(name, query=query)
+    if not even_broken:
+        restore.refuse_broken(savepoint)
     with (
         recording(store, "drill", query=savepoint.query, savepoint=savepoint.id) as noted,
         store.using(savepoint.id, "drill"),
@@ -181,7 +185,9 @@ class _Drill:
 
     def _restore(self, form: Form | None) -> restore.Restored:
         self.progress(f"restoring {self.savepoint.id}")
-        plan = restore.plan(self.store, self.savepoint.id, str(self._checkpoint), form=form)
+        plan = restore.plan(
+            self.store, self.savepoint.id, str(self._checkpoint), form=form, even_broken=True
+        )
         return restore.execute(plan, self.store, settings=self.settings)
 
     def _live(self) -> CutFiles | None:

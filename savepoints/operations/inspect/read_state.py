@@ -202,7 +202,7 @@ def mounted(
                     savepoint.cut.partitions,
                 )
         else:
-            plan = restore.plan(store, savepoint.id, str(scratch))
+            plan = restore.plan(store, savepoint.id, str(scratch), even_broken=True)
             restore.execute(plan, store, settings=settings, progress=progress)
         yield scratch
 

@@ -36,6 +36,7 @@ from savepoints.store.savepoint.manifest import Manifest, StoredFile
 if TYPE_CHECKING:
     from savepoints.state.storage.canonical_table import Contents
 
+_PROBLEM_LENGTH = 300
 # What these say of a savepoint is that it cannot become the checkpoint that it was.
 _DAMAGE = (NotAlignedError, CheckpointNotFoundError, NoCommittedBatchError, IncompatibleError)
 
@@ -186,7 +187,9 @@ def compare_restored(
     found: Mapping[int, Contents] | None = None
     findings: list[Finding] = []
     with store.scratch() as scratch, _damage_found(findings, where, savepoint):
-        plan = restore.plan(store, savepoint.id, str(scratch), form=form, owner="verify")
+        plan = restore.plan(
+            store, savepoint.id, str(scratch), form=form, owner="verify", even_broken=True
+        )
         restore.execute(plan, store, settings=settings)
         files = read_cut(scratch, savepoint.cut.batch_id)
         if files.operators:
@@ -205,10 +208,12 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
     """Make a finding of an error that is about the savepoint; raise every other."""
     try:
         yield
+    except PrivateApiError as error:
+        findings.append(_not_checked(what, error.message))
     except SavepointsError as error:
-        if not isinstance(error, _DAMAGE) or isinstance(error, PrivateApiError):
+        if not isinstance(error, _DAMAGE):
             raise
-        findings.append(Finding("broken", what, error.message[:300]))
+        findings.append(_unreadable(what, error.message, savepoint))
     except Exception as error:
         text = str(error)
         if any(pattern in text for pattern in damage_patterns.ELSEWHERE):
@@ -217,7 +222,30 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
                 hint="this says nothing about the savepoint: see to it and run the command again",
                 savepoint=savepoint.id,
             ) from error
-        findings.append(Finding("broken", what, f"Spark cannot read it: {text[:300]}"))
+        findings.append(_unreadable(what, f"Spark cannot read it: {text}", savepoint))
+
+
+def _unreadable(what: str, problem: str, savepoint: Savepoint) -> Finding:
+    """Say what it means that the contents cannot be read, although all checksums fit.
+
+    That of the Spark which wrote the rows is a fact about the savepoint, and that of another one is
+    none: a newer Spark writes what an older one does not know.
+    """
+    import pyspark
+
+    if savepoint.spark_version == pyspark.__version__:
+        return Finding("broken", what, problem[:_PROBLEM_LENGTH])
+    return _not_checked(what, problem)
+
+
+def _not_checked(what: str, problem: str) -> Finding:
+    import pyspark
+
+    return Finding(
+        "warning",
+        what,
+        f"was not checked, this is Spark {pyspark.__version__}: {problem}"[:_PROBLEM_LENGTH],
+    )
 
 
 def _compare_hashes(

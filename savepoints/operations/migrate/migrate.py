@@ -73,6 +73,7 @@ def plan(
     sources: Starts | None = None,
     query_id: str | None = None,
     owner: str = "restore",
+    even_broken: bool = False,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> MigrationPlan:
@@ -93,6 +94,7 @@ def plan(
             `savepoints.operations.savepoint.restore`.
         query_id: Spark's id of the query to be; as it was by default.
         owner: The operation that this restore is a part of.
+        even_broken: Also one that `verify` found broken.
         settings: How to start Spark, and which topics are read.
         progress: Told what happens.
 
@@ -103,7 +105,7 @@ def plan(
             is mapped or given a default is not there.
         LayoutChangedError: If the program cannot go on with the state, it is not known whether it
             can, or state would be dropped that may not be.
-        VerificationError: If files of the savepoint are missing.
+        VerificationError: If the savepoint is broken, or files of it are missing.
         RescaleError: If the operators keep their number of state partitions.
         ProviderError: If the other provider cannot hold the state.
         TargetExistsError: If anything else is in the directory.
@@ -112,6 +114,8 @@ def plan(
     settings = bindings.complete(store, settings or Settings())
     target = Location.of(to)
     savepoint = store.catalog.find(name, query=query)
+    if not even_broken:
+        restore.refuse_broken(savepoint)
     _require_rows(savepoint)
     compared = upgrade_check.compare_program(
         store,

@@ -61,6 +61,8 @@ class Writing:
         """Write everything, `metadata` last."""
         begun = time.monotonic()
         stored = self.store.manifest(self.plan.savepoint_id)
+        read = (*copied_files(stored, self.operators), *stored.canonical)
+        restore.require_intact(self.store, self.plan.savepoint_id, read, self.settings)
         spark = self._spark() if self.written else None
         return restore.fill(
             self.plan, self.store, stored, lambda: self._write(stored, spark), begun=begun

@@ -8,8 +8,8 @@ recorded in the journal, so that an operation that was killed anywhere goes on o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,8 +19,10 @@ from savepoints.config.settings import Settings
 from savepoints.errors import (
     QueryRunningError,
     SavepointsError,
+    TargetExistsError,
     UnfinishedOperationError,
     UsageError,
+    VerificationError,
 )
 from savepoints.io import Location
 from savepoints.model import Form, rfc3339, utc_now
@@ -248,6 +250,7 @@ def restored(
         sources=sources,
         query_id=query_id,
         owner=plan.operation_id,
+        even_broken=True,  # The plan has refused it, or was asked not to.
     )
     done = restore.execute(restoring, store, settings=settings, progress=progress)
     return NewCheckpoint(done.seconds, done.bytes_written)
@@ -294,7 +297,7 @@ def carry_out(
 
     if plan.safety_id is not None and not log.is_done("safety_savepoint"):
         progress(f"taking the safety savepoint {plan.safety_id}")
-        try:
+        with _withdrawn_after(SavepointsError, plan, log):
             safety_savepoint.take(
                 store,
                 plan.safety_id,
@@ -305,10 +308,6 @@ def carry_out(
                 command=plan.command,
                 settings=settings,
             )
-        except SavepointsError:
-            # Nothing of the query has been touched, so it need not wait for anybody to end this.
-            log.finish(undone=True)
-            raise
         log.record("safety_savepoint", savepoint=plan.safety_id)
 
     _do(work.prepare, log, held)
@@ -320,7 +319,8 @@ def carry_out(
     ):
         held.check()
         if not log.is_done("checkpoint_written"):
-            written = work.write()
+            with _withdrawn_after((VerificationError, TargetExistsError), plan, log):
+                written = work.write()
             log.record(
                 "checkpoint_written",
                 checkpoint=plan.checkpoint,
@@ -440,6 +440,24 @@ def next_checkpoint(settings: Settings, query: str, number: int) -> str:
 def checkpoint_of(root: str, query: str, generation: int) -> Location:
     """Return the checkpoint directory of a generation of a query that `run` manages."""
     return Location.of(root) / query / str(generation)
+
+
+@contextmanager
+def _withdrawn_after(
+    errors: type[SavepointsError] | tuple[type[SavepointsError], ...],
+    plan: TransitionPlan,
+    log: Journal,
+) -> Iterator[None]:
+    """Take an operation back at once that cannot go on, as long as the query was not touched.
+
+    Nobody has to end it by hand then before the query can run again.
+    """
+    try:
+        yield
+    except errors:
+        native.discard(Location.of(plan.checkpoint), plan.operation_id)
+        log.finish(undone=True)
+        raise
 
 
 def _do(step: OwnStep | None, log: Journal, held: Lease) -> None:

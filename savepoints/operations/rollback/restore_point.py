@@ -72,6 +72,7 @@ def plan(
     settings: Settings | None = None,
     form: Form | None = None,
     app: str | None = None,
+    even_broken: bool = False,
 ) -> PointPlan:
     """Say what would be restored where; nothing is written.
 
@@ -83,6 +84,7 @@ def plan(
         settings: Where Kafka is, and the application that runs the query on.
         form: Which form to restore from.
         app: What runs the query on, if not the application in the settings.
+        even_broken: Also from a savepoint that `verify` found broken.
 
     Raises:
         SavepointNotFoundError: If no savepoint lies before the point.
@@ -110,7 +112,7 @@ def plan(
     steps, warnings = [], []
     if found.is_saved:
         chosen: Form | None = restore.plan(
-            store, found.savepoint_id, target, form=form, owner=owner
+            store, found.savepoint_id, target, form=form, owner=owner, even_broken=even_broken
         ).form
     else:
         chosen = form
@@ -172,7 +174,12 @@ def execute(
         )
     target = Location.of(plan.target)
     restoring = restore.plan(
-        store, plan.savepoint_id, plan.target, form=plan.form, owner=plan.owner
+        store,
+        plan.savepoint_id,
+        plan.target,
+        form=plan.form,
+        owner=plan.owner,
+        even_broken=True,  # The plan has refused it, or was asked not to.
     )
     already = native.is_restored(target, restoring.owner)
     if already:

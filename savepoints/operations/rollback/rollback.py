@@ -111,6 +111,7 @@ def plan(
     rewind_outputs: bool = True,
     check_source: bool = True,
     save_present: bool = True,
+    even_broken: bool = False,
 ) -> RollbackPlan:
     """Find out what a rollback would do and refuse what it could not do exactly; writes nothing.
 
@@ -132,6 +133,7 @@ def plan(
         check_source: Whether to ask Kafka if it still has the records to go on with.
         save_present: Whether to take a safety savepoint; without, the rollback cannot be undone.
             For a present that is damaged.
+        even_broken: Also to a savepoint that `verify` found broken.
 
     Raises:
         QueryRunningError: If the query runs.
@@ -180,7 +182,7 @@ def plan(
         read = available_ranges.notes(lowest_offsets(goes_on), there)
     number = store.generations.next_number(found.query)
     target = to or generation_change.next_checkpoint(settings, found.query, number)
-    chosen, target = _restoring(store, found, target, form, sources)
+    chosen, target = _restoring(store, found, target, form, sources, even_broken=even_broken)
     binding = _binding(store, found, current, number, given_settings)
     then = bindings.apply(given_settings, found.query, binding)
     bound = then.queries.get(found.query)
@@ -408,11 +410,24 @@ def _kept(
 
 
 def _restoring(
-    store: Store, found: ResolvedTarget, target: str, form: Form | None, sources: Starts | None
+    store: Store,
+    found: ResolvedTarget,
+    target: str,
+    form: Form | None,
+    sources: Starts | None,
+    *,
+    even_broken: bool,
 ) -> tuple[Form, str]:
     """Return the form to restore and the directory, having refused what cannot be restored."""
     if found.is_saved:
-        restoring = restore.plan(store, found.savepoint_id, target, form=form, sources=sources)
+        restoring = restore.plan(
+            store,
+            found.savepoint_id,
+            target,
+            form=form,
+            sources=sources,
+            even_broken=even_broken,
+        )
         return restoring.form, restoring.target
     rollback_target.refuse_unsaved(found, form)
     return "native", str(Location.of(target))

@@ -25,7 +25,7 @@ from savepoints.errors import (
     UsageError,
     VerificationError,
 )
-from savepoints.io import Location
+from savepoints.io import Location, in_parallel
 from savepoints.model import Form, Provider, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import restored_layout
@@ -39,6 +39,9 @@ from savepoints.plan import (
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest, native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
+
+# Bytes of a file that is read in no time.
+_ALWAYS_READ = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ def plan(
     sources: Starts | None = None,
     query_id: str | None = None,
     owner: str = "restore",
+    even_broken: bool = False,
 ) -> RestorePlan:
     """Say what would be restored where; nothing is written.
 
@@ -129,11 +133,12 @@ def plan(
             position as Spark's JSON. See `savepoints.checkpoint.logs.source_positions`.
         query_id: Spark's id of the query to be, for a query of its own; as it was by default.
         owner: The operation that this restore is a part of.
+        even_broken: Also one that `verify` found broken.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
-        VerificationError: If files of the savepoint are missing.
+        VerificationError: If the savepoint is broken, or files of it are missing.
         UsageError: If the savepoint has not the form that is needed.
         RescaleError: If the operators keep their number of state partitions.
         ProviderError: If the other provider cannot hold the state.
@@ -141,6 +146,8 @@ def plan(
         TargetExistsError: If anything else is in the directory.
     """
     savepoint = store.catalog.find(name, query=query)
+    if not even_broken:
+        refuse_broken(savepoint)
     stored = store.manifest(savepoint.id)
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
@@ -195,6 +202,7 @@ def execute(
         TargetExistsError: If anything else is in the directory.
         PrivateApiError: If this Spark cannot write the canonical form.
         NotAlignedError: If what was written is not what the savepoint has.
+        VerificationError: If a file has another checksum than the manifest says.
     """
     with store.using(plan.savepoint_id, "restore"):
         return _restore(plan, store, settings or Settings(), progress)
@@ -204,6 +212,8 @@ def _restore(plan: RestorePlan, store: Store, settings: Settings, progress: Prog
     begun = time.monotonic()
     target = Location.of(plan.target)
     stored = store.manifest(plan.savepoint_id)
+    rows = stored.canonical if plan.form == "canonical" else ()
+    require_intact(store, plan.savepoint_id, (*_copied(stored, plan.form), *rows), settings)
     write_rows = (
         _writer(plan, store, stored.savepoint, settings, target)
         if plan.form == "canonical" and stored.savepoint.operators
@@ -410,6 +420,45 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
             f"such as {wrong[0]}",
             hint=f"see all: savepoints verify {savepoint.id}; restore another: savepoints list",
             savepoint=savepoint.id,
+            files=wrong,
+        )
+
+
+def refuse_broken(savepoint: Savepoint) -> None:
+    """Refuse a savepoint that `verify` found broken.
+
+    Raises:
+        VerificationError: Says why it is broken.
+    """
+    if savepoint.state == "broken":
+        raise VerificationError(
+            f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
+            hint="take another: savepoints list; look again whether it was mended: savepoints "
+            f"verify {savepoint.id}; or take it as it is: --even-broken",
+            savepoint=savepoint.id,
+        )
+
+
+def require_intact(
+    store: Store, savepoint_id: str, files: Sequence[StoredFile], settings: Settings
+) -> None:
+    """Compare files with their checksums before anything is made of them.
+
+    Small files are always read; large ones, which the object store copies by itself, if
+    `[restore] verify` says so.
+
+    Raises:
+        VerificationError: Names the files that are not as the manifest says.
+    """
+    read = [one for one in files if settings.restore.verify or one.size <= _ALWAYS_READ]
+    hashes = in_parallel(lambda one: store.root.sha256(one.stored_at), read)
+    wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
+    if wrong:
+        raise VerificationError(
+            f"savepoint {savepoint_id} is damaged: {len(wrong)} files have another SHA-256 than "
+            f"its manifest says, such as {wrong[0]}",
+            hint=f"see all: savepoints verify {savepoint_id}; restore another: savepoints list",
+            savepoint=savepoint_id,
             files=wrong,
         )
 

@@ -87,6 +87,12 @@ def test_version_3_is_refused_and_names_the_setting() -> None:
     assert refused.value.details == {"file": "commits/3"}
 
 
+@pytest.mark.parametrize("data", [b"v1\n{}", b"v1\n{}\n", b"v1\r\n{}\r\n"])
+def test_trap_an_editor_ends_the_file_with_a_newline(data: bytes) -> None:
+    """As `CommitLog.deserialize` reads them."""
+    assert commit_log.parse(data, "commits/0") == commit_log.CommitLogEntry(0)
+
+
 @pytest.mark.parametrize(
     "damaged",
     [

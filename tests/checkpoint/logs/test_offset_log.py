@@ -82,6 +82,20 @@ def test_trap_without_a_provider_the_log_says_nothing_of_it() -> None:
     assert offset_log.parse(data.replace(key, b""), "").provider == ""
 
 
+@pytest.mark.parametrize("sample", ["rocksdb", "two_sources", "offset_log_2"])
+@pytest.mark.parametrize("edited", [lambda data: data + b"\n", lambda data: data + b"\r\n",
+                                    lambda data: data.replace(b"\n", b"\r\n")])  # fmt: skip
+def test_trap_an_editor_ends_the_file_with_a_newline(
+    sample: str, edited: Callable[[bytes], bytes]
+) -> None:
+    """Spark reads lines, so the end of the last one begins no source without a position."""
+    data = files_of(sample)["offsets/0"]
+
+    assert offset_log.parse(edited(data), "offsets/0") == offset_log.parse(data, "offsets/0")
+    conf = {"spark.sql.shuffle.partitions": "7"}
+    assert offset_log.with_conf(edited(data), "", conf) == offset_log.with_conf(data, "", conf)
+
+
 @pytest.mark.parametrize(
     ("sample", "file"),
     [("two_sources", "offsets/0"), ("watermark", "offsets/6"), ("offset_log_2", "offsets/0")],

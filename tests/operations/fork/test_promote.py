@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 
 import pytest
 
-from savepoints import faults
 from savepoints.checkpoint.cut import read_query_id
-from savepoints.config.settings import QuerySettings
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     IncompatibleError,
     QueryNotFoundError,
@@ -25,6 +25,7 @@ from savepoints.operations.run.run import run
 from savepoints.plan import silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
 from tests.draw import some
 from tests.operations.fork.test_fork import (
     ORIGIN,
@@ -34,9 +35,8 @@ from tests.operations.fork.test_fork import (
     rows,
     transactions,
 )
+from tests.processes import script_killed_at
 from tests.samples import query_id
-
-pytestmark = pytest.mark.drawn(3)
 
 __all__ = ["origin"]  # A fixture.
 
@@ -53,17 +53,26 @@ STEPS = (
 )
 
 
-class Killed(BaseException):
-    """The process is gone."""
+PROMOTE = """
+import sys
+from savepoints.config.settings import Settings
+from tests.operations.fork.test_promote import carried_out
+
+carried_out(Store.open(sys.argv[1]), Settings.model_validate_json(sys.argv[2]))
+"""
 
 
 def planned(shop: Origin) -> PromotionPlan:
     """Plan what follows when both stand still; here they stand where they are."""
+    return _planned(shop.store, shop.settings)
+
+
+def _planned(store: Store, settings: Settings) -> PromotionPlan:
     return promote_steps.plan(
-        shop.store,
-        shop.store.generations.current(ORIGIN),
-        shop.store.generations.current("variant"),
-        given=shop.settings,
+        store,
+        store.generations.current(ORIGIN),
+        store.generations.current("variant"),
+        given=settings,
         hand_over="point",
         command="savepoints promote variant --yes",
         paused=False,
@@ -75,15 +84,16 @@ def carry_out(shop: Origin, plan: PromotionPlan) -> None:
         promote_steps.carry_out(plan, shop.store, held, given=shop.settings, progress=silent)
 
 
-def kill(shop: Origin, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reach(name: str) -> None:
-        if name == point:
-            raise Killed
+def carried_out(store: Store, settings: Settings) -> None:
+    """Plan and carry out: what a process does that is to be killed."""
+    with lease.hold(store.root, ORIGIN, "promote") as held:
+        plan = _planned(store, settings)
+        promote_steps.carry_out(plan, store, held, given=settings, progress=silent)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(faults, "reach", reach)
-        with pytest.raises(Killed):
-            carry_out(shop, planned(shop))
+
+def kill(shop: Origin, point: str) -> None:
+    given = (str(shop.store.root), shop.settings.model_dump_json())
+    assert script_killed_at(point, PROMOTE, *given) == -signal.SIGKILL
 
 
 def now(shop: Origin) -> QuerySettings:
@@ -121,11 +131,9 @@ def test_the_live_query_goes_on_as_its_fork_in_the_fork_s_table(forked: Origin) 
 
 
 @pytest.mark.parametrize("point", some(2, STEPS, "promote"))
-def test_killed_anywhere_it_is_finished_by_its_journal(
-    forked: Origin, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_anywhere_it_is_finished_by_its_journal(forked: Origin, point: str) -> None:
     shop = forked
-    kill(shop, point, monkeypatch)
+    kill(shop, point)
     for query in (ORIGIN, "variant"):
         with pytest.raises(UnfinishedOperationError):
             journal.refuse_unfinished(shop.store.root, query)
@@ -144,12 +152,10 @@ def test_killed_anywhere_it_is_finished_by_its_journal(
 
 
 @pytest.mark.parametrize("point", some(1, STEPS[:-3], "promote undone"))
-def test_killed_and_taken_back_nothing_has_happened(
-    forked: Origin, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_and_taken_back_nothing_has_happened(forked: Origin, point: str) -> None:
     shop = forked
     before = now(shop)
-    kill(shop, point, monkeypatch)
+    kill(shop, point)
     operation = journal.unfinished(shop.store.root, ORIGIN)
     assert operation is not None
 

@@ -59,3 +59,40 @@ def test_a_file_that_fits_its_checksum_and_not_the_rows_is_found(
     assert report.grade == "broken"
     assert [one.what for one in report.findings] == ["operator 0 (stateStoreSave)"]
     assert "in the restored native form" in report.findings[0].problem
+
+
+@pytest.mark.parametrize("written_by", ["this", "another"])
+def test_trap_what_another_spark_wrote_is_called_broken(
+    spark: SparkSession, local_store: Store, on_local: Location, written_by: str
+) -> None:
+    """All checksums fit, and this Spark cannot read it: that says something of its own files alone.
+
+    What is called broken is passed over by `latest` and by recovery.
+    """
+    checkpoint = samples.unpack("hdfs", on_local / "live")
+    taken = savepoints.create(local_store, checkpoint=str(checkpoint), query="q")
+    stored = local_store.manifest(taken.id)
+    unknown = b"written in a way that is not known yet"
+    files = []
+    for file in stored.native:
+        if file.path == "state/0/0/4.delta":
+            local_store.root.delete([file.stored_at])
+            local_store.root.put(file.stored_at, unknown)
+            sha256 = hashlib.sha256(unknown).hexdigest()
+            files.append(dataclasses.replace(file, size=len(unknown), sha256=sha256))
+        else:
+            files.append(file)
+    version = spark.version if written_by == "this" else "9.9.9"
+    savepoint = dataclasses.replace(stored.savepoint, spark_version=version)
+    manifest = dataclasses.replace(stored, native=tuple(files), savepoint=savepoint)
+    local_store.root.put(manifest_path(taken.id), manifest.to_bytes())
+    local_store.catalog.put([savepoint])
+
+    report = savepoints.verify(local_store, taken.id, depth="deep")
+
+    (finding,) = report.findings
+    expected = ("broken", "broken") if written_by == "this" else ("warning", "complete")
+    assert (finding.grade, report.state) == expected, finding
+    if written_by == "another":
+        assert f"was not checked, this is Spark {spark.version}" in finding.problem
+        assert local_store.catalog.find("latest") == savepoint

@@ -92,6 +92,23 @@ def test_between_s3_and_a_local_disk(back: bool, on_s3: Location, on_local: Loca
     assert verify(target, taken.id, depth="checksums").grade == "ok"
 
 
+def test_trap_checkpoint_store_and_backup_on_different_mounts(
+    on_local: Location, on_other_mount: Location
+) -> None:
+    """A savepoint of a checkpoint on another disk, its copy on a third place, and back again."""
+    live = unpack("changelog", on_local / "live")
+    store, backup = other_store(on_other_mount, "store"), other_store(on_local, "backup")
+    taken = take(store, live)
+
+    copied(store, "latest", backup)
+
+    assert verify(backup, taken.id, depth="checksums").grade == "ok"
+    for nth, (origin, place) in enumerate([(store, on_local), (backup, on_other_mount)]):
+        target = place / f"restored-{nth}"
+        restore.execute(restore.plan(origin, taken.id, str(target)), origin)
+        assert contents(target)["metadata"] == live.get("metadata")
+
+
 def test_what_is_there_already_is_not_copied_again(place: Location, store: Store) -> None:
     checkpoint = unpack("rocksdb", place / "checkpoint")
     first, second = (take(store, checkpoint, batch_id=batch) for batch in (0, 1))
