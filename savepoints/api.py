@@ -105,6 +105,8 @@ def restore(
     partitions: int | None = None,
     provider: Provider | None = None,
     sources: Starts | None = None,
+    even_broken: bool = False,
+    check_outputs: bool = True,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
@@ -118,6 +120,8 @@ def restore(
         partitions=partitions,
         provider=provider,
         sources=sources,
+        even_broken=even_broken,
+        check_outputs=check_outputs,
     )
     return _restore.execute(plan, store, settings=settings, progress=progress)
 
@@ -130,6 +134,8 @@ def restore_point(
     query: str | None = None,
     form: Form | None = None,
     app: str | None = None,
+    even_broken: bool = False,
+    check_outputs: bool = True,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
@@ -137,7 +143,17 @@ def restore_point(
 
     See `savepoints.operations.rollback.restore_point`.
     """
-    plan = _point.plan(store, point, to, query=query, settings=settings, form=form, app=app)
+    plan = _point.plan(
+        store,
+        point,
+        to,
+        query=query,
+        settings=settings,
+        form=form,
+        app=app,
+        even_broken=even_broken,
+        check_outputs=check_outputs,
+    )
     return _point.execute(plan, store, settings=settings, progress=progress)
 
 
@@ -153,6 +169,8 @@ def restore_migrated(
     allow_dropped_state: bool = False,
     partitions: int | None = None,
     provider: Provider | None = None,
+    even_broken: bool = False,
+    check_outputs: bool = True,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
@@ -168,6 +186,8 @@ def restore_migrated(
         allow_dropped_state=allow_dropped_state,
         partitions=partitions,
         provider=provider,
+        even_broken=even_broken,
+        check_outputs=check_outputs,
         settings=settings,
         progress=progress,
     )
@@ -216,6 +236,7 @@ def rollback(
     app: str | None = None,
     rewind_outputs: bool = True,
     check_source: bool = True,
+    even_broken: bool = False,
     progress: Progress = silent,
 ) -> RolledBack:
     """Take state, offsets and outputs back. See `savepoints.operations.rollback.rollback`."""
@@ -230,6 +251,7 @@ def rollback(
         app=app,
         rewind_outputs=rewind_outputs,
         check_source=check_source,
+        even_broken=even_broken,
     )
     return _rollback.execute(plan, store, settings=settings, progress=progress)
 

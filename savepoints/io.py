@@ -398,7 +398,7 @@ def _translated(uri: Uri) -> Iterator[None]:
         yield
     except (SavepointsError, FileExistsError):
         raise
-    except (FileNotFoundError, raised.BaseError) as error:
+    except (OSError, raised.BaseError) as error:
         text = str(error).partition("\n\nDebug source")[0]
         if "NoSuchBucket" in text:
             raise StoreNotFoundError(

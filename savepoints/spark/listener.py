@@ -6,10 +6,14 @@ nothing is ever raised into Spark.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from savepoints.errors import UsageError
+
+# How Delta's sink and Spark's file sink call themselves.
+_SINK = re.compile(r"(?:DeltaSink|FileSink)\[(.+)\]")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +54,20 @@ def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None])
     spark.streams.addListener(Listener())
     if not query.isActive:  # It ended before anybody listened.
         call()
+
+
+def table_of(query: StreamingQuery) -> str | None:
+    """Return where a running query writes: the table of Delta's sink, or a file sink's directory.
+
+    None for every other sink, of which Spark says no place: what a function of `foreachBatch`
+    writes, or Kafka's. Asks `StreamExecution.sink`, as `checkpoint_of` does.
+    """
+    try:
+        described = str(query._jsq.streamingQuery().sink().toString())
+    except Exception:  # noqa: BLE001  (py4j's errors have no common root; then nothing is known)
+        return None
+    found = _SINK.fullmatch(described)
+    return None if found is None else found[1]
 
 
 def checkpoint_of(query: StreamingQuery) -> str:

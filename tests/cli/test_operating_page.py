@@ -14,8 +14,8 @@ from savepoints.operations.rollback import rollback
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
 from tests.cli.conftest import Call
-from tests.samples import take, unpack
-from tests.templates import made_once
+from tests.faults.test_rollback_killed import write_output
+from tests.samples import query_id, take, unpack
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 COMMANDS = re.findall(r"^\$ savepoints (.+)$", PAGE.read_text(), re.MULTILINE)
@@ -23,12 +23,12 @@ COMMANDS = re.findall(r"^\$ savepoints (.+)$", PAGE.read_text(), re.MULTILINE)
 ELSEWHERE = ("run ", "drill", "metrics --serve")
 
 
-@made_once
 def three(store: Store, place: Location) -> Savepoint:
-    live = unpack("rocksdb", place / "live")
+    live, table = unpack("rocksdb", place / "live"), str(place / "totals")
+    write_output(table, query_id("rocksdb"))
     for batch in (1, 2, 3):
         taken = take(
-            store, live, batch_id=batch, query="order_totals",
+            store, live, batch_id=batch, query="order_totals", outputs={"totals": table},
             tags=("before-release",) if batch == 1 else (),
         )  # fmt: skip
     return taken

@@ -165,6 +165,7 @@ def test_an_output_that_others_wrote_to_is_refused_before_anything_is_touched(
     assert open_table(shop.table).to_pyarrow_table().num_rows == rows
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_query_that_the_user_starts_and_writes_is_rolled_back_too(
     spark: SparkSession, shop: Shop

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from savepoints.model import Savepoint
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.drawn(3)]
 
 # The old program reads so many files, the new one the others.
 FILES_BEFORE = 3

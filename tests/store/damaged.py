@@ -39,7 +39,7 @@ def make(place: Location) -> Store:
         store.catalog.relabel([name], lambda old, tag=tag: dataclasses.replace(old, tags=(tag,)))  # type: ignore[misc]
     target = place / "rolled-back"
     oldest = store.catalog.all()[-1]
-    plan = rollback.plan(store, oldest.id, to=str(target), check_source=False)
+    plan = rollback.plan(store, oldest.id, to=str(target), rewind_outputs=False, check_source=False)
     rollback.execute(plan, store)
     for verb in ("rollback", "merge"):
         begun = Operation(new_id("op", utc_now()), verb, verb, {}, "x", rfc3339(utc_now()))

@@ -188,7 +188,7 @@ def test_an_operation_of_a_dead_machine_is_named_and_goes_on_after_its_lease(
 ) -> None:
     store, live = local_store, samples.unpack("grand_total", on_local / "live")
     target = samples.take(store, live, batch_id=0)
-    words = ("rollback", target.id, "--to", str(on_local / "next"), "--yes")
+    words = ("rollback", target.id, "--to", str(on_local / "next"), "--outputs", "none", "--yes")
     where = ("--store", str(store.root))
     assert killed_at("rollback.begun", *words, *where) == -signal.SIGKILL
     (operation,) = journal.all_unfinished(store.root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import click
@@ -47,6 +48,17 @@ if TYPE_CHECKING:
     type=click.Choice(["rocksdb", "hdfs"]),
     help="State store provider; as it was by default.",
 )
+@click.option(
+    "--outputs",
+    type=click.Choice(["check", "none"]),
+    default="check",
+    help="none: the program writes elsewhere, so tables that have seen its batches do not matter.",
+)
+@click.option(
+    "--new-query-id",
+    is_flag=True,
+    help="Give the query another id, so that no table drops its batches; rows may then double.",
+)
 @other_sources
 @broken_too
 @of_query
@@ -64,11 +76,13 @@ def command(
     sources: tuple[str, ...],
     partitions: int | None,
     provider: Provider | None,
+    outputs: str,
     query: str | None,
     migration: MigrationOptions | None,
     *,
     exact: bool,
     even_broken: bool,
+    new_query_id: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
@@ -76,8 +90,9 @@ def command(
     """Write a new checkpoint directory from the savepoint NAME, or for another point.
 
     A query that is started with it goes on batch by batch as the original would have. Nothing that
-    exists is touched; outputs are not either: see rollback. With --partitions or --provider the
-    state is written anew, which needs the canonical form (see export).
+    exists is touched; outputs are not either: see rollback. A table that has seen the batches after
+    the savepoint would drop them without a word, so that is refused. With --partitions or
+    --provider the state is written anew, which needs the canonical form (see export).
 
     With --at TIME --exact the query is run on in the new directory, from the savepoint before TIME
     in each partition up to the first record whose timestamp in Kafka is TIME or later; what it
@@ -107,6 +122,8 @@ def command(
     from savepoints.operations.rollback.target import Named
     from savepoints.operations.savepoint import restore
 
+    query_id = str(uuid.uuid4()) if new_query_id else None
+    checks = outputs == "check" and not new_query_id
     of_point = None if migration else app
     where = point_of(name, at=at, exact=exact, by=by, app=of_point, at_batch=at_batch)
     plan: RestorePlan | PointPlan
@@ -128,7 +145,9 @@ def command(
             partitions=partitions,
             provider=provider,
             sources=sources or None,
+            query_id=query_id,
             even_broken=even_broken,
+            check_outputs=checks,
             settings=call.settings,
             progress=call.output.progress,
         )
@@ -142,11 +161,13 @@ def command(
             partitions=partitions,
             provider=provider,
             sources=sources or None,
+            query_id=query_id,
             even_broken=even_broken,
+            check_outputs=checks,
         )
-    elif partitions is not None or provider is not None or sources:
+    elif partitions is not None or provider is not None or sources or new_query_id:
         raise UsageError(
-            "--partitions, --provider and --source need a savepoint",
+            "--partitions, --provider, --source and --new-query-id need a savepoint",
             hint="restore the point first, save it (savepoints create), and restore that",
         )
     else:
@@ -159,6 +180,7 @@ def command(
             form=form,
             app=app,
             even_broken=even_broken,
+            check_outputs=checks,
         )
     if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
         return

@@ -91,6 +91,8 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
                 for one in savepoint.outputs
             ),
         )
+    else:
+        output.line("No table is known that the query writes: a rollback takes none back.")
 
 
 def availability(output: Terminal, found: Availability) -> None:

@@ -224,6 +224,7 @@ def plan(
         query_id=query_id,
         owner=operation_id,
         even_broken=options.even_broken,
+        check_outputs=False,
     )
     for uri in bound.settings.outputs.values():
         isolated_copy.refuse_taken(uri)

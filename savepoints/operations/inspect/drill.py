@@ -186,7 +186,12 @@ class _Drill:
     def _restore(self, form: Form | None) -> restore.Restored:
         self.progress(f"restoring {self.savepoint.id}")
         plan = restore.plan(
-            self.store, self.savepoint.id, str(self._checkpoint), form=form, even_broken=True
+            self.store,
+            self.savepoint.id,
+            str(self._checkpoint),
+            form=form,
+            even_broken=True,
+            check_outputs=False,
         )
         return restore.execute(plan, self.store, settings=self.settings)
 

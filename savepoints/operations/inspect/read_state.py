@@ -202,7 +202,9 @@ def mounted(
                     savepoint.cut.partitions,
                 )
         else:
-            plan = restore.plan(store, savepoint.id, str(scratch), even_broken=True)
+            plan = restore.plan(
+                store, savepoint.id, str(scratch), even_broken=True, check_outputs=False
+            )
             restore.execute(plan, store, settings=settings, progress=progress)
         yield scratch
 

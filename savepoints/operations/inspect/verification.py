@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _PROBLEM_LENGTH = 300
 # What these say of a savepoint is that it cannot become the checkpoint that it was.
-_DAMAGE = (NotAlignedError, CheckpointNotFoundError, NoCommittedBatchError, IncompatibleError)
+_DAMAGE = (NotAlignedError, CheckpointNotFoundError, NoCommittedBatchError)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,13 @@ def compare_restored(
     findings: list[Finding] = []
     with store.scratch() as scratch, _damage_found(findings, where, savepoint):
         plan = restore.plan(
-            store, savepoint.id, str(scratch), form=form, owner="verify", even_broken=True
+            store,
+            savepoint.id,
+            str(scratch),
+            form=form,
+            owner="verify",
+            even_broken=True,
+            check_outputs=False,
         )
         restore.execute(plan, store, settings=settings)
         files = read_cut(scratch, savepoint.cut.batch_id)
@@ -211,9 +217,12 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
     except PrivateApiError as error:
         findings.append(_not_checked(what, error.message))
     except SavepointsError as error:
-        if not isinstance(error, _DAMAGE):
+        if isinstance(error, IncompatibleError):
+            findings.append(_unreadable(what, error.message, savepoint))
+        elif isinstance(error, _DAMAGE):
+            findings.append(Finding("broken", what, error.message[:_PROBLEM_LENGTH]))
+        else:
             raise
-        findings.append(_unreadable(what, error.message, savepoint))
     except Exception as error:
         text = str(error)
         if any(pattern in text for pattern in damage_patterns.ELSEWHERE):

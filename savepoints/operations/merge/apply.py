@@ -429,7 +429,12 @@ def _write(
     begun = time.monotonic()
     assert plan.safety_id is not None
     restoring = restore.plan(
-        store, plan.safety_id, plan.checkpoint, form="native", owner=plan.operation_id
+        store,
+        plan.safety_id,
+        plan.checkpoint,
+        form="native",
+        owner=plan.operation_id,
+        check_outputs=False,
     )
     stored = store.manifest(plan.safety_id)
     live = place / _LIVE

@@ -74,6 +74,7 @@ def plan(
     query_id: str | None = None,
     owner: str = "restore",
     even_broken: bool = False,
+    check_outputs: bool = True,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> MigrationPlan:
@@ -95,6 +96,7 @@ def plan(
         query_id: Spark's id of the query to be; as it was by default.
         owner: The operation that this restore is a part of.
         even_broken: Also one that `verify` found broken.
+        check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
         settings: How to start Spark, and which topics are read.
         progress: Told what happens.
 
@@ -116,6 +118,8 @@ def plan(
     savepoint = store.catalog.find(name, query=query)
     if not even_broken:
         restore.refuse_broken(savepoint)
+    if check_outputs and query_id is None:
+        restore.refuse_seen(savepoint)
     _require_rows(savepoint)
     compared = upgrade_check.compare_program(
         store,

@@ -73,6 +73,7 @@ def plan(
     form: Form | None = None,
     app: str | None = None,
     even_broken: bool = False,
+    check_outputs: bool = True,
 ) -> PointPlan:
     """Say what would be restored where; nothing is written.
 
@@ -85,6 +86,7 @@ def plan(
         form: Which form to restore from.
         app: What runs the query on, if not the application in the settings.
         even_broken: Also from a savepoint that `verify` found broken.
+        check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
 
     Raises:
         SavepointNotFoundError: If no savepoint lies before the point.
@@ -112,7 +114,13 @@ def plan(
     steps, warnings = [], []
     if found.is_saved:
         chosen: Form | None = restore.plan(
-            store, found.savepoint_id, target, form=form, owner=owner, even_broken=even_broken
+            store,
+            found.savepoint_id,
+            target,
+            form=form,
+            owner=owner,
+            even_broken=even_broken,
+            check_outputs=check_outputs,
         ).form
     else:
         chosen = form
@@ -180,6 +188,7 @@ def execute(
         form=plan.form,
         owner=plan.owner,
         even_broken=True,  # The plan has refused it, or was asked not to.
+        check_outputs=False,
     )
     already = native.is_restored(target, restoring.owner)
     if already:

@@ -156,11 +156,11 @@ def plan(
     if not isinstance(wanted, Named):
         # Before the point is looked up: an interrupted rollback may have changed what it means.
         name = rollback_target.query_of(store, query)
-        command = _command(rollback_target.words(wanted, name))
+        command = _command(rollback_target.words(wanted, name), rewind_outputs=rewind_outputs)
         if resumed := _resumed(store, name, command, given):
             return resumed
     found = rollback_target.resolve(store, wanted, query=query, settings=settings)
-    command = _command(found.words)
+    command = _command(found.words, rewind_outputs=rewind_outputs)
     if resumed := _resumed(store, found.query, command, given):
         return resumed
     basis = plan_basis.read(store, found.query)
@@ -302,8 +302,9 @@ def _are(rewind_outputs: bool) -> Literal["rewound", "kept"]:
     return "rewound" if rewind_outputs else "kept"
 
 
-def _command(words: tuple[str, ...]) -> str:
-    return " ".join(["savepoints rollback", *words, "--yes"])
+def _command(words: tuple[str, ...], *, rewind_outputs: bool) -> str:
+    kept = [] if rewind_outputs else ["--outputs", "none"]
+    return " ".join(["savepoints rollback", *words, *kept, "--yes"])
 
 
 def _resumed(
@@ -377,10 +378,16 @@ def _taken_back(
         )
         for output in found.outputs
     )
-    notes = [note for one in outputs for note in rewind.notes(one)]
-    if not outputs:
-        notes.append("no output of the query is known: what it has written stays as it is")
-    return outputs, notes
+    if not outputs and not uris:
+        raise NotAlignedError(
+            f"no table is known that {found.query} writes, so what it has written after batch "
+            f"{found.batch_id} would stay, and be written again",
+            hint="name them, here and for the savepoints to come: a table "
+            f"[queries.{found.query}.outputs] in savepoints.toml; or say that none is taken back: "
+            "--outputs none",
+            query=found.query,
+        )
+    return outputs, [note for one in outputs for note in rewind.notes(one)]
 
 
 def _kept(
@@ -427,6 +434,7 @@ def _restoring(
             form=form,
             sources=sources,
             even_broken=even_broken,
+            check_outputs=False,
         )
         return restoring.form, restoring.target
     rollback_target.refuse_unsaved(found, form)

@@ -1,34 +1,140 @@
-"""`attach`: periodic savepoints of a query that the user starts, in the user's own driver."""
+"""`attach`: savepoints of a query that the user starts, in the user's own driver.
+
+It holds the query's lease for as long as the query runs, as `savepoints run` does: whoever wants to
+roll it back, reset or promote it is told who runs it. It finds the tables that the query writes,
+and it sees when the query was taken elsewhere meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import logging
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
 
 from savepoints.config import settings as config_settings
+from savepoints.config.duration import duration_text
 from savepoints.config.schedule import parse_schedule
 from savepoints.config.settings import Settings
-from savepoints.errors import UsageError
-from savepoints.model import FORMS, Form
-from savepoints.operations.run import periodic
+from savepoints.errors import (
+    LockedError,
+    NotAlignedError,
+    PartlyDoneError,
+    SavepointsError,
+    UnfinishedOperationError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import FORMS, Form, Generation, Savepoint
+from savepoints.operations.run import final_savepoint, periodic
 from savepoints.operations.run.periodic import Attempt
+from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.spark import listener
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_LOG = logging.getLogger(__name__)
+
+OnEnded = Literal["stop", "detach"]
+
+_POLL_SECONDS = 0.02
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is attached to.
+
+    Attributes:
+        store: Where savepoints go.
+        name: What the query is called there.
+        checkpoint: Its directory.
+        settings: Retention, hooks, metrics, and maybe the query's own table.
+        forms: Forms of the savepoints.
+        outputs: The tables that it writes, by name.
+        on_ended: What is done when its generation was ended by somebody.
+    """
+
+    store: Store
+    name: str
+    checkpoint: Location
+    settings: Settings
+    forms: tuple[Form, ...]
+    outputs: Mapping[str, str]
+    on_ended: OnEnded
+
+    @property
+    def generation(self) -> Generation | None:
+        return self.store.generations.of_checkpoint(self.checkpoint)
+
+    def lease(self) -> AbstractContextManager[Lease]:
+        return lease.hold(self.store.root, self.name, lease.ATTACH)
+
+    def refuse_ended(self) -> None:
+        """Refuse a checkpoint that is no longer the query's present.
+
+        Raises:
+            NotAlignedError: If a rollback, or another verb, began another generation.
+            UnfinishedOperationError: If one was interrupted.
+        """
+        journal.refuse_unfinished(self.store.root, self.name)
+        mine = self.generation
+        if mine is None or mine.status == "current":
+            return
+        now = self.store.generations.find_current(self.name)
+        where = f"goes on at {now.checkpoint}" if now else "has ended"
+        raise NotAlignedError(
+            f"{self.checkpoint} is generation {mine.generation} of {self.name}, which "
+            f"{mine.ended_why} has ended: {self.name} {where}",
+            hint="start the query with that checkpoint"
+            if now
+            else f"see what it was: savepoints lineage --query {self.name}",
+            query=self.name,
+        )
+
+    def newest(self, log: str) -> int:
+        """Return the newest batch in one of the checkpoint's logs, -1 for none."""
+        names = (info.path.rpartition("/")[2] for info in self.checkpoint.list(log))
+        return max((int(one) for one in names if one.isdigit()), default=-1)
+
+    def take(self) -> Attempt:
+        return periodic.take(
+            self.store,
+            query=self.name,
+            checkpoint=str(self.checkpoint),
+            settings=self.settings,
+            forms=self.forms,
+            outputs=dict(self.outputs),
+        )
+
 
 class Attached:
-    """Periodic savepoints of one query, until it ends or `detach` is called."""
+    """The savepoints and the lease of one query, until it ends or `detach` or `stop` is called."""
 
-    def __init__(self, ticker: Ticker, attempts: list[Attempt]) -> None:
+    def __init__(
+        self, query: StreamingQuery, subject: _Subject, every: str, held: Lease, leases: ExitStack
+    ) -> None:
         """Begin."""
-        self._ticker = ticker
-        self._attempts = attempts
-        ticker.start()
+        self._query = query
+        self._subject = subject
+        self._held = held
+        self._leases = leases
+        self._attempts: list[Attempt] = []
+        self._ending = threading.Lock()
+        self._stopping = False
+        self._ticker = Ticker(parse_schedule(every), self._tick, f"savepoints of {subject.name}")
+        self._ticker.start()
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -41,8 +147,104 @@ class Attached:
         return self._ticker.active
 
     def detach(self) -> None:
-        """Take no more savepoints; waits for one that is under way. The query goes on."""
+        """Take no more savepoints; waits for one that is under way. The query goes on.
+
+        Nobody is told any more that it runs: only detach from what is going to end.
+        """
         self._ticker.join()
+        self._release()
+
+    def stop(self, *, wait: timedelta = timedelta(minutes=10)) -> Savepoint | None:
+        """Stop the query after the batch that runs, and take a savepoint of its end.
+
+        Args:
+            wait: How long to wait for the batch; the query goes on when it does not end.
+
+        Returns:
+            The savepoint; None when nothing has been committed yet.
+
+        Raises:
+            PartlyDoneError: If the batch did not end within the time.
+            SavepointsError: If no savepoint could be taken; the query is stopped all the same.
+        """
+        self._wait_for_batch(wait)
+        self._stopping = True
+        self._ticker.join()
+        try:
+            self._query.stop()
+            generation = self._subject.generation
+            if generation is None:
+                attempt = self._subject.take()
+                if attempt.error is not None and attempt.result == "failed":
+                    raise attempt.error
+                return attempt.savepoint
+            return final_savepoint.savepoint(
+                self._subject.store,
+                generation,
+                settings=self._subject.settings,
+                forms=self._subject.forms,
+                outputs=self._subject.outputs,
+                moved=False,
+                progress=silent,
+            )
+        finally:
+            self._release()
+
+    def _tick(self) -> None:
+        try:
+            self._keep_lease()
+            self._subject.refuse_ended()
+        except (UnfinishedOperationError, NotAlignedError) as error:
+            # Somebody has it: what this query writes from now on would spoil what they do.
+            self._attempts.append(Attempt("failed", error=error))
+            self._ticker.end()
+            if self._subject.on_ended == "stop":
+                _LOG.error("the query %s is stopped: %s", self._subject.name, error)
+                self._query.stop()
+            else:
+                _LOG.error("no more savepoints of %s: %s", self._subject.name, error)
+            return
+        except SavepointsError as error:
+            _LOG.warning("whether %s is still ours is not known: %s", self._subject.name, error)
+        self._attempts.append(self._subject.take())
+
+    def _keep_lease(self) -> None:
+        """Take the lease anew if it was lost: a store that does not answer stops no query."""
+        try:
+            self._held.check()
+        except LockedError as lost:
+            _LOG.warning("%s", lost)
+            self._leases.close()
+            try:
+                self._held = self._leases.enter_context(self._subject.lease())
+            except SavepointsError as error:
+                _LOG.warning("others may take %s to be free: %s", self._subject.name, error)
+
+    def _query_ended(self) -> None:
+        """Give the lease up; called in a thread of Spark's, in which nothing long is done."""
+        self._ticker.end()
+        if self._stopping:
+            return  # Whoever stops it takes a savepoint first.
+        threading.Thread(target=self._release, name="detach", daemon=True).start()
+
+    def _release(self) -> None:
+        with self._ending:
+            self._leases.close()
+
+    def _wait_for_batch(self, wait: timedelta) -> None:
+        end = time.monotonic() + wait.total_seconds()
+        begun = self._subject.newest("offsets")
+        while self._query.isActive and self._query.status["isTriggerActive"]:
+            if self._subject.newest("commits") >= begun >= 0:
+                return
+            if time.monotonic() > end:
+                raise PartlyDoneError(
+                    f"the batch of {self._subject.name} that runs has not ended after "
+                    f"{duration_text(wait)}: the query goes on",
+                    hint="wait longer: attached.stop(wait=timedelta(hours=1))",
+                    query=self._subject.name,
+                )
+            time.sleep(_POLL_SECONDS)
 
 
 def attach(
@@ -55,16 +257,19 @@ def attach(
     checkpoint: str | None = None,
     outputs: dict[str, str] | None = None,
     forms: Sequence[Form] = FORMS,
+    on_ended: OnEnded = "stop",
     settings: Settings | None = None,
 ) -> Attached:
     """Take savepoints of a running query on a schedule, in a thread of this driver.
 
-    The query is never stopped, slowed by a lock, or failed by this: a savepoint that fails is in
-    the log and in the store's events. It ends with the query.
+    A savepoint that fails never stops or slows the query: it is in the log and in the store's
+    events. All ends with the query.
 
     ```python
     query = orders.writeStream...start()
-    savepoints.attach(spark, query, every="10m", store="s3://bucket/savepoints")
+    attached = savepoints.attach(spark, query, every="10m", store="s3://bucket/savepoints")
+    ...
+    attached.stop()
     ```
 
     Args:
@@ -72,15 +277,24 @@ def attach(
         query: What `start()` returned.
         every: An interval (`90s`, `10m`) or a cron expression in UTC (`*/10 * * * *`).
         store: URI of the store; the one in the settings by default.
-        name: What to call the query in the store; its `queryName`, or else Spark's id.
+        name: What to call the query in the store; what its checkpoint is known as, its
+            `queryName`, or else Spark's id.
         checkpoint: Its checkpoint directory, found out by default.
-        outputs: The Delta tables that it writes, by name.
+        outputs: The Delta tables that it writes, by name; found out by default where the query has
+            Delta's sink or a file sink. `{}` says that there are none.
         forms: `native`, `canonical` or both.
+        on_ended: What is done when somebody has taken the query elsewhere, by a rollback for
+            example, so that this one must not go on: stop it, or take no more savepoints.
         settings: Read from `savepoints.toml` and the environment by default.
 
     Raises:
         UsageError: If no store is given, or the schedule or the checkpoint is not known.
         StoreNotFoundError: If there is no such store.
+        QueryRunningError: If it runs elsewhere already.
+        LockedError: If another verb has it at this moment.
+        UnfinishedOperationError: If an operation on it was interrupted.
+        NotAlignedError: If its checkpoint is one that a rollback has left; with `on_ended="stop"`
+            the query is stopped.
     """
     settings = settings or config_settings.load(flags={"store": store})
     if not (store or settings.store):
@@ -88,22 +302,45 @@ def attach(
             "no store is given", hint="savepoints.attach(…, store='s3://bucket/savepoints')"
         )
     opened = Store.open(store or settings.store)
-    directory = checkpoint or listener.checkpoint_of(query)
-    attempts: list[Attempt] = []
-
-    def take() -> None:
-        attempts.append(
-            periodic.take(
-                opened,
-                query=name or query.name or None,
-                checkpoint=directory,
-                settings=settings,
-                forms=forms,
-                outputs=outputs,
+    directory = Location.of(checkpoint or listener.checkpoint_of(query))
+    known = opened.generations.of_checkpoint(directory)
+    called = name or (known.query if known else None) or query.name or str(query.id)
+    subject = _Subject(
+        opened,
+        called,
+        directory,
+        settings,
+        tuple(forms),
+        _outputs(query, called, settings) if outputs is None else outputs,
+        on_ended,
+    )
+    with ExitStack() as leases:
+        held = leases.enter_context(subject.lease())
+        try:
+            subject.refuse_ended()
+        except NotAlignedError:
+            if on_ended == "stop":
+                query.stop()
+            raise
+        if outputs is None and not subject.outputs:
+            _LOG.warning(
+                "no table is known that %s writes, so its savepoints have none and a rollback "
+                "takes none back: savepoints.attach(…, outputs={'name': 's3://bucket/table'}), or "
+                "{} if there is none",
+                called,
             )
-        )
-
-    ticker = Ticker(parse_schedule(every), take, f"savepoints of {name or query.name or query.id}")
-    attached = Attached(ticker, attempts)
-    listener.on_end(spark, query, ticker.end)
+        attached = Attached(query, subject, every, held, leases.pop_all())
+    listener.on_end(spark, query, attached._query_ended)
     return attached
+
+
+def _outputs(query: StreamingQuery, name: str, settings: Settings) -> dict[str, str]:
+    """Return the tables that a query writes, as far as the settings or its sink say so."""
+    bound = settings.queries.get(name)
+    if bound is not None and bound.outputs:
+        return dict(bound.outputs)
+    table = listener.table_of(query)
+    if table is None:
+        return {}
+    place = Location.of(table)
+    return {_UNFIT.sub("_", place.uri.path.rpartition("/")[2]) or "table": str(place)}

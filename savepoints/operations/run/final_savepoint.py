@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
@@ -20,9 +20,10 @@ def savepoint(
     *,
     settings: Settings,
     forms: Sequence[Form],
-    app: str,
     moved: bool,
     progress: Progress,
+    app: str | None = None,
+    outputs: Mapping[str, str] | None = None,
 ) -> Savepoint | None:
     """Return a savepoint of the newest batch of a generation that nobody runs.
 
@@ -31,9 +32,10 @@ def savepoint(
         generation: The generation.
         settings: Where the outputs of the query are.
         forms: Forms of the savepoint.
-        app: Reference of the application that ran.
         moved: Whether it has run a batch since somebody may have taken one.
         progress: Told of a savepoint that is taken.
+        app: Reference of the application that ran, if it is known.
+        outputs: Delta tables by name, besides those in the settings.
 
     Returns:
         One that is there already, a new one, or None when nothing has been committed yet.
@@ -45,7 +47,13 @@ def savepoint(
             return there
     try:
         plan = create.plan(
-            store, query=generation.query, settings=settings, forms=forms, app=app, kind="final"
+            store,
+            query=generation.query,
+            settings=settings,
+            forms=forms,
+            outputs=dict(outputs or {}),
+            app=app,
+            kind="final",
         )
     except NoCommittedBatchError:
         return None

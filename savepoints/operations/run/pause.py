@@ -99,11 +99,16 @@ def pause(
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
+        QueryRunningError: If it runs in a driver of its own, which only that can stop.
         PartlyDoneError: If it is not paused within the time, its run ended before it was, somebody
             resumed it, or no savepoint could be taken; the request stays in force.
         VerificationError: If a request, an answer or a lease is damaged.
     """
     _require_known(store, query)
+    held = lease.holder(store.root, query)
+    if held is not None and held.verb == lease.ATTACH:
+        # Nobody there looks for the request, and to say "stopped" or "pausing" would not be true.
+        lease.refuse_held(store.root, query)
     now = _ask(store, query, "paused", reason)
     if wait is not None:
         now = _wait(store, now, "paused", wait, progress)
@@ -229,7 +234,7 @@ def _read_state(store: Store, query: str) -> PauseState:
     # In this order: a run takes the lease of a paused one, gives up the query's, then answers.
     waiting = lease.paused_holder(root, query)
     holder = lease.holder(root, query)
-    running = holder if holder is not None and holder.verb == "run" else None
+    running = holder if holder is not None and holder.runs else None
     there = running or waiting
     found = PauseState(query, "stopped", "running", run=there.who if there else None)
     if request is not None:

@@ -247,7 +247,7 @@ class Pauses:
                 ) from None
             return
         running = lease.holder(self._store.root, self._query)
-        if running is not None and running.verb == "run":
+        if running is not None and running.runs:
             self._release_paused_lease()
             lease.refuse_held(self._store.root, self._query)
 

@@ -151,7 +151,12 @@ def recover(
         noted.note(savepoint=savepoint.id)
         progress(f"recovering from {savepoint.id}, batch {savepoint.cut.batch_id}")
         plan = rollback.plan(
-            store, savepoint.id, query=query, settings=settings, save_present=False
+            store,
+            savepoint.id,
+            query=query,
+            settings=settings,
+            rewind_outputs=bool(savepoint.outputs or settings.queries[query].outputs),
+            save_present=False,
         )
         done = rollback.execute(plan, store, settings=settings, progress=progress)
         noted.note(

@@ -21,6 +21,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import (
     NativeOnlyError,
     NotAlignedError,
+    NotFoundError,
     TargetExistsError,
     UsageError,
     VerificationError,
@@ -30,6 +31,8 @@ from savepoints.model import Form, Provider, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import restored_layout
 from savepoints.operations.savepoint.restored_layout import LayoutChange
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import owner_prefix
 from savepoints.plan import (
     Plan,
     Progress,
@@ -118,6 +121,7 @@ def plan(
     query_id: str | None = None,
     owner: str = "restore",
     even_broken: bool = False,
+    check_outputs: bool = True,
 ) -> RestorePlan:
     """Say what would be restored where; nothing is written.
 
@@ -134,6 +138,7 @@ def plan(
         query_id: Spark's id of the query to be, for a query of its own; as it was by default.
         owner: The operation that this restore is a part of.
         even_broken: Also one that `verify` found broken.
+        check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
@@ -144,10 +149,13 @@ def plan(
         ProviderError: If the other provider cannot hold the state.
         NativeOnlyError: If something is to change and an operator has no canonical form.
         TargetExistsError: If anything else is in the directory.
+        NotAlignedError: If a table would silently drop what the restored query writes.
     """
     savepoint = store.catalog.find(name, query=query)
     if not even_broken:
         refuse_broken(savepoint)
+    if check_outputs and query_id is None:
+        refuse_seen(savepoint)
     stored = store.manifest(savepoint.id)
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
@@ -169,7 +177,7 @@ def plan(
         verb="restore",
         query=savepoint.query,
         steps=tuple(steps),
-        warnings=change.notes,
+        warnings=(*change.notes, *_unknown_outputs(savepoint, check=check_outputs)),
         savepoint_id=savepoint.id,
         target=str(target),
         form=chosen,
@@ -437,6 +445,43 @@ def refuse_broken(savepoint: Savepoint) -> None:
             f"verify {savepoint.id}; or take it as it is: --even-broken",
             savepoint=savepoint.id,
         )
+
+
+def _unknown_outputs(savepoint: Savepoint, *, check: bool) -> tuple[str, ...]:
+    if not check or savepoint.outputs:
+        return ()
+    note = f"no table is known that {savepoint.query} writes: one that has seen its batches drops "
+    return (note + "them without a word when they are run again",)
+
+
+def refuse_seen(savepoint: Savepoint) -> None:
+    """Refuse where a table has batches after the savepoint's under an id that the query keeps.
+
+    Delta's sink goes by Spark's id of the query, which a restored checkpoint has as well, and drops
+    batches that the table has seen without a word.
+
+    Raises:
+        NotAlignedError: Names the table and the batches.
+    """
+    for one in savepoint.outputs:
+        if one.kind != "delta" or one.app_id.startswith(owner_prefix(savepoint.query)):
+            continue
+        try:
+            newest = batch_version.open_table(one.uri).transaction_version(one.app_id)
+        except NotFoundError:
+            continue
+        batch = savepoint.cut.batch_id
+        if newest is not None and newest > batch:
+            raise NotAlignedError(
+                f"{one.uri} has the batches up to {newest} of {savepoint.query}, and the restored "
+                f"query goes on with {batch + 1}: Delta would drop what it writes, without a word, "
+                f"until batch {newest + 1}",
+                hint=f"take the table back too: savepoints rollback {savepoint.id}; or, for a "
+                "program that writes elsewhere: --outputs none; or write those batches a second "
+                "time, beside the rows that are there: --new-query-id",
+                uri=one.uri,
+                output=one.name,
+            )
 
 
 def require_intact(

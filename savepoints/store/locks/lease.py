@@ -40,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 # A holder that dies on another machine blocks the query for this long; renewed at a third of it,
 # so two renewals may fail before anything happens.
 TTL = timedelta(seconds=30)
+# The verbs of those who run the query: `savepoints run`, and a driver of the user's own.
+RUN, ATTACH = "run", "attach"
 # Clocks of two machines may differ by this much before a lease is taken from a living holder.
 CLOCK_SKEW = timedelta(seconds=5)
 
@@ -108,6 +110,11 @@ class LeaseRecord:
     def who(self) -> str:
         """Name the holder for people."""
         return f"process {self.holder.pid} on {self.holder.machine.partition('/')[0]}"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the holder runs the query."""
+        return self.verb in (RUN, ATTACH)
 
     def is_free(self) -> bool:
         """Say whether another may take the lease: it was released, has expired, or is dead here."""
@@ -328,7 +335,15 @@ def _take(root: Location, path: str, query: str, verb: str) -> Lease:
 def _held(record: LeaseRecord) -> SavepointsError:
     who = record.who
     details = {"query": record.query, "holder": who, "verb": record.verb}
-    if record.verb == "run":
+    if record.verb == ATTACH:
+        return QueryRunningError(
+            f"the query {record.query} is running in a driver of its own: {who}, since "
+            f"{record.acquired_at}",
+            hint="stop it there: attached.stop() finishes the batch and takes a savepoint; or end "
+            f"the driver: kill -TERM {record.holder.pid}",
+            **details,
+        )
+    if record.verb == RUN:
         return QueryRunningError(
             f"the query {record.query} is running: {who}, since {record.acquired_at}",
             hint=f"pause it first: savepoints pause {record.query} --wait; or end it, which takes "

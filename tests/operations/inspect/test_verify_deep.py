@@ -61,7 +61,7 @@ def test_a_file_that_fits_its_checksum_and_not_the_rows_is_found(
     assert "in the restored native form" in report.findings[0].problem
 
 
-@pytest.mark.parametrize("written_by", ["this", "another"])
+@pytest.mark.parametrize("written_by", [pytest.param("this", marks=pytest.mark.nightly), "another"])
 def test_trap_what_another_spark_wrote_is_called_broken(
     spark: SparkSession, local_store: Store, on_local: Location, written_by: str
 ) -> None:

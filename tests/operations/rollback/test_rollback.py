@@ -287,5 +287,6 @@ def test_an_interrupted_rollback_is_only_finished_as_it_was_begun(query: Query) 
     assert query.plan().resumed
     with pytest.raises(UsageError, match="was begun with checkpoint"):
         query.plan(to=str(query.place / "elsewhere"))
-    with pytest.raises(UsageError, match="outputs are rewound"):
+    with pytest.raises(UnfinishedOperationError) as refused:
         query.plan(rewind_outputs=False)
+    assert f"{plan.command}; or take it back" in refused.value.hint

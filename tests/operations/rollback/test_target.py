@@ -56,7 +56,7 @@ def find(store: Store, point: Point) -> ResolvedTarget:
 
 def back(store: Store, live: Location, point: str | Point, number: int) -> str:
     to = f"{live}-{number}"
-    plan = rollback.plan(store, point, query=QUERY, to=to)
+    plan = rollback.plan(store, point, query=QUERY, to=to, rewind_outputs=False)
     return rollback.execute(plan, store).checkpoint
 
 

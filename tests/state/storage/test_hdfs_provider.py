@@ -266,6 +266,7 @@ def test_rows_are_those_of_sparks_raw_reader(runs: Runs, query: str) -> None:
     assert len({row[4] for row in found}) == partitions
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_every_version_is_read_with_its_updates_and_removals(runs: Runs) -> None:
     batches = range(runs.last_batch("window") + 1)
@@ -396,6 +397,7 @@ def contents(found: list[Row]) -> list[str]:
     return sorted(repr((row["key"], row["value"])) for row in found)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_partitions_without_rows_are_written_too(runs: Runs, tmp_path: Path) -> None:
     from pyspark.sql import functions as F

@@ -1,0 +1,269 @@
+"""Drivers that users write: no `App`, no settings, `attach` as the README has it and nothing else.
+
+Input files have numbers; what must come of them is computed by pandas.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+
+import savepoints
+from savepoints.errors import NotAlignedError, QueryRunningError
+from savepoints.io import Location
+from savepoints.model import Savepoint
+from savepoints.operations.run import pause
+from savepoints.operations.run.attach import Attached
+from savepoints.store.locks import lease
+from savepoints.store.root import Store
+from tests.spark_session import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def once(rows: DataFrame, factor: int) -> tuple[DataFrame, str]:
+    """Each number once, which is state; the bug is a factor."""
+    return rows.dropDuplicates(["n"]).selectExpr("n", f"n * {factor} as v"), "append"
+
+
+def totals(rows: DataFrame, factor: int) -> tuple[DataFrame, str]:
+    """Sums by the last digit, written as a whole."""
+    return rows.groupBy((rows.n % 10).alias("n")).agg({"n": "sum"}).selectExpr(
+        "n", f"`sum(n)` * {factor} as v"
+    ), "complete"
+
+
+PROGRAMS: dict[str, Callable[[DataFrame, int], tuple[DataFrame, str]]] = {
+    "append": once,
+    "complete": totals,
+}
+
+
+@dataclass
+class Driver:
+    """A driver that reads files of numbers and writes a table."""
+
+    spark: SparkSession
+    directory: Path
+    program: str
+    checkpoint: str = ""
+    started: list[Any] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        for name in ("in", "store"):
+            (self.directory / name).mkdir()
+        self.checkpoint = str(self.directory / "checkpoint-1")
+
+    @property
+    def store(self) -> Store:
+        return Store.open(str(self.directory / "store"))
+
+    @property
+    def table(self) -> str:
+        return str(self.directory / "numbers")
+
+    def add(self, *numbers: int) -> None:
+        path = self.directory / "in" / f"{next(self._numbers)}.json"
+        text = "".join(json.dumps({"n": one}) + "\n" for one in numbers)
+        path.with_suffix(".tmp").write_text(text)
+        path.with_suffix(".tmp").rename(path)
+
+    def start(self, factor: int = 1, table: str | None = None) -> Any:
+        read = self.spark.readStream.schema("n long").option("maxFilesPerTrigger", 1)
+        rows, mode = PROGRAMS[self.program](read.json(str(self.directory / "in")), factor)
+        writer = rows.writeStream.queryName("numbers").outputMode(mode).format("delta")
+        query = writer.option("checkpointLocation", self.checkpoint).start(table or self.table)
+        self.started.append(query)
+        return query
+
+    def run(self, factor: int = 1) -> Savepoint:
+        """Work off what is there, with `attach`, and return the savepoint of the end."""
+        query = self.start(factor)
+        attached = self.attach(query)
+        query.processAllAvailable()
+        taken = attached.stop()
+        assert not query.isActive
+        assert taken is not None
+        return taken
+
+    def attach(self, query: Any, every: str = "1h", **more: Any) -> Attached:
+        return savepoints.attach(
+            self.spark, query, every=every, store=str(self.store.root), forms=("native",), **more
+        )
+
+    def truth(self, factor: int = 1) -> list[tuple[int, int]]:
+        """What all input must come to."""
+        files = sorted((self.directory / "in").glob("*.json"))
+        read = pd.concat([pd.read_json(one, lines=True) for one in files])
+        if self.program == "append":
+            return [(n, n * factor) for n in sorted(set(read["n"]))]
+        sums = read["n"].groupby(read["n"] % 10).sum() * factor
+        return [(int(n), int(v)) for n, v in sums.items()]
+
+    def rows(self) -> list[tuple[int, int]]:
+        found = DeltaTable(self.table).to_pyarrow_table().to_pylist()
+        return sorted((one["n"], one["v"]) for one in found)
+
+
+@pytest.fixture
+def driver(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    made = Driver(spark, tmp_path, getattr(request, "param", "append"))
+    yield made
+    for query in made.started:
+        query.stop()
+
+
+@pytest.mark.parametrize(
+    "driver",
+    ["append", pytest.param("complete", marks=pytest.mark.nightly)],
+    indirect=True,
+)
+def test_trap_a_table_that_nobody_named_keeps_the_rows_of_the_bug(driver: Driver) -> None:
+    """Bug, rollback, going on: state, offsets and table, found by the query's own sink."""
+    driver.add(1, 2, 3)
+    driver.add(3, 4)
+    good = driver.run()
+    assert [one.uri for one in good.outputs] == [driver.table]
+    before = driver.truth()
+    assert driver.rows() == before
+    driver.add(5, 15)
+    driver.run(factor=-1)
+    driver.add(6)
+    driver.run(factor=-1)
+    assert driver.rows() != driver.truth()
+
+    done = savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-fixed")
+    assert driver.rows() == before
+    driver.checkpoint = done.checkpoint
+    driver.add(7, 1)
+    driver.run()
+
+    assert driver.rows() == driver.truth()
+
+
+def test_trap_a_rollback_under_a_driver_that_nobody_knows_of(driver: Driver) -> None:
+    """Whoever is attached holds the query, so the table is not taken away below it."""
+    driver.add(1)
+    good = driver.run()
+    driver.add(2)
+    query = driver.start()
+    attached = driver.attach(query)
+    query.processAllAvailable()
+
+    refused: list[Callable[[], object]] = [
+        lambda: savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2"),
+        lambda: pause.pause(driver.store, "numbers"),
+        lambda: driver.attach(query),
+    ]
+    for verb in refused:
+        with pytest.raises(QueryRunningError, match="in a driver of its own") as error:
+            verb()
+        assert "attached.stop()" in error.value.hint
+    assert pause.state(driver.store, "numbers").state == "running"
+    assert query.isActive
+
+    last = attached.stop()
+    assert last is not None
+    assert (last.kind, last.generation) == ("final", 1)
+    assert lease.holder(driver.store.root, "numbers") is None
+    savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+    assert driver.rows() == [(1, 1)]
+
+
+@pytest.mark.nightly
+def test_when_the_query_ends_by_itself_it_is_free(driver: Driver) -> None:
+    driver.add(1)
+    query = driver.start()
+    driver.attach(query)
+    query.processAllAvailable()
+
+    query.stop()
+
+    wait_until(lambda: lease.holder(driver.store.root, "numbers") is None, "nobody holds it")
+
+
+def test_trap_the_old_checkpoint_is_started_again_after_a_rollback(driver: Driver) -> None:
+    driver.add(1)
+    good = driver.run()
+    driver.add(2)
+    driver.run()
+    savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+    driver.add(3)
+
+    query = driver.start()
+    with pytest.raises(NotAlignedError, match="generation 1 of numbers, which rollback has ended"):
+        driver.attach(query)
+
+    assert not query.isActive, "what it writes would spoil the table"
+
+
+@pytest.mark.parametrize("on_ended", ["stop", pytest.param("detach", marks=pytest.mark.nightly)])
+def test_a_generation_that_ends_below_it_is_noticed(driver: Driver, on_ended: str) -> None:
+    """As when its lease was lost for minutes, and somebody acted meanwhile."""
+    driver.add(1)
+    driver.run()
+    query = driver.start()
+    attached = driver.attach(query, every="200ms", on_ended=on_ended)
+    saved = len(driver.store.catalog.all())
+    driver.store.generations.begin(
+        "numbers", 2, Location.of(f"{driver.checkpoint}-2"), by="rollback"
+    )
+
+    wait_until(lambda: not attached.active, "it takes no more savepoints")
+
+    wait_until(lambda: query.isActive == (on_ended == "detach"), "the query does what was said")
+    assert isinstance(attached.attempts[-1].error, NotAlignedError)
+    assert len(driver.store.catalog.all()) == saved
+
+
+def test_trap_a_restored_query_writes_into_a_table_that_has_seen_its_batches(
+    driver: Driver,
+) -> None:
+    """Refused; and what would have come of it, as the negative control."""
+    driver.add(1)
+    good = driver.run()
+    driver.add(2)
+    driver.add(3)
+    driver.run()
+    DeltaTable(driver.table).restore(0)  # By hand, which leaves the transaction ids.
+    to = f"{driver.checkpoint}-2"
+
+    with pytest.raises(NotAlignedError, match="Delta would drop what it writes") as refused:
+        savepoints.restore(driver.store, good.id, to)
+    assert f"savepoints rollback {good.id}" in refused.value.hint
+    assert not Location.of(to).list()
+
+    savepoints.restore(driver.store, good.id, to, check_outputs=False)
+    driver.checkpoint = to
+    driver.start().processAllAvailable()
+    assert driver.rows() == [(1, 1)], "the rows of two batches are lost"
+
+
+def test_without_a_table_that_is_known_a_rollback_wants_an_answer(driver: Driver) -> None:
+    driver.add(1)
+    query = driver.start()
+    attached = driver.attach(query, outputs={})
+    query.processAllAvailable()
+    good = attached.stop()
+    assert good is not None
+
+    with pytest.raises(NotAlignedError, match="no table is known that numbers writes") as refused:
+        savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+    assert "--outputs none" in refused.value.hint
+
+    done = savepoints.rollback(
+        driver.store, good.id, to=f"{driver.checkpoint}-2", rewind_outputs=False
+    )
+    assert done.generation == 2
