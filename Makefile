@@ -41,8 +41,8 @@ lint: $(VENV)/.installed ## Style, types, layers, dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/lint-imports --config infra/lint/run_time_imports.toml
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --config infra/lint/run_time_imports.toml
 	$(BIN)/deptry savepoints spark_jobs benchmarks
 
 fix: $(VENV)/.installed ## Let ruff correct what it can

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from savepoints.errors import VerificationError
+from savepoints.errors import UsageError, VerificationError
 from savepoints.io import Location
 from savepoints.model import new_id, utc_now
 from savepoints.store.locks import readers
@@ -34,9 +35,16 @@ class Store:
         """Open the store at a URI; an empty place is an empty store.
 
         Raises:
+            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
             StoreNotFoundError: If the bucket or directory does not exist.
             CredentialsError: If it may not be read.
         """
+        if found := re.search(r"[?#]", uri):
+            # The rest may be a token: it is not repeated, and no table is made with it in its name.
+            raise UsageError(
+                f"the store's URI {uri[: found.start()]!r} is followed by {found[0]!r} and more",
+                hint="write s3://bucket/path alone; AWS' variables say who you are",
+            )
         root = Location.of(uri)
         root.require()
         return cls(root, any_line)

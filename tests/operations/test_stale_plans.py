@@ -239,6 +239,37 @@ def test_trap_resume_and_undo_never_send_to_each_other(
         unfinished.resume(query.store, operation.id, settings=query.settings)
 
 
+def test_trap_a_query_that_went_on_is_taken_back_past_its_safety_savepoint(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that nobody knows of has run a batch since the rollback was interrupted."""
+
+    class Killed(BaseException):
+        pass
+
+    def reach(name: str) -> None:
+        if name == "rollback.checkpoint_written":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", reach)
+        with pytest.raises(Killed):
+            roll_back(query, 0)()
+    live = Location.of(query.store.generations.current("totals").checkpoint)
+    for log in ("offsets", "commits"):
+        live.put(f"{log}/{BATCHES}", live.get(f"{log}/{BATCHES - 1}"))
+    operation = journal.unfinished(query.store.root, "totals")
+    assert operation is not None
+
+    with pytest.raises(StalePlanError, match=r"went on to batch 4 since .* at batch 3") as refused:
+        unfinished.resume(query.store, operation.id, settings=query.settings)
+
+    assert f"savepoints operations undo {operation.id}" in refused.value.hint
+    unfinished.undo(query.store, operation.id)
+    assert query.rows == [0, 1, 2, 3]
+    assert journal.all_unfinished(query.store.root) == []
+
+
 # Each plans, all wait for each other, and then all carry out what they planned.
 MANY = """
 from savepoints.config.settings import Settings

@@ -98,6 +98,18 @@ def refused_everywhere(store: Store, place: Location, taken: Savepoint) -> None:
     assert contents(place / "target") == {}
 
 
+@pytest.mark.parametrize("end", ["?X-Amz-Signature=secret", "#secret", "?"])
+@pytest.mark.parametrize("begin", ["s3://bucket/store", "/var/store"])
+def test_trap_a_query_in_the_uri_of_a_store_becomes_a_part_of_its_tables(
+    begin: str, end: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        Store.open(begin + end)
+
+    assert begin in refused.value.message
+    assert "secret" not in refused.value.message
+
+
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_a_manifest_that_points_elsewhere_is_no_manifest(path: str) -> None:
     taken = savepoint(1)

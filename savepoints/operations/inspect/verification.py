@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import damage_patterns
@@ -240,21 +241,14 @@ def _unreadable(what: str, problem: str, savepoint: Savepoint) -> Finding:
     That of the Spark which wrote the rows is a fact about the savepoint, and that of another one is
     none: a newer Spark writes what an older one does not know.
     """
-    import pyspark
-
-    if savepoint.spark_version == pyspark.__version__:
+    if savepoint.spark_version == metadata.version("pyspark"):
         return Finding("broken", what, problem[:_PROBLEM_LENGTH])
     return _not_checked(what, problem)
 
 
 def _not_checked(what: str, problem: str) -> Finding:
-    import pyspark
-
-    return Finding(
-        "warning",
-        what,
-        f"was not checked, this is Spark {pyspark.__version__}: {problem}"[:_PROBLEM_LENGTH],
-    )
+    reason = f"was not checked, this is Spark {metadata.version('pyspark')}: {problem}"
+    return Finding("warning", what, reason[:_PROBLEM_LENGTH])
 
 
 def _compare_hashes(

@@ -19,6 +19,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import (
     QueryRunningError,
     SavepointsError,
+    StalePlanError,
     TargetExistsError,
     UnfinishedOperationError,
     UsageError,
@@ -295,6 +296,8 @@ def carry_out(
     log = _open_journal(plan, store)
     if log.is_done(journal.UNDOING):
         raise journal.refusal(log.operation)
+    if plan.resumed:
+        _refuse_gone_on(plan, log)
 
     if plan.safety_id is not None and not log.is_done("safety_savepoint"):
         progress(f"taking the safety savepoint {plan.safety_id}")
@@ -441,6 +444,26 @@ def next_checkpoint(settings: Settings, query: str, number: int) -> str:
 def checkpoint_of(root: str, query: str, generation: int) -> Location:
     """Return the checkpoint directory of a generation of a query that `run` manages."""
     return Location.of(root) / query / str(generation)
+
+
+def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
+    """Refuse to finish what was begun before batches that its safety savepoint does not have.
+
+    A driver that nobody knows of may go on while an operation is unfinished. As long as no output
+    was taken back, nothing is lost by planning anew.
+    """
+    is_rewound = any(name.startswith("output") for name in log.operation.done)
+    newest = safety_savepoint.newest_batch(plan.from_checkpoint)
+    if newest == plan.from_batch or is_rewound or log.is_done("generation_begun"):
+        return
+    raise StalePlanError(
+        f"{plan.query} went on to batch {newest} since this {plan.verb} was begun at batch "
+        f"{plan.from_batch}, and its safety savepoint does not have that",
+        hint="stop the query; take this back: savepoints operations undo "
+        f"{plan.operation_id}; then {plan.verb} again",
+        query=plan.query,
+        operation=plan.operation_id,
+    )
 
 
 @contextmanager
