@@ -24,6 +24,7 @@ from savepoints.operations.maintain import copy as _copy
 from savepoints.operations.maintain import expire as _expire
 from savepoints.operations.maintain import gc as _gc
 from savepoints.operations.maintain import rebuild_catalog as _rebuild
+from savepoints.operations.maintain import rename as _rename
 from savepoints.operations.maintain import tag as _tag
 from savepoints.operations.maintain.copy import Copied
 from savepoints.operations.maintain.expire import Expired
@@ -107,6 +108,7 @@ def restore(
     sources: Starts | None = None,
     even_broken: bool = False,
     check_outputs: bool = True,
+    accept_unreplayable: bool = False,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
@@ -122,6 +124,7 @@ def restore(
         sources=sources,
         even_broken=even_broken,
         check_outputs=check_outputs,
+        accept_unreplayable=accept_unreplayable,
     )
     return _restore.execute(plan, store, settings=settings, progress=progress)
 
@@ -136,6 +139,7 @@ def restore_point(
     app: str | None = None,
     even_broken: bool = False,
     check_outputs: bool = True,
+    accept_unreplayable: bool = False,
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
@@ -153,6 +157,7 @@ def restore_point(
         app=app,
         even_broken=even_broken,
         check_outputs=check_outputs,
+        accept_unreplayable=accept_unreplayable,
     )
     return _point.execute(plan, store, settings=settings, progress=progress)
 
@@ -237,6 +242,7 @@ def rollback(
     rewind_outputs: bool = True,
     check_source: bool = True,
     even_broken: bool = False,
+    accept_unreplayable: bool = False,
     progress: Progress = silent,
 ) -> RolledBack:
     """Take state, offsets and outputs back. See `savepoints.operations.rollback.rollback`."""
@@ -252,6 +258,7 @@ def rollback(
         rewind_outputs=rewind_outputs,
         check_source=check_source,
         even_broken=even_broken,
+        accept_unreplayable=accept_unreplayable,
     )
     return _rollback.execute(plan, store, settings=settings, progress=progress)
 
@@ -401,6 +408,11 @@ def tag(
         move=move,
     )
     return _tag.execute(plan, store)
+
+
+def rename(store: Store, query: str, to: str, *, settings: Settings | None = None) -> None:
+    """Give a query another name. See `savepoints.operations.maintain.rename`."""
+    _rename.execute(_rename.plan(store, query, to, settings=settings), store)
 
 
 def expire(

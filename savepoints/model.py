@@ -231,6 +231,7 @@ class Labels:
     """What may change about a savepoint after it was taken; everything else never does.
 
     Attributes:
+        query: Name of its query, which `rename` changes.
         tags: Names that people gave it.
         description: For people.
         pinned: Retention leaves it alone.
@@ -238,6 +239,7 @@ class Labels:
         state_reason: Why it is not `complete`.
     """
 
+    query: str
     tags: tuple[str, ...] = ()
     description: str = ""
     pinned: bool = False
@@ -333,7 +335,9 @@ class Savepoint:
     @property
     def labels(self) -> Labels:
         """What may change about it."""
-        return Labels(self.tags, self.description, self.pinned, self.state, self.state_reason)
+        return Labels(
+            self.query, self.tags, self.description, self.pinned, self.state, self.state_reason
+        )
 
     def with_labels(self, labels: Labels) -> Savepoint:
         """Return it with other labels."""

@@ -60,7 +60,7 @@ def take(
     checkpoint: Location,
     *,
     batch_id: int | None = None,
-    query: str = "totals",
+    query: str | None = "totals",
     tags: tuple[str, ...] = (),
     outputs: dict[str, str] | None = None,
     progress: Progress = silent,

@@ -43,7 +43,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "Go back": ("restore", "rollback", "reset", "edit", "operations"),
     "Try and upgrade": ("fork", "compare", "upgrade", "promote"),
     "Late data": ("merge",),
-    "Keep healthy": ("tag", "expire", "gc", "copy", "check", "drill"),
+    "Keep healthy": ("tag", "rename", "expire", "gc", "copy", "check", "drill"),
     "Begin": ("init", "config", "metrics", "demo", "completion", "version"),
 }
 _SHORT = {
@@ -72,6 +72,7 @@ _SHORT = {
     "merge": "Work late events into live state and outputs.",
     "upgrade": "Look whether a changed program fits to a savepoint.",
     "tag": "Name, describe or pin a savepoint.",
+    "rename": "Give a query that a driver of your own starts another name.",
     "expire": "Remove savepoints that no rule keeps.",
     "gc": "Find files that no savepoint needs.",
     "copy": "Copy a savepoint into another store.",

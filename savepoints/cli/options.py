@@ -190,6 +190,15 @@ def broken_too(function: Function) -> Function:
     )(function)
 
 
+def unreplayable_too(function: Function) -> Function:
+    """Add `--accept-unreplayable`, for sources that keep nothing of what they gave."""
+    return click.option(
+        "--accept-unreplayable",
+        is_flag=True,
+        help="Also where a source, such as a socket, cannot be read again: rows are lost.",
+    )(function)
+
+
 def of_query(function: Function) -> Function:
     """Add `--query` and `--any-line`, which narrow and widen what a savepoint's name can mean."""
     any_line = click.option(

@@ -14,13 +14,15 @@ from types import TracebackType
 from typing import final
 
 from savepoints.errors import NotFoundError
-from savepoints.local import s3
+from savepoints.local import classes, s3
 from savepoints.local.broker import prepare_broker
 from savepoints.local.jars import resolve_jars
 from savepoints.local.java import find_java
 from savepoints.local.service import Service, stop_detached
 
 _FILE = "world.json"
+# What spark-submit, and PySpark by it, gives Java beside what the program's settings say.
+_SPARK_OPTIONS = "SPARK_SUBMIT_OPTS"
 
 
 @final
@@ -81,6 +83,7 @@ class LocalWorld:
                 service = Service(name, prepare, home, detach=detach)
                 cleanup.callback(service.stop)
                 services.append(service)
+            options = (os.environ.get(_SPARK_OPTIONS), classes.java_option(java, jars))
             for service in services:
                 service.wait_ready()
             s3_service, broker = services
@@ -93,6 +96,7 @@ class LocalWorld:
                 "AWS_EC2_METADATA_DISABLED": "true",
                 "SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS": broker.endpoint,
                 "SAVEPOINTS_JARS": str(jars.directory / "spark"),
+                _SPARK_OPTIONS: " ".join(one for one in options if one),
             }
             if not os.environ.get("JAVA_HOME"):
                 environment["JAVA_HOME"] = str(java.home)

@@ -6,6 +6,7 @@ What must come out is computed in plain Python over all records that were put in
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,10 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import savepoints
+from savepoints.errors import IncompatibleError
+from savepoints.operations.savepoint import create
 from savepoints.store.root import Store
+from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -122,3 +127,85 @@ def test_a_source_is_removed_and_what_it_brought_stays(bench: Bench) -> None:
     bench.put("b", "1", "xyz")
 
     assert bench.run(["b"], "second") == bench.put_in
+
+
+def socket_query(
+    spark: SparkSession, port: int, checkpoint: Path, seen: list[tuple[int, int]]
+) -> StreamingQuery:
+    def keep(batch: DataFrame, batch_id: int) -> None:
+        seen.extend((batch_id, int(row["value"])) for row in batch.collect())
+
+    lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port)
+    return (
+        lines.load().dropDuplicates(["value"]).writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint)).start()
+    )  # fmt: skip
+
+
+def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    """What came after the savepoint is gone, which is said before it is."""
+    (tmp_path / "store").mkdir()
+    store = Store.open(str(tmp_path / "store"))
+    checkpoint, seen = tmp_path / "checkpoint", list[tuple[int, int]]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        query = socket_query(spark, server.getsockname()[1], checkpoint, seen)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"1\n2\n2\n")
+            wait_until(lambda: len(seen) == 2, "both lines are there")
+            query.processAllAvailable()
+            query.stop()
+
+    plan = create.plan(store, checkpoint=str(checkpoint), query="lines", forms=("native",))
+    assert "source 0 of lines counts what it reads and keeps nothing" in plan.warnings[0]
+    create.execute(plan, store)
+    to = str(tmp_path / "restored")
+    for verb in (savepoints.restore, savepoints.rollback):
+        with pytest.raises(IncompatibleError, match="cannot be read again") as refused:
+            verb(store, "latest", to=to, query="lines")
+        assert "--accept-unreplayable" in refused.value.hint
+    assert not Path(to).exists()
+
+    restored = savepoints.restore(store, "latest", to, accept_unreplayable=True)
+    assert restored.batch_id == plan.newest_batch
+
+
+def test_a_rate_source_makes_the_same_rows_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Its position is a bare number, too, but it keeps when it began."""
+    (tmp_path / "store").mkdir()
+    store = Store.open(str(tmp_path / "store"))
+    seen: dict[str, dict[int, int]] = {"live": {}, "restored": {}}
+
+    def start(name: str) -> StreamingQuery:
+        def keep(batch: DataFrame, _batch_id: int) -> None:
+            values = batch.collect()
+            seen[name].update({row["value"]: row["timestamp"].timestamp() for row in values})
+
+        rate = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
+        return (
+            rate.dropDuplicates(["value"]).writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / name)).start()
+        )  # fmt: skip
+
+    def run_on(name: str) -> None:
+        before = len(seen[name])
+        query = start(name)
+        wait_until(lambda: len(seen[name]) > before, "rows came")
+        query.stop()
+
+    run_on("live")
+    run_on("live")
+    savepoints.create(store, checkpoint=str(tmp_path / "live"), query="rate", forms=("native",))
+    at = max(seen["live"])
+    run_on("live")
+    savepoints.restore(store, "latest", str(tmp_path / "restored"))
+
+    wait_until(lambda: len(seen["live"]) > at + 1, "more rows came")
+    run_on("restored")
+
+    assert min(seen["restored"]) == at + 1
+    again = seen["live"].keys() & seen["restored"].keys()
+    assert again
+    assert {one: seen["live"][one] for one in again} == {
+        one: seen["restored"][one] for one in again
+    }

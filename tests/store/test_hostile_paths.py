@@ -227,7 +227,7 @@ def test_labels_that_were_edited_by_hand_name_themselves_only(
 ) -> None:
     taken = prepare(on_local, local_store)
     path = labels.labels_path(taken.id)
-    hostile = Labels(("../../outside", "latest"), "../x", state_reason="/etc")
+    hostile = Labels(taken.query, ("../../outside", "latest"), "../x", state_reason="/etc")
     local_store.root.put(path, labels.to_bytes(dataclasses.replace(hostile)))
     before = contents(on_local / "outside")
 
@@ -237,3 +237,6 @@ def test_labels_that_were_edited_by_hand_name_themselves_only(
     assert [one.what for one in report.findings] == [path]
     assert local_store.catalog.find("latest").id == taken.id
     assert contents(on_local / "outside") == before
+    elsewhere = labels.to_bytes(dataclasses.replace(hostile, query="../../outside"))
+    with pytest.raises(VerificationError, match="not a usable name"):
+        labels.parse(elsewhere, path)

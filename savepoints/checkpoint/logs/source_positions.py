@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -122,6 +122,25 @@ def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None,
             raise _beyond(kept, len(offsets))
         found.append(offsets[kept] if kept is not None else None if start == _NEW else start)
     return tuple(found)
+
+
+def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[int, ...]:
+    """Return the sources that only count what they read and keep nothing of it, by number.
+
+    Spark's socket and memory sources have a bare number as their position (`LongOffset`) and no
+    file below `sources/`. Its rate source has a bare number as well, of seconds, and keeps when it
+    began: it makes the same rows again.
+
+    Args:
+        offsets: The position of each source.
+        paths: Files of the checkpoint.
+    """
+    kept = {match.group(1) for path in paths if (match := _OWN_FILE.match(path))}
+    return tuple(
+        number
+        for number, position in enumerate(offsets)
+        if position is not None and position.isdigit() and str(number) not in kept
+    )
 
 
 def _beyond(source: int, known: int) -> UsageError:

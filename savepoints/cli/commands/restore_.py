@@ -13,6 +13,7 @@ from savepoints.cli.options import (
     common,
     mutating,
     of_query,
+    unreplayable_too,
 )
 from savepoints.cli.options_migrate import MigrationOptions, migrating
 from savepoints.cli.options_point import other_sources, point_of, to_a_point
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 )
 @other_sources
 @broken_too
+@unreplayable_too
 @of_query
 @mutating
 @common
@@ -82,6 +84,7 @@ def command(
     *,
     exact: bool,
     even_broken: bool,
+    accept_unreplayable: bool,
     new_query_id: bool,
     dry_run: bool,
     yes: bool,
@@ -164,6 +167,7 @@ def command(
             query_id=query_id,
             even_broken=even_broken,
             check_outputs=checks,
+            accept_unreplayable=accept_unreplayable,
         )
     elif partitions is not None or provider is not None or sources or new_query_id:
         raise UsageError(
@@ -181,6 +185,7 @@ def command(
             app=app,
             even_broken=even_broken,
             check_outputs=checks,
+            accept_unreplayable=accept_unreplayable,
         )
     if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
         return

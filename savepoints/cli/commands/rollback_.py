@@ -12,6 +12,7 @@ from savepoints.cli.options import (
     common,
     mutating,
     of_query,
+    unreplayable_too,
 )
 from savepoints.cli.options_point import other_sources, point_of, to_a_point
 from savepoints.cli.output import bytes_text
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 )
 @other_sources
 @broken_too
+@unreplayable_too
 @of_query
 @mutating
 @common
@@ -75,6 +77,7 @@ def command(
     no_source_check: bool,
     no_safety_savepoint: bool,
     even_broken: bool,
+    accept_unreplayable: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
@@ -115,6 +118,7 @@ def command(
         check_source=not no_source_check,
         save_present=not no_safety_savepoint,
         even_broken=even_broken,
+        accept_unreplayable=accept_unreplayable,
     )
     if plan.resumed:
         call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")

@@ -131,8 +131,7 @@ def execute(
                     form=plan.form,
                     query_id=plan.query_id,
                     owner=plan.operation_id,
-                    even_broken=True,  # The plan has refused it, or was asked not to.
-                    check_outputs=False,
+                    asked=False,  # The plan has refused it, or was asked not to.
                 )
                 done = restore.execute(restoring, store, settings=settings, progress=progress)
                 log.record("checkpoint_written", seconds=done.seconds, bytes=done.bytes_written)

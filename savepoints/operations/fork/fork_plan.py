@@ -16,7 +16,7 @@ from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
 from savepoints.operations.rollback import generation_change
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.delta.write import app_id
 from savepoints.outputs.fork import isolated_copy
 from savepoints.outputs.fork.isolated_copy import CopyMode, Isolation
@@ -214,6 +214,8 @@ def plan(
             archives=tuple(bound.settings.archives.values()),
         )
         notes += available_ranges.notes(lowest_offsets(saved.cut.offsets), found)
+    if not options.even_broken:
+        restore_checks.refuse_broken(saved)
     operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
     checkpoint = str(generation_change.checkpoint_of(bound.settings.checkpoints, name, FIRST))
     restoring = restore.plan(
@@ -223,8 +225,7 @@ def plan(
         form=options.form,
         query_id=query_id,
         owner=operation_id,
-        even_broken=options.even_broken,
-        check_outputs=False,
+        asked=False,
     )
     for uri in bound.settings.outputs.values():
         isolated_copy.refuse_taken(uri)

@@ -20,7 +20,7 @@ from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, lowest_offsets
 from savepoints.observe.recorder import recording
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.compare import by_row
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id
@@ -117,7 +117,7 @@ def drill(
     settings = bindings.complete(store, settings or Settings())
     savepoint = store.catalog.find(name, query=query)
     if not even_broken:
-        restore.refuse_broken(savepoint)
+        restore_checks.refuse_broken(savepoint)
     with (
         recording(store, "drill", query=savepoint.query, savepoint=savepoint.id) as noted,
         store.using(savepoint.id, "drill"),
@@ -190,8 +190,7 @@ class _Drill:
             self.savepoint.id,
             str(self._checkpoint),
             form=form,
-            even_broken=True,
-            check_outputs=False,
+            asked=False,
         )
         return restore.execute(plan, self.store, settings=self.settings)
 

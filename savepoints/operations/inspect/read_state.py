@@ -202,9 +202,7 @@ def mounted(
                     savepoint.cut.partitions,
                 )
         else:
-            plan = restore.plan(
-                store, savepoint.id, str(scratch), even_broken=True, check_outputs=False
-            )
+            plan = restore.plan(store, savepoint.id, str(scratch), asked=False)
             restore.execute(plan, store, settings=settings, progress=progress)
         yield scratch
 

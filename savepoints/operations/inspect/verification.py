@@ -194,8 +194,7 @@ def compare_restored(
             str(scratch),
             form=form,
             owner="verify",
-            even_broken=True,
-            check_outputs=False,
+            asked=False,
         )
         restore.execute(plan, store, settings=settings)
         files = read_cut(scratch, savepoint.cut.batch_id)

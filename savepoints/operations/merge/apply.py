@@ -434,7 +434,7 @@ def _write(
         plan.checkpoint,
         form="native",
         owner=plan.operation_id,
-        check_outputs=False,
+        asked=False,
     )
     stored = store.manifest(plan.safety_id)
     live = place / _LIVE

@@ -25,7 +25,7 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.migrate import upgrade_check
 from savepoints.operations.migrate.migration_writer import Writing, copied_files, operators_of
 from savepoints.operations.migrate.upgrade_check import ProgramComparison
-from savepoints.operations.savepoint import restore, restored_layout
+from savepoints.operations.savepoint import restore, restore_checks, restored_layout
 from savepoints.operations.savepoint.restore import Restored, RestorePlan
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.app import KeyMigration
@@ -117,9 +117,9 @@ def plan(
     target = Location.of(to)
     savepoint = store.catalog.find(name, query=query)
     if not even_broken:
-        restore.refuse_broken(savepoint)
+        restore_checks.refuse_broken(savepoint)
     if check_outputs and query_id is None:
-        restore.refuse_seen(savepoint)
+        restore_checks.refuse_seen(savepoint)
     _require_rows(savepoint)
     compared = upgrade_check.compare_program(
         store,
@@ -149,7 +149,7 @@ def plan(
     )
     copied = copied_files(stored, operators)
     rows = sum(one.rows or 0 for one in report.operators if one.operator_id is not None)
-    restore.require_present(store, savepoint, (*copied, *stored.canonical))
+    restore_checks.require_present(store, savepoint, (*copied, *stored.canonical))
     return _Prepared(
         verb="restore",
         query=savepoint.query,

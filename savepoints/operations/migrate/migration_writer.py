@@ -23,7 +23,7 @@ from savepoints.errors import (
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, OperatorState, Savepoint
 from savepoints.operations.migrate.upgrade_check import ProgramComparison
-from savepoints.operations.savepoint import restore, restored_layout
+from savepoints.operations.savepoint import restore, restore_checks, restored_layout
 from savepoints.operations.savepoint.restore import Restored, RestorePlan
 from savepoints.plan import Progress
 from savepoints.store.root import Store
@@ -62,7 +62,7 @@ class Writing:
         begun = time.monotonic()
         stored = self.store.manifest(self.plan.savepoint_id)
         read = (*copied_files(stored, self.operators), *stored.canonical)
-        restore.require_intact(self.store, self.plan.savepoint_id, read, self.settings)
+        restore_checks.require_intact(self.store, self.plan.savepoint_id, read, self.settings)
         spark = self._spark() if self.written else None
         return restore.fill(
             self.plan, self.store, stored, lambda: self._write(stored, spark), begun=begun
@@ -124,7 +124,7 @@ class Writing:
         native.mount(root, later, target, skeleton)
         faults.reach("restore.state")
         restored_layout.check(target, plan.batch_id, self.operators, plan.provider)
-        restore.check_copies(
+        restore_checks.check_copies(
             target,
             [one for one in copied if not may_change(one.path) and one.path != renamed],
         )

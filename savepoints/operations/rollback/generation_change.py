@@ -251,8 +251,7 @@ def restored(
         sources=sources,
         query_id=query_id,
         owner=plan.operation_id,
-        even_broken=True,  # The plan has refused it, or was asked not to.
-        check_outputs=False,
+        asked=False,  # The plan has refused it, or was asked not to.
     )
     done = restore.execute(restoring, store, settings=settings, progress=progress)
     return NewCheckpoint(done.seconds, done.bytes_written)

@@ -74,6 +74,7 @@ def plan(
     app: str | None = None,
     even_broken: bool = False,
     check_outputs: bool = True,
+    accept_unreplayable: bool = False,
 ) -> PointPlan:
     """Say what would be restored where; nothing is written.
 
@@ -87,6 +88,7 @@ def plan(
         app: What runs the query on, if not the application in the settings.
         even_broken: Also from a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
+        accept_unreplayable: Also where a source cannot be read again.
 
     Raises:
         SavepointNotFoundError: If no savepoint lies before the point.
@@ -121,6 +123,7 @@ def plan(
             owner=owner,
             even_broken=even_broken,
             check_outputs=check_outputs,
+            accept_unreplayable=accept_unreplayable,
         ).form
     else:
         chosen = form
@@ -187,8 +190,7 @@ def execute(
         plan.target,
         form=plan.form,
         owner=plan.owner,
-        even_broken=True,  # The plan has refused it, or was asked not to.
-        check_outputs=False,
+        asked=False,  # The plan has refused it, or was asked not to.
     )
     already = native.is_restored(target, restoring.owner)
     if already:

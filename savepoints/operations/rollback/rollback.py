@@ -112,6 +112,7 @@ def plan(
     check_source: bool = True,
     save_present: bool = True,
     even_broken: bool = False,
+    accept_unreplayable: bool = False,
 ) -> RollbackPlan:
     """Find out what a rollback would do and refuse what it could not do exactly; writes nothing.
 
@@ -134,6 +135,7 @@ def plan(
         save_present: Whether to take a safety savepoint; without, the rollback cannot be undone.
             For a present that is damaged.
         even_broken: Also to a savepoint that `verify` found broken.
+        accept_unreplayable: Also where a source cannot be read again.
 
     Raises:
         QueryRunningError: If the query runs.
@@ -182,7 +184,15 @@ def plan(
         read = available_ranges.notes(lowest_offsets(goes_on), there)
     number = store.generations.next_number(found.query)
     target = to or generation_change.next_checkpoint(settings, found.query, number)
-    chosen, target = _restoring(store, found, target, form, sources, even_broken=even_broken)
+    chosen, target = _restoring(
+        store,
+        found,
+        target,
+        form,
+        sources,
+        even_broken=even_broken,
+        accept_unreplayable=accept_unreplayable,
+    )
     binding = _binding(store, found, current, number, given_settings)
     then = bindings.apply(given_settings, found.query, binding)
     bound = then.queries.get(found.query)
@@ -424,6 +434,7 @@ def _restoring(
     sources: Starts | None,
     *,
     even_broken: bool,
+    accept_unreplayable: bool,
 ) -> tuple[Form, str]:
     """Return the form to restore and the directory, having refused what cannot be restored."""
     if found.is_saved:
@@ -435,6 +446,7 @@ def _restoring(
             sources=sources,
             even_broken=even_broken,
             check_outputs=False,
+            accept_unreplayable=accept_unreplayable,
         )
         return restoring.form, restoring.target
     rollback_target.refuse_unsaved(found, form)

@@ -288,7 +288,8 @@ def attach(
         settings: Read from `savepoints.toml` and the environment by default.
 
     Raises:
-        UsageError: If no store is given, or the schedule or the checkpoint is not known.
+        UsageError: If no store is given, the schedule or the checkpoint is not known, or the
+            checkpoint is one that has another name.
         StoreNotFoundError: If there is no such store.
         QueryRunningError: If it runs elsewhere already.
         LockedError: If another verb has it at this moment.
@@ -303,8 +304,7 @@ def attach(
         )
     opened = Store.open(store or settings.store)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))
-    known = opened.generations.of_checkpoint(directory)
-    called = name or (known.query if known else None) or query.name or str(query.id)
+    called = opened.generations.name_of(directory, name) or query.name or str(query.id)
     subject = _Subject(
         opened,
         called,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.state.files import is_state_data
 from savepoints.checkpoint.state.operators import native_only
 from savepoints.config.settings import QuerySettings, Settings
@@ -42,7 +43,7 @@ from savepoints.model import (
     utc_now,
 )
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import export, topic_ids
+from savepoints.operations.savepoint import export, restore_checks, topic_ids
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id
 from savepoints.plan import (
@@ -127,8 +128,8 @@ def plan(
     Args:
         store: Where the savepoint goes.
         query: Name of the query; its current generation's checkpoint is saved.
-        checkpoint: Checkpoint of a query that this library did not start. Its name is then
-            `query`, or else Spark's id of it.
+        checkpoint: Checkpoint of a query that this library did not start. Its name is then what
+            it was called before, `query`, or else Spark's id of it.
         settings: Where the outputs of the query are, and its application.
         batch_id: A retained batch; the newest committed one by default.
         forms: `native`, `canonical` or both.
@@ -140,7 +141,7 @@ def plan(
         kind: Why it is taken.
 
     Raises:
-        UsageError: If neither query nor checkpoint is given.
+        UsageError: If neither query nor checkpoint is given, or the checkpoint has another name.
         QueryNotFoundError: If the store does not know the query.
         CheckpointNotFoundError: If there is no checkpoint.
         NoCommittedBatchError: If the batch is not there.
@@ -150,6 +151,7 @@ def plan(
     """
     if checkpoint is not None:
         location = Location.of(checkpoint)
+        query = store.generations.name_of(location, query and checked_name(query, "query"))
         generation = store.generations.of_checkpoint(location)
     elif query is not None:
         generation = store.generations.current(query)
@@ -161,11 +163,14 @@ def plan(
     for tag in tags:
         checked_tag(tag)
     files = _read(location, batch_id)
-    name = checked_name(query or (generation.query if generation else files.query_id), "query")
+    name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
     configured = bindings.complete(store, settings).queries.get(name) if settings else None
     known = catalog.select(store.catalog.all(), query=name)
     kept, warnings = _forms(files, forms)
+    paths = [info.path for info in files.all]
+    if sources := source_positions.unreplayable(files.cut.offsets, paths):
+        warnings += (f"{restore_checks.unreplayable_text(name, sources)} after a rollback",)
     steps = [Step("pinned", f"copy {len(files.all)} files of batch {files.cut.batch_id}")]
     if "canonical" in kept:
         steps.append(Step("exported", "write the state rows as a Delta table"))
@@ -305,8 +310,10 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
     files, pinned, attempts = _pin(plan, store, checkpoint, progress)
     faults.reach("create.pinned")
 
-    bound = settings.queries.get(plan.query)
-    outputs = outputs_of(plan.query, generation.generation, files, plan.outputs, bound)
+    # Somebody may have renamed it since.
+    query = generation.query
+    bound = settings.queries.get(query)
+    outputs = outputs_of(query, generation.generation, files, plan.outputs, bound)
     begun = time.monotonic()
     stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
     checksum_seconds = time.monotonic() - begun
@@ -324,7 +331,7 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
     made = Manifest(
         Savepoint(
             id=plan.savepoint_id,
-            query=plan.query,
+            query=query,
             query_id=files.query_id,
             generation=generation.generation,
             cut=_dated(files.cut, generation, store),

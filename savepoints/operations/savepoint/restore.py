@@ -7,7 +7,7 @@ writer. `metadata` comes last, so a half-written directory can never be started.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from savepoints import faults
@@ -20,19 +20,14 @@ from savepoints.checkpoint.state.files import is_of_operator, is_state_data
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     NativeOnlyError,
-    NotAlignedError,
-    NotFoundError,
     TargetExistsError,
     UsageError,
-    VerificationError,
 )
-from savepoints.io import Location, in_parallel
+from savepoints.io import Location
 from savepoints.model import Form, Provider, Savepoint
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import restored_layout
+from savepoints.operations.savepoint import restore_checks, restored_layout
 from savepoints.operations.savepoint.restored_layout import LayoutChange
-from savepoints.outputs.delta import batch_version
-from savepoints.outputs.delta.write import owner_prefix
 from savepoints.plan import (
     Plan,
     Progress,
@@ -40,11 +35,8 @@ from savepoints.plan import (
     silent,
 )
 from savepoints.store.root import Store
-from savepoints.store.savepoint import canonical, manifest, native
+from savepoints.store.savepoint import canonical, native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
-
-# Bytes of a file that is read in no time.
-_ALWAYS_READ = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -122,6 +114,8 @@ def plan(
     owner: str = "restore",
     even_broken: bool = False,
     check_outputs: bool = True,
+    accept_unreplayable: bool = False,
+    asked: bool = True,
 ) -> RestorePlan:
     """Say what would be restored where; nothing is written.
 
@@ -139,6 +133,9 @@ def plan(
         owner: The operation that this restore is a part of.
         even_broken: Also one that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
+        accept_unreplayable: Also of a source that keeps nothing, so that rows are lost.
+        asked: Whether the three above are looked at; not where another verb restores as one of its
+            steps, whose own plan has.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
@@ -150,19 +147,24 @@ def plan(
         NativeOnlyError: If something is to change and an operator has no canonical form.
         TargetExistsError: If anything else is in the directory.
         NotAlignedError: If a table would silently drop what the restored query writes.
+        IncompatibleError: If a source cannot be read again.
     """
     savepoint = store.catalog.find(name, query=query)
-    if not even_broken:
-        refuse_broken(savepoint)
-    if check_outputs and query_id is None:
-        refuse_seen(savepoint)
     stored = store.manifest(savepoint.id)
+    if asked and not even_broken:
+        restore_checks.refuse_broken(savepoint)
+    if asked and check_outputs and query_id is None:
+        restore_checks.refuse_seen(savepoint)
+    if asked and not accept_unreplayable and sources is None:
+        restore_checks.refuse_unreplayable(
+            savepoint.query, savepoint.cut, [one.path for one in stored.native]
+        )
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)
     if sources is not None:
         source_map(store, stored, sources)
-    require_present(
+    restore_checks.require_present(
         store, savepoint, (*copied, *(stored.canonical if chosen == "canonical" else ()))
     )
     target = Location.of(to)
@@ -177,7 +179,10 @@ def plan(
         verb="restore",
         query=savepoint.query,
         steps=tuple(steps),
-        warnings=(*change.notes, *_unknown_outputs(savepoint, check=check_outputs)),
+        warnings=(
+            *change.notes,
+            *(restore_checks.unknown_outputs(savepoint) if asked and check_outputs else ()),
+        ),
         savepoint_id=savepoint.id,
         target=str(target),
         form=chosen,
@@ -221,7 +226,9 @@ def _restore(plan: RestorePlan, store: Store, settings: Settings, progress: Prog
     target = Location.of(plan.target)
     stored = store.manifest(plan.savepoint_id)
     rows = stored.canonical if plan.form == "canonical" else ()
-    require_intact(store, plan.savepoint_id, (*_copied(stored, plan.form), *rows), settings)
+    restore_checks.require_intact(
+        store, plan.savepoint_id, (*_copied(stored, plan.form), *rows), settings
+    )
     write_rows = (
         _writer(plan, store, stored.savepoint, settings, target)
         if plan.form == "canonical" and stored.savepoint.operators
@@ -370,7 +377,7 @@ def _write(
     restored_layout.check(target, plan.batch_id, stored.savepoint.operators, plan.provider)
     # With checkpoint format 2 the commit log was given the ids of what was written.
     renamed = f"commits/{plan.batch_id}" if ids else ""
-    check_copies(
+    restore_checks.check_copies(
         target, [one for one in copied if not may_change(one.path) and one.path != renamed]
     )
 
@@ -411,116 +418,3 @@ def name_state(
         return None
     target.put(path, commit_log.with_state_ids(target.get(path), path, {**kept, **ids}))
     return path
-
-
-def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
-    """Check that files of a savepoint are there and have their sizes, without reading them.
-
-    Raises:
-        VerificationError: Names the files that are not.
-    """
-    prefixes = (manifest.directory(savepoint.id), f"files/{savepoint.query_id}")
-    there = {info.path: info.size for prefix in prefixes for info in store.root.list(prefix)}
-    wrong = [file.stored_at for file in files if there.get(file.stored_at) != file.size]
-    if wrong:
-        raise VerificationError(
-            f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or cut, "
-            f"such as {wrong[0]}",
-            hint=f"see all: savepoints verify {savepoint.id}; restore another: savepoints list",
-            savepoint=savepoint.id,
-            files=wrong,
-        )
-
-
-def refuse_broken(savepoint: Savepoint) -> None:
-    """Refuse a savepoint that `verify` found broken.
-
-    Raises:
-        VerificationError: Says why it is broken.
-    """
-    if savepoint.state == "broken":
-        raise VerificationError(
-            f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
-            hint="take another: savepoints list; look again whether it was mended: savepoints "
-            f"verify {savepoint.id}; or take it as it is: --even-broken",
-            savepoint=savepoint.id,
-        )
-
-
-def _unknown_outputs(savepoint: Savepoint, *, check: bool) -> tuple[str, ...]:
-    if not check or savepoint.outputs:
-        return ()
-    note = f"no table is known that {savepoint.query} writes: one that has seen its batches drops "
-    return (note + "them without a word when they are run again",)
-
-
-def refuse_seen(savepoint: Savepoint) -> None:
-    """Refuse where a table has batches after the savepoint's under an id that the query keeps.
-
-    Delta's sink goes by Spark's id of the query, which a restored checkpoint has as well, and drops
-    batches that the table has seen without a word.
-
-    Raises:
-        NotAlignedError: Names the table and the batches.
-    """
-    for one in savepoint.outputs:
-        if one.kind != "delta" or one.app_id.startswith(owner_prefix(savepoint.query)):
-            continue
-        try:
-            newest = batch_version.open_table(one.uri).transaction_version(one.app_id)
-        except NotFoundError:
-            continue
-        batch = savepoint.cut.batch_id
-        if newest is not None and newest > batch:
-            raise NotAlignedError(
-                f"{one.uri} has the batches up to {newest} of {savepoint.query}, and the restored "
-                f"query goes on with {batch + 1}: Delta would drop what it writes, without a word, "
-                f"until batch {newest + 1}",
-                hint=f"take the table back too: savepoints rollback {savepoint.id}; or, for a "
-                "program that writes elsewhere: --outputs none; or write those batches a second "
-                "time, beside the rows that are there: --new-query-id",
-                uri=one.uri,
-                output=one.name,
-            )
-
-
-def require_intact(
-    store: Store, savepoint_id: str, files: Sequence[StoredFile], settings: Settings
-) -> None:
-    """Compare files with their checksums before anything is made of them.
-
-    Small files are always read; large ones, which the object store copies by itself, if
-    `[restore] verify` says so.
-
-    Raises:
-        VerificationError: Names the files that are not as the manifest says.
-    """
-    read = [one for one in files if settings.restore.verify or one.size <= _ALWAYS_READ]
-    hashes = in_parallel(lambda one: store.root.sha256(one.stored_at), read)
-    wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
-    if wrong:
-        raise VerificationError(
-            f"savepoint {savepoint_id} is damaged: {len(wrong)} files have another SHA-256 than "
-            f"its manifest says, such as {wrong[0]}",
-            hint=f"see all: savepoints verify {savepoint_id}; restore another: savepoints list",
-            savepoint=savepoint_id,
-            files=wrong,
-        )
-
-
-def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
-    """Compare what lies in the target with the savepoint before it becomes a checkpoint.
-
-    Raises:
-        NotAlignedError: If a file is not what the savepoint has.
-    """
-    there = {info.path: info.size for info in target.list()}
-    wrong = [
-        file.path for file in files if file.path != "metadata" and there.get(file.path) != file.size
-    ]
-    if wrong:
-        raise NotAlignedError(
-            f"{target}: {len(wrong)} files are not as the savepoint has them, such as {wrong[0]}",
-            hint="run the command again; the directory cannot be started as it is",
-            files=wrong,
-        )

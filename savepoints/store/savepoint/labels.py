@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from savepoints.errors import SavepointsError, VerificationError
+from savepoints.errors import SavepointsError, UsageError, VerificationError
 from savepoints.io import Location
-from savepoints.model import Labels, Savepoint, to_json
+from savepoints.model import Labels, Savepoint, checked_name, to_json
 from savepoints.store.savepoint import manifest, sealed
 
 SCHEMA_VERSION = 1
@@ -83,8 +83,9 @@ def parse(data: bytes, path: str) -> Labels:
         content = sealed.unseal(data)
         if (version := content.pop("schema_version")) != SCHEMA_VERSION:
             raise ValueError(f"schema_version {version!r}")
+        checked_name(content["query"], "query")
         return Labels(**{**content, "tags": tuple(content["tags"])})
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
         raise VerificationError(
             f"{path} is damaged or of a newer version: {error!r}",
             hint="write it anew from the catalog: savepoints tag with any change",

@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from savepoints.errors import QueryNotFoundError, StalePlanError
+from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, utc_now
 from savepoints.store.tables.delta_table import StoreTable
@@ -119,6 +119,36 @@ class Generations:
                 query=query,
             )
         return known
+
+    def name_of(self, checkpoint: Location, wanted: str | None = None) -> str | None:
+        """Return what the query of a checkpoint is called, None where nobody has said yet.
+
+        Args:
+            checkpoint: Its directory.
+            wanted: What somebody calls it now.
+
+        Raises:
+            UsageError: If it is called otherwise already: a checkpoint has one name.
+        """
+        known = self.of_checkpoint(checkpoint)
+        if known is None:
+            return wanted
+        if wanted not in (None, known.query):
+            raise UsageError(
+                f"the query of {checkpoint} is called {known.query}, not {wanted}",
+                hint=f"say {known.query}, or rename it: savepoints rename {known.query} {wanted}",
+                query=known.query,
+            )
+        return known.query
+
+    def rename(self, query: str, to: str) -> None:
+        """Give all generations of a query another name; done before, it changes nothing."""
+
+        def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [{**row, "query": to} for row in rows if row["query"] == query]
+
+        # Numbers are of one query, and so is a directory.
+        self._table.change(("generation", "checkpoint"), decide)
 
     def end(self, query: str, *, why: str) -> None:
         """End the current generation of a query, which then has none; ended before, it stays so."""

@@ -502,7 +502,11 @@ def test_labels_that_are_damaged_lost_or_other_than_the_row_are_a_warning(
     assert checked(local_store, taken).findings == ()
 
     whole = local_store.root.get(path)
-    for damage in (whole[:-3], whole.replace(b"one", b"two"), labels.to_bytes(Labels(("two",)))):
+    for damage in (
+        whole[:-3],
+        whole.replace(b"one", b"two"),
+        labels.to_bytes(Labels(taken.query, ("two",))),
+    ):
         local_store.root.put(path, damage)
         report = checked(local_store, taken)
         assert [(one.grade, one.what) for one in report.findings] == [("warning", path)]

@@ -267,10 +267,10 @@ def test_what_comes_to_be_needed_while_it_is_marked_gets_its_state_back(
     assert any(one.startswith(reason) for one in done.kept[taken[0].id])
     assert set(done.removed) == names(taken[:3]) - spared
     found = {one.id: one.labels for one in local_store.catalog.all()}
-    assert found[taken[0].id] == Labels(state="broken", state_reason=why)
+    assert found[taken[0].id] == Labels(taken[0].query, state="broken", state_reason=why)
     assert labels.read(local_store.root, taken[0].id) == found[taken[0].id]
     if need == "read":
-        assert found[taken[1].id] == Labels()
+        assert found[taken[1].id] == Labels(taken[1].query)
     assert all_are_whole_but_marked_broken(local_store)
 
 

@@ -69,7 +69,9 @@ def test_a_whole_savepoint_without_a_row_is_adopted_with_its_labels(
     place: Location, store: Store
 ) -> None:
     first, _ = two(store, place)
-    new = Labels(("release",), "the first", pinned=True, state="broken", state_reason="looked")
+    new = Labels(
+        first.query, ("release",), "the first", pinned=True, state="broken", state_reason="looked"
+    )
     store.catalog.relabel([first.id], lambda _: new)
     before, files = store.catalog.all(), stored(store)
     store.catalog.remove([first.id])

@@ -120,7 +120,7 @@ def test_only_rows_that_differ_are_changed(local_store: Store, on_local: Locatio
     newest, middle, oldest = known
     local_store.catalog.remove([newest.id])
     local_store.catalog.put([dataclasses.replace(middle, generation=9)])
-    local_store.catalog.put([oldest.with_labels(Labels())])
+    local_store.catalog.put([oldest.with_labels(Labels(oldest.query))])
     stray = savepoint(3, query="stray")
     local_store.catalog.add(stray)
 

@@ -14,7 +14,7 @@ from savepoints.model import Savepoint
 from savepoints.operations.inspect import drill
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.rollback import rollback
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
@@ -62,7 +62,7 @@ def test_large_files_are_read_where_the_settings_say_so(
     local_store: Store, on_local: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it the object store copies them by itself, and nobody reads them."""
-    monkeypatch.setattr(restore, "_ALWAYS_READ", 100)
+    monkeypatch.setattr(restore_checks, "_ALWAYS_READ", 100)
     taken = take(local_store, unpack("rocksdb", on_local / "live"))
     flipped(local_store, taken, ".sst")
 

@@ -42,7 +42,7 @@ def test_a_change_is_in_the_file_and_in_the_catalog(store: Store) -> None:
 
     assert changed == replace(ONE, pinned=True)
     assert store.catalog.all() == [savepoint(2), changed]
-    assert labels.read(store.root, ONE.id) == Labels(tags=("born",), pinned=True)
+    assert labels.read(store.root, ONE.id) == Labels("orders", tags=("born",), pinned=True)
 
 
 def test_changes_add_up(store: Store) -> None:
@@ -51,7 +51,7 @@ def test_changes_add_up(store: Store) -> None:
     store.catalog.relabel([ONE.id], tagged)
 
     (found,) = store.catalog.all()
-    assert found.labels == Labels(tags=("born", "release"), pinned=True)
+    assert found.labels == Labels("orders", tags=("born", "release"), pinned=True)
     assert store.catalog.find("release") == found
 
 
@@ -85,7 +85,7 @@ def test_damaged_labels_are_named_and_replaced_by_what_the_catalog_has(
         labels.read(local_store.root, ONE.id)
 
     local_store.catalog.relabel([ONE.id], pinned)
-    assert labels.read(local_store.root, ONE.id) == Labels(tags=("born",), pinned=True)
+    assert labels.read(local_store.root, ONE.id) == Labels("orders", tags=("born",), pinned=True)
 
 
 def test_a_changed_letter_is_found(local_store: Store) -> None:

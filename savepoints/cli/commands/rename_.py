@@ -1,0 +1,37 @@
+"""`savepoints rename`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import Invocation, common, mutating
+
+
+@click.command("rename")
+@click.argument("query")
+@click.argument("name")
+@mutating
+@common
+def command(
+    call: Invocation, query: str, name: str, *, dry_run: bool, yes: bool, no_input: bool
+) -> None:
+    """Give QUERY, which a driver of your own starts, another NAME.
+
+    All its savepoints and generations get it. A query that savepoints run starts keeps its name,
+    which its tables have in their transactions.
+
+    \b
+    Examples:
+      savepoints rename 3c5c7b0e-6f0d-4b8e-9a57-0d5a4b1d9a11 clicks
+      savepoints rename clicks page_clicks --dry-run
+    """
+    from savepoints.operations.maintain import rename
+
+    plan = rename.plan(call.store, query, name, settings=call.settings)
+    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        return
+    rename.execute(plan, call.store)
+    if call.output.format == "json":
+        call.output.document(query=plan.to, savepoints=plan.savepoints)
+    else:
+        call.output.line(f"{plan.query} is {plan.to} now, with {plan.savepoints} savepoints")

@@ -1,0 +1,135 @@
+"""`rename`: give a query another name, with all its savepoints and generations.
+
+Only for queries that start themselves: what `savepoints run` writes into tables carries the query's
+name in its transaction ids, and a settings file names it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from savepoints import faults
+from savepoints.config.settings import Settings
+from savepoints.errors import TargetExistsError, UsageError
+from savepoints.model import checked_name
+from savepoints.observe.recorder import recorded
+from savepoints.outputs.delta.write import owner_prefix
+from savepoints.plan import Plan, Step
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
+from savepoints.store.tables import catalog
+from savepoints.store.tables.merge_ledger import Ledger
+
+
+@dataclass(frozen=True)
+class RenamePlan(Plan):
+    """What `rename` is going to do.
+
+    Attributes:
+        to: The name to be.
+        savepoints: How many savepoints get it.
+        generations: How many generations do.
+    """
+
+    to: str
+    savepoints: int
+    generations: int
+
+
+def plan(store: Store, query: str, to: str, *, settings: Settings | None = None) -> RenamePlan:
+    """Say what would be renamed; nothing is written.
+
+    Args:
+        store: The store.
+        query: Its name now.
+        to: Its name to be.
+        settings: Which queries they name.
+
+    Raises:
+        UsageError: If it cannot be a name, or `run` starts the query.
+        QueryNotFoundError: If the store has no such query.
+        TargetExistsError: If another query has that name.
+        UnfinishedOperationError: If an operation on the query was interrupted.
+    """
+    checked_name(to, "query")
+    store.generations.current(query)
+    generations = store.generations.all(query)
+    mine = catalog.select(store.catalog.all(), query=query)
+    journal.refuse_unfinished(store.root, query)
+    if store.generations.all(to):
+        raise TargetExistsError(
+            f"the store {store.root} has a query {to} already",
+            hint="take another name: savepoints list says which there are",
+            query=to,
+        )
+    _refuse_managed(store, query, settings or Settings())
+    return RenamePlan(
+        verb="rename",
+        query=query,
+        steps=(
+            Step("savepoints", f"call {len(mine)} savepoints savepoints of {to}"),
+            Step("generations", f"call {len(generations)} generations generations of {to}"),
+        ),
+        warnings=(
+            f"rollback --undo no longer knows what was done to {query}: go back by the savepoint",
+            f"whoever starts {query} has to say the new name, if it says one",
+        ),
+        to=to,
+        savepoints=len(mine),
+        generations=len(generations),
+    )
+
+
+@recorded
+def execute(plan: RenamePlan, store: Store) -> None:
+    """Rename it. Running the verb again after a crash goes on.
+
+    Raises:
+        QueryRunningError: If a driver holds the query.
+        LockedError: If another verb does.
+    """
+    with ExitStack() as leases:
+        # In one order, whoever renames what to what.
+        for name in sorted((plan.query, plan.to)):
+            leases.enter_context(lease.hold(store.root, name, "rename"))
+        if store.generations.all(plan.to):
+            raise TargetExistsError(
+                f"the store {store.root} has a query {plan.to} by now",
+                hint="take another name: savepoints list says which there are",
+                query=plan.to,
+            )
+        # Savepoints first: as long as the generations have the old name, the verb can be repeated.
+        ids = [one.id for one in store.catalog.all() if one.query == plan.query]
+        store.catalog.relabel(ids, lambda old: replace(old, query=plan.to))
+        faults.reach("rename.savepoints")
+        store.generations.rename(plan.query, plan.to)
+
+
+def _refuse_managed(store: Store, query: str, settings: Settings) -> None:
+    """Refuse a query of which something else than the store knows the name.
+
+    Raises:
+        UsageError: Says what does.
+    """
+    generations = store.generations.all(query)
+    begins = owner_prefix(query)
+    mine = [one for one in store.catalog.all() if one.query == query]
+    reasons = {
+        "the settings name it": query in settings.queries,
+        "its tables have transactions of that name": any(
+            output.app_id.startswith(begins) for one in mine for output in one.outputs
+        ),
+        "savepoints run starts it": any(one.application for one in mine)
+        or any(bindings.find(store.root, query, one.generation) for one in generations),
+        "its merges are of that name": bool(Ledger(store.root).all(query)),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UsageError(
+                f"{query} cannot be renamed: {reason}",
+                hint=f"make a copy of it under another name: savepoints fork latest --query {query}"
+                " --name NEW",
+                query=query,
+            )

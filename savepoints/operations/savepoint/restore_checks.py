@@ -1,0 +1,163 @@
+"""What is asked of a savepoint before it becomes a checkpoint again, and of the copy afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from savepoints.checkpoint.logs import source_positions
+from savepoints.config.settings import Settings
+from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError, VerificationError
+from savepoints.io import Location, in_parallel
+from savepoints.model import Cut, Savepoint
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import owner_prefix
+from savepoints.store.root import Store
+from savepoints.store.savepoint import manifest
+from savepoints.store.savepoint.manifest import StoredFile
+
+# Bytes of a file that is read in no time.
+_ALWAYS_READ = 1 << 20
+
+
+def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
+    """Check that files of a savepoint are there and have their sizes, without reading them.
+
+    Raises:
+        VerificationError: Names the files that are not.
+    """
+    prefixes = (manifest.directory(savepoint.id), f"files/{savepoint.query_id}")
+    there = {info.path: info.size for prefix in prefixes for info in store.root.list(prefix)}
+    wrong = [file.stored_at for file in files if there.get(file.stored_at) != file.size]
+    if wrong:
+        raise VerificationError(
+            f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or cut, "
+            f"such as {wrong[0]}",
+            hint=f"see all: savepoints verify {savepoint.id}; restore another: savepoints list",
+            savepoint=savepoint.id,
+            files=wrong,
+        )
+
+
+def refuse_broken(savepoint: Savepoint) -> None:
+    """Refuse a savepoint that `verify` found broken.
+
+    Raises:
+        VerificationError: Says why it is broken.
+    """
+    if savepoint.state == "broken":
+        raise VerificationError(
+            f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
+            hint="take another: savepoints list; look again whether it was mended: savepoints "
+            f"verify {savepoint.id}; or take it as it is: --even-broken",
+            savepoint=savepoint.id,
+        )
+
+
+def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
+    """Refuse to go back where a source cannot give again what it gave since.
+
+    Args:
+        query: Name of the query.
+        cut: Where it would go on.
+        paths: Files of the checkpoint.
+
+    Raises:
+        IncompatibleError: Names the sources.
+    """
+    if found := source_positions.unreplayable(cut.offsets, paths):
+        raise IncompatibleError(
+            f"{unreplayable_text(query, found)}: what came after batch {cut.batch_id} is lost",
+            hint="go back all the same: --accept-unreplayable; read from Kafka, files or tables to "
+            "have it again",
+            query=query,
+            sources=list(found),
+        )
+
+
+def unreplayable_text(query: str, sources: Sequence[int]) -> str:
+    """Say of sources of a query that they cannot be read again."""
+    which = ", ".join(map(str, sources))
+    return (
+        f"source {which} of {query} counts what it reads and keeps nothing, as Spark's socket "
+        "does, so it cannot be read again"
+    )
+
+
+def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:
+    """Return what a person should know of a savepoint whose tables nobody knows."""
+    if savepoint.outputs:
+        return ()
+    note = f"no table is known that {savepoint.query} writes: one that has seen its batches drops "
+    return (note + "them without a word when they are run again",)
+
+
+def refuse_seen(savepoint: Savepoint) -> None:
+    """Refuse where a table has batches after the savepoint's under an id that the query keeps.
+
+    Delta's sink goes by Spark's id of the query, which a restored checkpoint has as well, and drops
+    batches that the table has seen without a word.
+
+    Raises:
+        NotAlignedError: Names the table and the batches.
+    """
+    for one in savepoint.outputs:
+        if one.kind != "delta" or one.app_id.startswith(owner_prefix(savepoint.query)):
+            continue
+        try:
+            newest = batch_version.open_table(one.uri).transaction_version(one.app_id)
+        except NotFoundError:
+            continue
+        batch = savepoint.cut.batch_id
+        if newest is not None and newest > batch:
+            raise NotAlignedError(
+                f"{one.uri} has the batches up to {newest} of {savepoint.query}, and the restored "
+                f"query goes on with {batch + 1}: Delta would drop what it writes, without a word, "
+                f"until batch {newest + 1}",
+                hint=f"take the table back too: savepoints rollback {savepoint.id}; or, for a "
+                "program that writes elsewhere: --outputs none; or write those batches a second "
+                "time, beside the rows that are there: --new-query-id",
+                uri=one.uri,
+                output=one.name,
+            )
+
+
+def require_intact(
+    store: Store, savepoint_id: str, files: Sequence[StoredFile], settings: Settings
+) -> None:
+    """Compare files with their checksums before anything is made of them.
+
+    Small files are always read; large ones, which the object store copies by itself, if
+    `[restore] verify` says so.
+
+    Raises:
+        VerificationError: Names the files that are not as the manifest says.
+    """
+    read = [one for one in files if settings.restore.verify or one.size <= _ALWAYS_READ]
+    hashes = in_parallel(lambda one: store.root.sha256(one.stored_at), read)
+    wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
+    if wrong:
+        raise VerificationError(
+            f"savepoint {savepoint_id} is damaged: {len(wrong)} files have another SHA-256 than "
+            f"its manifest says, such as {wrong[0]}",
+            hint=f"see all: savepoints verify {savepoint_id}; restore another: savepoints list",
+            savepoint=savepoint_id,
+            files=wrong,
+        )
+
+
+def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
+    """Compare what lies in the target with the savepoint before it becomes a checkpoint.
+
+    Raises:
+        NotAlignedError: If a file is not what the savepoint has.
+    """
+    there = {info.path: info.size for info in target.list()}
+    wrong = [
+        file.path for file in files if file.path != "metadata" and there.get(file.path) != file.size
+    ]
+    if wrong:
+        raise NotAlignedError(
+            f"{target}: {len(wrong)} files are not as the savepoint has them, such as {wrong[0]}",
+            hint="run the command again; the directory cannot be started as it is",
+            files=wrong,
+        )
