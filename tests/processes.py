@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -98,6 +99,7 @@ class _Forks:
     """Forks jobs from a process that has imported everything; ends with this process."""
 
     def __init__(self) -> None:
+        self._asking = threading.Lock()
         self._ours, theirs = socket.socketpair()
         root = Path(__file__).parents[1]
         with theirs:
@@ -118,9 +120,10 @@ class _Forks:
     ) -> None:
         job = {"words": list(words), "environment": dict(environment), "script": script}
         text = json.dumps(job).encode() + b"\n"
-        sent = socket.send_fds(self._ours, [text], list(descriptors))
-        self._ours.sendall(text[sent:])
-        assert self._ours.recv(1) == b".", "the process that forks has ended"
+        with self._asking:
+            sent = socket.send_fds(self._ours, [text], list(descriptors))
+            self._ours.sendall(text[sent:])
+            assert self._ours.recv(1) == b".", "the process that forks has ended"
 
 
 @cache

@@ -68,6 +68,9 @@ class Outcome:
     skipped: int
 
 
+_MATRIX, _ORACLE = "tests/fidelity/test_matrix.py", "tests/fidelity/test_merge_oracle.py"
+
+
 def _of_change(name: str, chosen: str, *arguments: str) -> Run:
     return Run(name, ("-m", f"not nightly and {chosen}", *arguments), {draw.TIER: "change"})
 
@@ -92,16 +95,16 @@ def _files_with(*markers: str) -> list[str]:
     return [
         str(path.relative_to(ROOT))
         for path, text in files
-        if any(one in text for one in used) and "e2e" not in path.parts
+        if any(one in text for one in used) and path.parent.name != "e2e" and path != ROOT / _ORACLE
     ]
 
 
 CHANGE = (
-    _of_change("stories", JVM, "tests/e2e"),
+    # With the oracle it takes as long as each of the other two.
+    _of_change("stories", JVM, "tests/e2e", _ORACLE),
     _of_change("jvm", JVM, *_files_with("spark", "kafka", "browser")),
     _of_change("no-jvm", f"not {JVM}", "--ignore=tests/e2e"),
 )
-_MATRIX, _ORACLE = "tests/fidelity/test_matrix.py", "tests/fidelity/test_merge_oracle.py"
 # By the ids and names of what runs there; see `tests.second_s3`.
 _SECOND_S3 = "second-s3 or second_server"
 # Directories that are parts of their own; whatever else needs a JVM is the part `spark`.

@@ -22,13 +22,14 @@ else:
     import tomli as tomllib
 
 FILE = "savepoints.toml"
+FILE_VARIABLE = "SAVEPOINTS_CONFIG"
 PREFIX = "SAVEPOINTS_"
 SEPARATOR = "__"
 ENVIRONMENT = "environment"
 
 # Variables of ours that are no settings, with what they are for.
 OTHER_VARIABLES = {
-    "SAVEPOINTS_CONFIG": "The settings file; as `--config`.",
+    FILE_VARIABLE: "The settings file; as `--config`.",
     "SAVEPOINTS_PROFILE": "The profile; as `--profile`.",
     "SAVEPOINTS_CODE_VERSION": "Version of the application's code, kept with each savepoint.",
     "SAVEPOINTS_CACHE": "Directory for what the local world downloads.",
@@ -151,7 +152,7 @@ def refuse_unknown_variables(settings: Iterable[str]) -> None:
 
 def _places(file: Path | None) -> list[tuple[Path, str, tuple[str, ...]]]:
     """Return path, name for people, and table within it, of each file that is there."""
-    named = file or (Path(given) if (given := os.environ.get("SAVEPOINTS_CONFIG")) else None)
+    named = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
     if named is not None and not named.exists():
         raise UsageError(f"the settings file {named} does not exist", hint="check --config")
     places: list[tuple[Path, str, tuple[str, ...]]]

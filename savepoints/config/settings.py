@@ -7,6 +7,7 @@ and AWS keep their own names: Spark's go under `[spark.conf]`, AWS' are read fro
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 import types
 from collections.abc import Mapping, Sequence
@@ -296,6 +297,7 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
     _files: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+    _file: ClassVar[str] = FILE
 
     store: str = ""
     jars: Path | None = None
@@ -325,7 +327,7 @@ class Settings(BaseSettings):
             raise UsageError(
                 f"the query {query} is not in the settings, so {consequence}",
                 hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
-                f"savepoints.toml; it has: {', '.join(self.queries) or 'none'}",
+                f"{self._file}; it has: {', '.join(self.queries) or 'none'}",
                 query=query,
             )
         return found
@@ -360,17 +362,23 @@ def load(
         UsageError: If the file does not exist, is not TOML, or has a key that does not exist; or
             if a `SAVEPOINTS_*` variable is no setting.
     """
-    return combine(config_files.of_files(file, profile), flags)
+    return combine(config_files.of_files(file, profile), flags, file)
 
 
-def combine(files: Sequence[Layer], flags: Mapping[str, Any] | None = None) -> Settings:
+def combine(
+    files: Sequence[Layer], flags: Mapping[str, Any] | None = None, file: Path | None = None
+) -> Settings:
     """Put the layers of the files below the environment and the flags. See `load`."""
     config_files.refuse_unknown_variables(Settings.model_fields)
     # The sources are asked for by a class method, so each load gets a class of its own.
     bound = type(
         "Settings",
         (Settings,),
-        {"_files": tuple(one.content for one in files), "__doc__": Settings.__doc__},
+        {
+            "_files": tuple(one.content for one in files),
+            "_file": str(file or os.environ.get(config_files.FILE_VARIABLE) or FILE),
+            "__doc__": Settings.__doc__,
+        },
     )
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     try:

@@ -192,7 +192,7 @@ def load(reference: str) -> App:
             f"the application {reference} cannot be imported: {error}",
             hint="run the command where its package is, or install it",
         ) from None
-    except Exception as error:  # It is whatever the program raises.
+    except (Exception, SystemExit) as error:  # It is whatever the program raises.
         raise UsageError(
             f"the application {reference} cannot be imported: {type(error).__name__}: {error}",
             hint=f"see where it fails: python -c 'import {module_name}'",

@@ -25,6 +25,7 @@ from savepoints.operations.maintain.expire import Expired, ExpirePlan
 from savepoints.operations.maintain.gc import Collected, GcPlan
 from savepoints.operations.maintain.init import CheckpointFacts
 from savepoints.operations.maintain.rebuild_catalog import RebuildPlan, Rebuilt
+from savepoints.operations.maintain.rename import RenamePlan
 from savepoints.operations.maintain.tag import TagPlan
 from savepoints.operations.merge.append import Appended, AppendingPlan
 from savepoints.operations.merge.merge import Merged, MergePlan
@@ -194,6 +195,10 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         planned(AppendingPlan, "For a merge with `append`, when nothing was done"),
     ),
     "operations undo": (_OPERATION, planned(Plan)),
+    "rename": (
+        Document({"query": (str, "Its name now."), "savepoints": (int, "How many have it.")}),
+        planned(RenamePlan),
+    ),
     "tag": (_SAVEPOINT, planned(TagPlan)),
     "expire": (Document({"expired": (Expired, "What was done.")}), planned(ExpirePlan)),
     "gc": (Document({"collected": (Collected, "What was done.")}), planned(GcPlan)),

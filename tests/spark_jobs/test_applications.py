@@ -36,7 +36,7 @@ from tests.spark_session import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.drawn(2)]
 
 SIZE = 150
 CUSTOMERS = 25

@@ -27,10 +27,17 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     from savepoints.operations.inspect.locate import locate
 
     found = locate(call.store, query, settings=call.settings)
+    if not found.outputs:
+        raise NotFoundError(
+            f"no table is known that {query} writes",
+            hint=f"name it in [queries.{query}.outputs] of the settings, or where its savepoints "
+            "are taken: savepoints create --table NAME=URI, attach(…, outputs={'NAME': 'URI'})",
+            query=query,
+        )
     if output is not None and output not in found.outputs:
         raise NotFoundError(
             f"{query} has no output {output!r}",
-            hint=f"it has: {', '.join(sorted(found.outputs)) or 'none that is known'}",
+            hint=f"it has: {', '.join(sorted(found.outputs))}",
             query=query,
             output=output,
         )

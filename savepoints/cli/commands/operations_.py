@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.options import Invocation, common, mutating
+from savepoints.cli.render.next_step import next_step
 from savepoints.model import to_json
 
 # What the verbs' own commands call their results.
@@ -115,7 +116,7 @@ def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_inp
         call.output.document(**{_RESULTS[plan.verb]: done})
     else:
         call.output.line(
-            f"{done.operation_id} is finished; go on with: savepoints run {done.query}"
+            f"{done.operation_id} is finished; go on with: {next_step(call, done.query)}"
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.options import Invocation, common
+from savepoints.cli.render.next_step import next_step
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
 from savepoints.model import KafkaOffsets, parse_rfc3339, utc_now
@@ -39,6 +40,7 @@ _TARGETS = (
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="To the offsets in a CSV file: topic,partition,offset.",
 )
+@click.option("--group", help="With --from-file: whose lines to take, where it has several groups.")
 @click.option(
     "--topic",
     "topics",
@@ -104,6 +106,8 @@ def command(
     from savepoints.operations.rollback import reset
     from savepoints.sources.kafka.reset_targets import parse_scope
 
+    if targets["group"] is not None and targets["from_file"] is None:
+        raise UsageError("--group chooses lines of a file", hint="give --from-file, too")
     target = _target(**targets)  # type: ignore[arg-type]
     plan = reset.plan(
         call.store,
@@ -137,7 +141,7 @@ def command(
             *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
             ("safety savepoint", done.safety_id or "none"),
             ("took", f"{done.seconds:.2f} s"),
-            ("next", f"savepoints run {done.query}"),
+            ("next", next_step(call, done.query)),
         ]
     )
 
@@ -152,6 +156,7 @@ def _target(
     by_duration: str | None,
     shift_by: int | None,
     from_file: Path | None,
+    group: str | None,
 ) -> Target | datetime:
     from savepoints.sources.kafka.offsets import parse_group_csv
     from savepoints.sources.kafka.reset_targets import Target
@@ -172,7 +177,7 @@ def _target(
     if shift_by is not None:
         given.append(Target("shift", shift_by))
     if from_file is not None:
-        given.append(Target("file", offsets=parse_group_csv(from_file.read_text())))
+        given.append(Target("file", offsets=parse_group_csv(from_file.read_text(), group)))
     if len(given) != 1:
         raise UsageError(
             f"{len(given)} targets are given, and one is needed", hint=f"give one of {_TARGETS}"

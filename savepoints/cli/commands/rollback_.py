@@ -16,6 +16,7 @@ from savepoints.cli.options import (
 )
 from savepoints.cli.options_point import other_sources, point_of, to_a_point
 from savepoints.cli.output import bytes_text
+from savepoints.cli.render.next_step import next_step
 from savepoints.model import FORMS, Form
 
 if TYPE_CHECKING:
@@ -161,6 +162,6 @@ def rolled_back(call: Invocation, done: RolledBack) -> None:
             *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
             ("safety savepoint", done.safety_id or "none"),
             ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} restored"),
-            ("next", f"savepoints run {done.query}"),
+            ("next", next_step(call, done.query)),
         ]
     )

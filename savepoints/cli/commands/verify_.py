@@ -130,7 +130,9 @@ def _show(output: Terminal, report: Report) -> None:
         output,
         report.grade,
         f"{report.savepoint_id}, {report.files} files, {bytes_text(report.bytes_read)} read, "
-        f"{report.operators} operators, {report.rows} rows, {report.seconds:.1f} s",
+        f"{report.operators} operators, "
+        + ("rows not counted" if report.rows is None else f"{report.rows} rows")
+        + f", {report.seconds:.1f} s",
     )
 
 

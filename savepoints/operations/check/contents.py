@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Generation, Savepoint, is_id
+from savepoints.operations.check import histories
 from savepoints.operations.inspect import verification
 from savepoints.operations.inspect.findings import Finding, Seen
 from savepoints.operations.maintain import gc
@@ -47,6 +48,8 @@ def check_contents(store: Store) -> list[Seen]:
     seen.append(_unread("events", unfit) or _events(store))
     seen += files
     seen += _operations(store.root)
+    if not any(one.name == "generations" and one.grade == "broken" for one in seen):
+        seen += histories.check_histories(store, [] if isinstance(rows, Seen) else rows)
     seen += _leases(store.root)
     if not isinstance(rows, Seen):
         seen += _leftovers(store, {one.name for one in seen})

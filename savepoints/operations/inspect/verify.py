@@ -64,7 +64,7 @@ class Report:
         files: Files that were looked at.
         bytes_read: Bytes that were read and hashed.
         operators: Operators whose rows and content hash were compared.
-        rows: Their rows.
+        rows: Their rows; None where there is no canonical form, or nobody counted them.
         outputs: Until when the pinned versions of its outputs can be read.
         seconds: How long it took.
         findings: Empty when all is well.
@@ -79,7 +79,7 @@ class Report:
     files: int
     bytes_read: int
     operators: int
-    rows: int
+    rows: int | None
     outputs: tuple[Lifetime, ...]
     seconds: float
     findings: tuple[Finding, ...]
@@ -194,7 +194,7 @@ def _note(noted: Recording, reports: Reports) -> None:
         result="failed" if broken else "done",
         message="; ".join([f"{reports.grade}, {counted}", *what]),
         bytes=reports.bytes_read,
-        rows=sum(one.rows for one in reports.reports),
+        rows=sum(one.rows or 0 for one in reports.reports),
     )
 
 
@@ -268,7 +268,7 @@ class _Verification:
             return replace(report, grade="broken", findings=(stored,))
         findings = verification.compare_with_catalog(self.store.root, savepoint, stored)
         findings += looked.of(stored)
-        rows = 0
+        rows: int | None = None
         damaged = {finding.what for finding in findings}
         if stored.canonical and not any(file.stored_at in damaged for file in stored.canonical):
             rows, more = self._look_at_rows(savepoint)
@@ -289,9 +289,9 @@ class _Verification:
             findings=tuple(findings),
         )
 
-    def _look_at_rows(self, savepoint: Savepoint) -> tuple[int, list[Finding]]:
+    def _look_at_rows(self, savepoint: Savepoint) -> tuple[int | None, list[Finding]]:
         if self.depth == "structure":
-            return 0, []
+            return None, []
         rows, findings = verification.compare_rows(self.store, savepoint)
         if self.depth in {"contents", "deep"} and not findings and savepoint.operators:
             self.progress(f"reading {rows} rows (starts Spark if it does not run yet)")

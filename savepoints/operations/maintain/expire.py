@@ -160,7 +160,7 @@ def plan(
         raise UsageError(
             "nothing says which savepoints to keep, so nothing is removed",
             hint="say it, for example: savepoints expire --keep-last 10 --keep-daily 7, or under "
-            "[retention] in savepoints.toml",
+            "[retention] in the settings",
         )
     mine = [one for one in rows if one.query in policies]
     decisions = decide(mine, policies, removal.needed(store), now=utc_now())

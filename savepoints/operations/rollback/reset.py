@@ -327,7 +327,7 @@ def _unstarted(
         raise NoCommittedBatchError(
             f"{generation.checkpoint} has no committed batch, so what {generation.query} reads is "
             "not known",
-            hint=f"add a table [queries.{generation.query}] to savepoints.toml, or run a batch",
+            hint=f"add a table [queries.{generation.query}] to the settings, or run a batch",
             query=generation.query,
         )
     inputs = apps.load(bound.app).inputs
@@ -433,7 +433,7 @@ def _merged_again(
         raise IncompatibleError(
             f"{query} has merged late events after that position, {found[0].id} for one, and what "
             "reads them again is not known",
-            hint=f"add a table [queries.{query}] with app and archives to savepoints.toml",
+            hint=f"add a table [queries.{query}] with app and archives to the settings",
             query=query,
             merges=[one.id for one in found],
         )

@@ -393,7 +393,7 @@ def _taken_back(
             f"no table is known that {found.query} writes, so what it has written after batch "
             f"{found.batch_id} would stay, and be written again",
             hint="name them, here and for the savepoints to come: a table "
-            f"[queries.{found.query}.outputs] in savepoints.toml; or say that none is taken back: "
+            f"[queries.{found.query}.outputs] in the settings; or say that none is taken back: "
             "--outputs none",
             query=found.query,
         )

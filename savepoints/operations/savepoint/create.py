@@ -171,7 +171,10 @@ def plan(
     paths = [info.path for info in files.all]
     if sources := source_positions.unreplayable(files.cut.offsets, paths):
         warnings += (f"{restore_checks.unreplayable_text(name, sources)} after a rollback",)
-    steps = [Step("pinned", f"copy {len(files.all)} files of batch {files.cut.batch_id}")]
+    batch = f"batch {files.cut.batch_id}"
+    if batch_id is None:
+        batch = f"the newest committed batch, which is {files.cut.batch_id} now"
+    steps = [Step("pinned", f"copy {len(files.all)} files of {batch}")]
     if "canonical" in kept:
         steps.append(Step("exported", "write the state rows as a Delta table"))
     steps += [Step("manifest", "write the manifest"), Step("catalog", "add it to the catalog")]

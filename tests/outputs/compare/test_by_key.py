@@ -22,7 +22,7 @@ from savepoints.errors import FileSinkError, IncompatibleError, UsageError
 from savepoints.model import OutputVersion
 from savepoints.outputs.compare import by_key, sql_metrics
 
-pytestmark = [pytest.mark.spark, pytest.mark.drawn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(8)]
 
 ROWS = 20_000
 MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)

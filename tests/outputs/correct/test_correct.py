@@ -26,7 +26,7 @@ from tests.outputs.tables import append, opened, recorded, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.drawn(4)
+pytestmark = pytest.mark.drawn(8)
 
 LIVE, NEXT = "shop/visits/1", "shop/visits/2"
 BATCH, MERGE = 1, new_id("op", utc_now())

@@ -28,7 +28,7 @@ from tests.outputs.tables import append, opened
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 
 def planned(uri: Path, *, mode: Mode = "append", own_rows: str | None = None) -> Correction:

@@ -1,0 +1,15 @@
+"""What a person does next with a query that has a new generation."""
+
+from __future__ import annotations
+
+from savepoints.cli.options import Invocation
+
+
+def next_step(call: Invocation, query: str) -> str:
+    """Return the command that starts a query, or what to say to the driver that does."""
+    from savepoints.store import bindings
+
+    if query in bindings.complete(call.store, call.settings).queries:
+        return f"savepoints run {query}"
+    checkpoint = call.store.generations.current(query).checkpoint
+    return f"start your own driver of {query} with this checkpoint: {checkpoint}"

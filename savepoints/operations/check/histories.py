@@ -1,0 +1,70 @@
+"""Is what is needed later still there? The batch logs, and the journals of what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from savepoints.errors import VerificationError
+from savepoints.io import in_parallel
+from savepoints.model import Generation, Savepoint
+from savepoints.operations.inspect.findings import Seen
+from savepoints.store import batch_log
+from savepoints.store.locks import journal
+from savepoints.store.root import Store
+
+# Verbs that begin a generation by a journal, which `rollback --undo` reads.
+_JOURNALLED = frozenset({"rollback", "reset", "merge", "promote"})
+
+
+def check_histories(store: Store, savepoints: Sequence[Savepoint]) -> list[Seen]:
+    """Look at batch logs and finished journals.
+
+    Args:
+        store: The store; its generations can be read.
+        savepoints: Those of the catalog, with which the batch logs are compared.
+    """
+    generations = store.generations.all()
+    found = in_parallel(lambda one: _batches(store, one, savepoints), generations)
+    seen = [one for some in found for one in some]
+    return [*seen, *_journals(store, generations)]
+
+
+def _batches(store: Store, generation: Generation, savepoints: Sequence[Savepoint]) -> list[Seen]:
+    where = f"batches/{generation.query}/{generation.generation}"
+    advice = (
+        "merges that replay these batches are refused; restore the file from the bucket's older "
+        "versions, or delete it: what Spark still keeps is copied again by the next run"
+    )
+    try:
+        known = batch_log.read(store.root, generation.query, generation.generation)
+    except VerificationError as error:
+        return [Seen(where, "broken", error.message, advice)]
+    other = [
+        one.id
+        for one in savepoints
+        if (one.query, one.generation) == (generation.query, generation.generation)
+        and (batch := known.get(one.cut.batch_id)) is not None
+        and batch.offsets != one.cut.offsets
+    ]
+    if not other:
+        return []
+    what = f"says other offsets of a batch than the savepoint {other[0]} of it"
+    return [Seen(where, "broken", what, advice)]
+
+
+def _journals(store: Store, generations: Sequence[Generation]) -> list[Seen]:
+    """Find generations whose beginning nobody can take back, because its journal is gone."""
+    try:
+        known = {one.plan.get("checkpoint") for one in journal.all_operations(store.root)}
+    except VerificationError:
+        return []  # It is among the operations.
+    return [
+        Seen(
+            f"generation {one.generation} of {one.query}",
+            "warning",
+            f"was begun by {one.begun_by}, and its journal in operations/ is gone",
+            "rollback --undo does not know it: go back by the id of the safety savepoint instead",
+        )
+        for one in generations
+        if one.status == "current" and one.begun_by in _JOURNALLED and one.checkpoint not in known
+    ]
