@@ -211,6 +211,7 @@ def reset(
     skipped: Sequence[str] = (),
     allow_data_loss: bool = False,
     to: str | None = None,
+    stopped: bool = False,
     progress: Progress = silent,
 ) -> Moved:
     """Begin a query anew at chosen offsets. See `savepoints.operations.rollback.reset`."""
@@ -225,6 +226,7 @@ def reset(
         skipped=skipped,
         allow_data_loss=allow_data_loss,
         to=to,
+        stopped=stopped,
     )
     return _reset.execute(plan, store, settings=settings, progress=progress)
 
@@ -243,6 +245,7 @@ def rollback(
     check_source: bool = True,
     even_broken: bool = False,
     accept_unreplayable: bool = False,
+    stopped: bool = False,
     progress: Progress = silent,
 ) -> RolledBack:
     """Take state, offsets and outputs back. See `savepoints.operations.rollback.rollback`."""
@@ -259,6 +262,7 @@ def rollback(
         check_source=check_source,
         even_broken=even_broken,
         accept_unreplayable=accept_unreplayable,
+        stopped=stopped,
     )
     return _rollback.execute(plan, store, settings=settings, progress=progress)
 

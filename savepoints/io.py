@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -111,6 +112,25 @@ class Location:
             return
         with _translated(self.uri):
             next(iter(_open(self.uri).list(self._key("savepoints"))), None)
+
+    def require_space(self, size: int) -> None:
+        """Check that a local directory's disk has room for so many bytes; elsewhere, nothing.
+
+        Raises:
+            SavepointsError: If it has not.
+        """
+        if self.uri.scheme != "file":
+            return
+        present = Path(str(self.uri))
+        while not present.exists():
+            present = present.parent
+        free = shutil.disk_usage(present).free
+        if free < size:
+            raise SavepointsError(
+                f"the disk of {self.uri} is full: {free} bytes are free, and {size} are needed",
+                hint="make room there: savepoints expire --keep-last 3 --execute, savepoints gc",
+                uri=str(self.uri),
+            )
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file.

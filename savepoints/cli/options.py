@@ -199,6 +199,15 @@ def unreplayable_too(function: Function) -> Function:
     )(function)
 
 
+def stopped_said(function: Function) -> Function:
+    """Add `--stopped`, for queries that a driver of somebody's own starts."""
+    return click.option(
+        "--stopped",
+        is_flag=True,
+        help="You have stopped the query's own driver: its checkpoint is not watched first.",
+    )(function)
+
+
 def of_query(function: Function) -> Function:
     """Add `--query` and `--any-line`, which narrow and widen what a savepoint's name can mean."""
     any_line = click.option(

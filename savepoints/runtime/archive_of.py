@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, Savepoint
+from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.inputs import Inputs
@@ -61,6 +62,7 @@ def runner_of(
     checkpoint: Location,
     position: KafkaOffsets,
     begun_from: Savepoint | None = None,
+    progress: Progress = silent,
 ) -> Runner:
     """Bind an application to run a generation, with what that reads beside Kafka.
 
@@ -75,6 +77,7 @@ def runner_of(
         position: Where it stands.
         begun_from: The savepoint that it is going to begin from, when it has not begun yet: what
             that one's generation has merged, it has.
+        progress: Told of batches that take long.
 
     Raises:
         NotAlignedError: See `archived_inputs_of`.
@@ -86,7 +89,14 @@ def runner_of(
         store, app, bound, settings, query=known[0], generation=known[1], position=position
     )
     return Runner(
-        spark, app, bound, settings, generation=generation, checkpoint=checkpoint, archived=archived
+        spark,
+        app,
+        bound,
+        settings,
+        generation=generation,
+        checkpoint=checkpoint,
+        archived=archived,
+        progress=progress,
     )
 
 

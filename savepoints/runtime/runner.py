@@ -23,6 +23,7 @@ from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
+from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.uri import Uri
@@ -44,6 +45,8 @@ _KAFKA_COLUMNS = (
 )
 # How often it asks Spark for its batches; Spark keeps the last 100.
 COLLECT_SECONDS = 1.0
+# How long a batch may run before a person is told that it does, each time.
+LONG_SECONDS = 10.0
 
 
 class _Drained(Exception):  # noqa: N818  (not an error: it carries "stop here" through Spark)
@@ -90,6 +93,27 @@ class Ran:
     recovered_from: str | None = None
 
 
+class _RunningBatch:
+    """Tells of a batch that takes long, again and again: the first one may take minutes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._begun = self._told = time.monotonic()
+        self._last: int | None = None
+
+    def look(self, query: StreamingQuery) -> None:
+        now = time.monotonic()
+        if now < self._told + LONG_SECONDS:
+            return
+        self._told = now
+        progress: Any = query.lastProgress
+        last = None if progress is None else int(progress["batchId"])
+        if last != self._last or not query.status["isTriggerActive"]:
+            self._last, self._begun = last, now
+            return
+        self._progress(f"the batch that runs has taken {now - self._begun:.0f} s so far")
+
+
 class Runner:
     """Runs one generation of an application."""
 
@@ -103,6 +127,7 @@ class Runner:
         generation: int,
         checkpoint: Location,
         archived: ArchivedInputs | None = None,
+        progress: Progress = silent,
     ) -> None:
         """Bind the application; nothing is started.
 
@@ -114,6 +139,7 @@ class Runner:
             generation: Number of the generation.
             checkpoint: Its checkpoint.
             archived: What planned batches read that Kafka alone does not give.
+            progress: Told of batches that take long.
 
         Raises:
             UsageError: If an output has no table in the settings.
@@ -126,6 +152,7 @@ class Runner:
         self._generation = generation
         self._checkpoint = checkpoint
         self.archived = archived
+        self._progress = progress
         self._read_elsewhere: dict[int, int] = {}
         self._stopping = threading.Event()
         self._committed: list[tuple[int, int]] = []
@@ -203,9 +230,11 @@ class Runner:
 
         query = self._start()
         collected = time.monotonic()
+        running = _RunningBatch(self._progress)
         try:
             while query.isActive:
                 check()
+                running.look(query)
                 if time.monotonic() > collected + COLLECT_SECONDS:
                     self._collect(query)
                     collected = time.monotonic()
@@ -240,8 +269,10 @@ class Runner:
             self._read_elsewhere[reading.batch] = reading.rows
         try:
             query = self._start(self._built(reading.inputs) if reading else None, once=True)
+            running = _RunningBatch(self._progress)
             with suppress(StreamingQueryException):  # Looked at below.
-                query.awaitTermination()
+                while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
+                    running.look(query)
         finally:
             if reading:
                 reading.release()
@@ -475,9 +506,22 @@ def report(error: BaseException) -> str:
 
 
 def cause(text: str) -> str:
-    """Return what is at the bottom of Spark's nested stack traces, which is what went wrong."""
+    """Return what is at the bottom of Spark's nested stack traces, which is what went wrong.
+
+    Exceptions that were suppressed, such as those of files that could not be closed afterwards, and
+    what is indented below them, come of it and are not it.
+    """
     frames = ("at ", "File ", "...", "^", "Traceback", "JVM stacktrace")
-    lines = [line.strip() for line in text.splitlines()]
+    lines = []
+    below: int | None = None
+    for line in text.splitlines():
+        indented = len(line) - len(line.lstrip())
+        if below is not None and indented < below:
+            below = None
+        if below is None and line.lstrip().startswith("Suppressed: "):
+            below = indented
+        if below is None:
+            lines.append(line.strip())
     telling = [line for line in lines if ": " in line and not line.startswith(frames)]
     return telling[-1][:500] if telling else text[:500]
 

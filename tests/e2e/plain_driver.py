@@ -36,9 +36,16 @@ def totals(rows: DataFrame, factor: int) -> tuple[DataFrame, str]:
     ), "complete"
 
 
+def upserted(rows: DataFrame, factor: int) -> tuple[DataFrame, str]:
+    """Sums by the last digit, of which each batch merges what changed."""
+    sums, _ = totals(rows, factor)
+    return sums, "update"
+
+
 PROGRAMS: dict[str, Callable[[DataFrame, int], tuple[DataFrame, str]]] = {
     "append": once,
     "complete": totals,
+    "upsert": upserted,
 }
 
 
@@ -75,10 +82,31 @@ class Driver:
     def start(self, factor: int = 1, table: str | None = None) -> Any:
         read = self.spark.readStream.schema("n long").option("maxFilesPerTrigger", 1)
         rows, mode = PROGRAMS[self.program](read.json(str(self.directory / "in")), factor)
-        writer = rows.writeStream.queryName("numbers").outputMode(mode).format("delta")
-        query = writer.option("checkpointLocation", self.checkpoint).start(table or self.table)
+        writer = rows.writeStream.queryName("numbers").outputMode(mode)
+        writer = writer.option("checkpointLocation", self.checkpoint)
+        if mode == "update":
+            query = writer.foreachBatch(self._merge).start()
+        else:
+            query = writer.format("delta").start(table or self.table)
         self.started.append(query)
         return query
+
+    def _merge(self, batch: DataFrame, batch_id: int) -> None:
+        """Merge a batch once, as docs/operating.md has it: under Spark's id of the query."""
+        from delta.tables import DeltaTable as SparkTable
+
+        spark = batch.sparkSession
+        query_id = str(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        spark.conf.set("spark.databricks.delta.write.txnAppId", query_id)
+        spark.conf.set("spark.databricks.delta.write.txnVersion", batch_id)
+        try:
+            made = SparkTable.createIfNotExists(spark).location(self.table)
+            table = made.addColumns(batch.schema).execute()
+            merge = table.alias("t").merge(batch.alias("s"), "t.n = s.n")
+            merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        finally:
+            spark.conf.unset("spark.databricks.delta.write.txnAppId")
+            spark.conf.unset("spark.databricks.delta.write.txnVersion")
 
     def run(self, factor: int = 1) -> Savepoint:
         """Work off what is there, with `attach`, and return the savepoint of the end."""

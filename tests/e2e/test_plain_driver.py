@@ -173,3 +173,51 @@ def test_without_a_table_that_is_known_a_rollback_wants_an_answer(driver: Driver
         driver.store, good.id, to=f"{driver.checkpoint}-2", rewind_outputs=False
     )
     assert done.generation == 2
+
+
+def test_trap_a_rollback_under_a_driver_that_nobody_attached(driver: Driver) -> None:
+    """Nobody has its lease: only that its checkpoint goes on tells that it runs."""
+    for number in range(200):
+        driver.add(number)
+    query = driver.start()
+    wait_until(lambda: len(query.recentProgress) > 3, "some batches were committed")
+    good = savepoints.create(
+        driver.store,
+        query="numbers",
+        checkpoint=driver.checkpoint,
+        outputs={"numbers": driver.table},
+        forms=("native",),
+    )
+
+    with pytest.raises(QueryRunningError, match="its driver has gone on in"):
+        savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+
+    query.stop()
+    savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2", stopped=True)
+    assert driver.rows() == [(n, n) for n in range(good.cut.batch_id + 1)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("driver", ["upsert"], indirect=True)
+def test_what_foreach_batch_merges_goes_back_too(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its table has to be named, and its transactions carry Spark's id of the query."""
+    named = {"outputs": {"sums": driver.table}}
+    attach = driver.attach
+    monkeypatch.setattr(driver, "attach", lambda query, **more: attach(query, **{**named, **more}))
+    driver.add(1, 2, 13)
+    driver.add(3, 4)
+    good = driver.run()
+    before = driver.truth()
+    assert driver.rows() == before
+    driver.add(5, 15)
+    driver.run(factor=-1)
+
+    done = savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-fixed")
+    assert driver.rows() == before
+    driver.checkpoint = done.checkpoint
+    driver.add(7, 1)
+    driver.run()
+
+    assert driver.rows() == driver.truth()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.options import Invocation, common
+from savepoints.cli.options import Invocation, common, stopped_said
 from savepoints.cli.render.next_step import next_step
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
@@ -73,6 +73,7 @@ _TARGETS = (
 @click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and do nothing.")
 @click.option("--execute", "is_executed", is_flag=True, help="Do it, instead of showing the plan.")
+@stopped_said
 @common
 def command(
     call: Invocation,
@@ -84,6 +85,7 @@ def command(
     to: str | None,
     *,
     allow_data_loss: bool,
+    stopped: bool,
     export: bool,
     is_executed: bool,
     **targets: object,
@@ -119,6 +121,7 @@ def command(
         scope=parse_scope(topics) if topics else None,
         skipped=skipped,
         allow_data_loss=allow_data_loss,
+        stopped=stopped,
         to=to,
         words=_words(targets, topics, skipped, state, outputs, allow_data_loss=allow_data_loss),
     )

@@ -12,6 +12,7 @@ from savepoints.cli.options import (
     common,
     mutating,
     of_query,
+    stopped_said,
     unreplayable_too,
 )
 from savepoints.cli.options_point import other_sources, point_of, to_a_point
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 @unreplayable_too
 @of_query
 @mutating
+@stopped_said
 @common
 def command(
     call: Invocation,
@@ -79,6 +81,7 @@ def command(
     no_safety_savepoint: bool,
     even_broken: bool,
     accept_unreplayable: bool,
+    stopped: bool,
     dry_run: bool,
     yes: bool,
     no_input: bool,
@@ -120,6 +123,7 @@ def command(
         save_present=not no_safety_savepoint,
         even_broken=even_broken,
         accept_unreplayable=accept_unreplayable,
+        stopped=stopped,
     )
     if plan.resumed:
         call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")

@@ -36,6 +36,7 @@ from savepoints.model import (
 )
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
+    activity,
     generation_change,
     output_ids,
     reset_outputs,
@@ -134,6 +135,7 @@ def plan(
     allow_data_loss: bool = False,
     to: str | None = None,
     words: Sequence[str] = (),
+    stopped: bool = False,
 ) -> ResetPlan:
     """Find out what a reset would do and refuse what it could not do exactly; writes nothing.
 
@@ -150,6 +152,7 @@ def plan(
         allow_data_loss: Accept that Kafka no longer has the first records.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         words: The request as arguments of a command, by which a resumed one is recognised.
+        stopped: Somebody has made sure that no driver runs the query; see `activity`.
 
     Raises:
         QueryRunningError: If the query runs.
@@ -174,6 +177,7 @@ def plan(
     bound = settings.queries.get(query)
     archives = archives_of(settings, query)
     now = _present(store, query, bound)
+    assumed = activity.refuse_active(store, now.generation, settings, stopped=stopped)
     topics = sorted({topic for one in now.positions for topic in one})
     moves = _moves(
         target, now, topics, settings, archives, scope, skipped, allow_data_loss=allow_data_loss
@@ -224,6 +228,7 @@ def plan(
             Step("generation_begun", f"begin generation {number} of {query}"),
         ),
         warnings=(
+            *assumed,
             *_warnings(now, moves, again, state, outputs, rewound, bound),
             *(_not_again(one, topics) for one in foreign),
         ),

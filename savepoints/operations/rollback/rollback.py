@@ -26,6 +26,7 @@ from savepoints.io import Location
 from savepoints.model import Form, Generation, kafka_position, lowest_offsets, new_id, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
+    activity,
     generation_change,
     output_ids,
     run_to_point,
@@ -113,6 +114,7 @@ def plan(
     save_present: bool = True,
     even_broken: bool = False,
     accept_unreplayable: bool = False,
+    stopped: bool = False,
 ) -> RollbackPlan:
     """Find out what a rollback would do and refuse what it could not do exactly; writes nothing.
 
@@ -136,6 +138,7 @@ def plan(
             For a present that is damaged.
         even_broken: Also to a savepoint that `verify` found broken.
         accept_unreplayable: Also where a source cannot be read again.
+        stopped: Somebody has made sure that no driver runs the query; see `activity`.
 
     Raises:
         QueryRunningError: If the query runs.
@@ -172,7 +175,7 @@ def plan(
             "other sources go with a savepoint alone",
             hint="go to the point first, then to its savepoint with --source",
         )
-    read: list[str] = []
+    read = list(activity.refuse_active(store, current, settings, stopped=stopped))
     if check_source:
         goes_on = found.offsets if sources is None else going_on(sources, found.offsets)
         there = availability.require_available(
@@ -181,7 +184,7 @@ def plan(
             topics=found.topics,
             archives=archives_of(settings, found.query),
         )
-        read = available_ranges.notes(lowest_offsets(goes_on), there)
+        read += available_ranges.notes(lowest_offsets(goes_on), there)
     number = store.generations.next_number(found.query)
     target = to or generation_change.next_checkpoint(settings, found.query, number)
     chosen, target = _restoring(

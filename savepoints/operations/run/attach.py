@@ -206,6 +206,10 @@ class Attached:
             return
         except SavepointsError as error:
             _LOG.warning("whether %s is still ours is not known: %s", self._subject.name, error)
+        if self._subject.newest("commits") < 0:
+            _LOG.debug("%s has committed nothing yet: no savepoint", self._subject.name)
+            self._attempts.append(Attempt("skipped"))
+            return
         self._attempts.append(self._subject.take())
 
     def _keep_lease(self) -> None:

@@ -69,10 +69,13 @@ def take(
         attempt = _take(
             store, query, checkpoint, settings, forms, outputs, app=app, progress=progress
         )
+    except SavepointsError as error:
+        # What is known needs no traceback: a store that does not answer is one line each time.
+        _LOG.error("the savepoint of %s failed; the query goes on: %s", query or checkpoint, error)
+        attempt = Attempt("failed", error=error)
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
         _LOG.exception("the savepoint of %s failed; the query goes on", query or checkpoint)
-        failure = error if isinstance(error, SavepointsError) else SavepointsError(str(error))
-        attempt = Attempt("failed", error=failure)
+        attempt = Attempt("failed", error=SavepointsError(str(error)))
     if attempt.savepoint is not None:
         _expire(store, attempt.savepoint.query, settings, progress)
     _write_metrics(store, settings)

@@ -383,6 +383,7 @@ class _RunRequest:
             generation=generation.generation,
             checkpoint=checkpoint,
             position=position.read(checkpoint).offsets,
+            progress=self.progress,
         )
         if restored and not self.accept_state_names:
             self.progress("comparing the program with the state that it goes on with")

@@ -166,11 +166,15 @@ def plan(
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
     configured = bindings.complete(store, settings).queries.get(name) if settings else None
+    tables = {**(configured.outputs if configured else {}), **(outputs or {})}
     known = catalog.select(store.catalog.all(), query=name)
     kept, warnings = _forms(files, forms)
     paths = [info.path for info in files.all]
     if sources := source_positions.unreplayable(files.cut.offsets, paths):
         warnings += (f"{restore_checks.unreplayable_text(name, sources)} after a rollback",)
+    if not tables:
+        note = f"no table is known that {name} writes, so a rollback would take none back: name "
+        warnings += (note + "them with --table NAME=URI",)
     batch = f"batch {files.cut.batch_id}"
     if batch_id is None:
         batch = f"the newest committed batch, which is {files.cut.batch_id} now"
@@ -190,7 +194,7 @@ def plan(
         batch_id=batch_id,
         newest_batch=files.cut.batch_id,
         forms=kept,
-        outputs={**(configured.outputs if configured else {}), **(outputs or {})},
+        outputs=tables,
         files=len(files.all),
         files_bytes=sum(info.size for info in files.all),
         tags=tuple(tags),

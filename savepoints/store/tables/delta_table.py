@@ -40,6 +40,9 @@ COMMIT_RETRIES = 50
 COMPACT_FILES = 64
 _CHECKSUM = "row_sha256"
 
+# Bytes that a commit takes at most, but for its checkpoints.
+_ROOM = 1 << 20
+
 
 @dataclass(frozen=True)
 class StoreTable:
@@ -146,6 +149,8 @@ class StoreTable:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
 
+        # On a full disk deltalake tells what happened, and a thread of it panics on stderr as well.
+        self.location.require_space(_ROOM)
         commit_id = str(uuid.uuid4())
         properties = CommitProperties(app_transactions=[Transaction(commit_id, 1)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -23,7 +24,9 @@ from savepoints.operations.check import access
 from savepoints.operations.check.check import check
 from savepoints.operations.inspect.findings import Seen
 from savepoints.operations.maintain import rebuild_catalog
+from savepoints.operations.rollback import rollback
 from savepoints.outputs.delta import retention
+from savepoints.store import batch_log
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
@@ -362,3 +365,39 @@ def test_a_row_with_a_hostile_id_is_named_and_not_followed(
 
     assert found.grade == "broken"
     assert repr(hostile) in found.seen
+
+
+@pytest.mark.parametrize("damage", ["{", '{"batch_id": 0, "offsets": ["{}"]}'])
+def test_trap_a_damaged_batch_log_is_noticed_by_nobody(
+    damage: str, local_store: Store, on_local: Location
+) -> None:
+    taken = saved(on_local, local_store)
+    query, batch = taken.query, taken.cut.batch_id
+    generation = local_store.generations.current(query)
+    batch_log.copy(local_store.root, query, 1, Location.of(generation.checkpoint))
+    assert f"batches/{query}/1" not in seen(local_store)
+    (chunk,) = (info.path for info in local_store.root.list("batches"))
+
+    local_store.root.put(chunk, damage.encode())
+    assert seen(local_store)[f"batches/{query}/1"].grade == "broken"
+
+    whole = batch_log.kept(Location.of(generation.checkpoint), -1)
+    other = [dataclasses.replace(one, offsets=('{"logOffset":99}',)) for one in whole]
+    lines = "".join(f"{json.dumps(vars(one))}\n" for one in other)
+    local_store.root.put(chunk, lines.encode())
+    assert f"than the savepoint {taken.id} of it" in seen(local_store)[f"batches/{query}/1"].seen
+    assert batch in {one.batch_id for one in whole}
+
+
+def test_trap_a_finished_journal_that_is_gone_is_noticed_by_nobody(
+    local_store: Store, on_local: Location
+) -> None:
+    taken = saved(on_local, local_store)
+    plan = rollback.plan(local_store, taken.id, to=str(on_local / "back"), rewind_outputs=False)
+    rollback.execute(plan, local_store)
+    name = f"generation 2 of {taken.query}"
+    assert name not in seen(local_store)
+
+    local_store.root.delete([f"operations/finished/{plan.operation_id}.json"])
+
+    assert "its journal in operations/ is gone" in seen(local_store)[name].seen

@@ -1,0 +1,103 @@
+"""Does a query run that nobody holds? Its driver may be one that this library knows nothing of.
+
+`savepoints run` and `attach` hold the query's lease. Of another driver only its checkpoint can be
+seen, so that is watched for longer than its batches were apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+import time
+from datetime import timedelta
+
+from savepoints.config.duration import duration_text
+from savepoints.config.settings import Settings
+from savepoints.errors import QueryRunningError
+from savepoints.io import Location
+from savepoints.model import Generation, utc_now
+from savepoints.store.root import Store
+
+_BATCH = re.compile(r"/\d+$", re.ASCII)
+# Batches by which the pace of a query is judged.
+_BATCHES = 10
+# How long somebody who waits for a plan is made to wait at most.
+_WATCHED_SECONDS = 30.0
+_SHORTEST_SECONDS = 0.05
+_POLL_SECONDS = 0.25
+# By how much clocks of a machine and of an object store may differ.
+_CLOCKS_SECONDS = 300.0
+
+
+def refuse_active(
+    store: Store, generation: Generation, settings: Settings, *, stopped: bool
+) -> tuple[str, ...]:
+    """Refuse to act on a query that commits batches, or may at any moment.
+
+    Args:
+        store: Its savepoints tell whether it was stopped in order.
+        generation: The present one, on which nobody has a lease.
+        settings: Queries that they name are started by `run`, whose lease has been looked at.
+        stopped: Somebody says that it is.
+
+    Returns:
+        What was assumed, for the plan.
+
+    Raises:
+        QueryRunningError: If it runs, or could without having been seen to.
+    """
+    query, checkpoint = generation.query, Location.of(generation.checkpoint)
+    if stopped or query in settings.queries:
+        return ()
+    batches = [info for info in checkpoint.list("commits") if _BATCH.search(info.path)]
+    commits = sorted(batches, key=lambda info: int(info.path.rpartition("/")[2]))[-_BATCHES:]
+    if not commits or _is_at_rest(store, generation, int(commits[-1].path.rpartition("/")[2])):
+        return ()
+    times = [info.last_modified for info in commits]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    apart = statistics.median([one.total_seconds() for one in gaps]) if gaps else 0.0
+    watched = max(2 * apart, _SHORTEST_SECONDS)
+    since = max((utc_now() - times[-1]).total_seconds(), 0.0)
+    assumed = f"nobody has {query}, which its own driver starts: it is taken to be stopped, as"
+    if since > watched + _CLOCKS_SECONDS:
+        return (f"{assumed} its last batch was committed {_text(since)} ago",)
+    if watched > _WATCHED_SECONDS:
+        raise QueryRunningError(
+            f"whether {query} runs is not known: nobody has its lease, and its batches were "
+            f"{_text(apart)} apart, the last {_text(since)} ago",
+            hint="stop its driver, and say so: --stopped",
+            query=query,
+        )
+    before = _entries(checkpoint)
+    end = time.monotonic() + watched
+    while time.monotonic() < end:
+        time.sleep(min(_POLL_SECONDS, watched))
+        if _entries(checkpoint) != before:
+            raise QueryRunningError(
+                f"{query} runs: its driver has gone on in {checkpoint} just now",
+                hint="stop it; attach it next time, so that others are told who runs it",
+                query=query,
+            )
+    return (f"{assumed} nothing was committed for {_text(watched)}",)
+
+
+def _is_at_rest(store: Store, generation: Generation, batch: int) -> bool:
+    """Say whether the newest batch is one that was the last, or that no driver has run here."""
+    return any(
+        one.cut.batch_id == batch
+        and (
+            one.id == generation.begun_from
+            or (one.kind == "final" and one.generation == generation.generation)
+        )
+        for one in store.catalog.all()
+        if one.query == generation.query
+    )
+
+
+def _text(seconds: float) -> str:
+    return duration_text(timedelta(seconds=round(seconds) if seconds >= 1 else round(seconds, 2)))
+
+
+def _entries(checkpoint: Location) -> list[str]:
+    return [info.path for log in ("offsets", "commits") for info in checkpoint.list(log)]

@@ -1,0 +1,102 @@
+"""What commands say where they used to say nothing, or something that was not so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from savepoints.errors import UsageError
+from savepoints.io import Location
+from savepoints.runtime import app as apps
+from savepoints.runtime.runner import cause
+from savepoints.store.root import Store
+from tests.cli.conftest import Call
+from tests.samples import take, unpack
+
+
+def test_trap_locate_prints_nothing_where_no_output_is_known(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+
+    called = call("locate", "totals", "--store", str(local_store.root))
+
+    assert called.code == 10
+    assert "no table is known that totals writes" in called.err
+    assert "attach(…, outputs=" in called.err
+
+
+def test_trap_the_next_step_is_a_run_of_what_has_no_application(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    first = take(local_store, unpack("rocksdb", on_local / "checkpoint"), batch_id=1)
+    to = str(on_local / "fixed")
+    options = ("--to", to, "--outputs", "none", "--yes", "--store", str(local_store.root))
+
+    called = call("rollback", first.id, *options)
+
+    assert called.code == 0
+    assert f"start your own driver of totals with this checkpoint: {to}" in " ".join(
+        called.out.split()
+    )
+    assert "savepoints run" not in called.out
+
+
+def test_trap_rows_that_nobody_counted_are_called_none(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+
+    called = call("verify", "latest", "--checksums", "--store", str(local_store.root))
+
+    assert called.code == 0
+    assert "rows not counted" in called.out
+    assert "0 rows" not in called.out
+
+
+def test_trap_an_application_that_ends_the_program_ends_the_command_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "quits.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match="quits:app cannot be imported: SystemExit: 0"):
+        apps.load("quits:app")
+
+
+def test_trap_what_another_settings_file_lacks_is_blamed_on_the_usual_one(
+    call: Call, local_store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(f'store = "{local_store.root}"\n')
+
+    called = call("run", "orders", "--config", str(file))
+
+    assert called.code == 2
+    assert f"to {file}" in called.err
+    assert "savepoints.toml" not in called.err
+
+
+def test_a_group_chooses_lines_of_a_file(call: Call, local_store: Store) -> None:
+    called = call("reset", "q", "--to-earliest", "--group", "g", "--store", str(local_store.root))
+
+    assert called.code == 2
+    assert "--group chooses lines of a file" in called.err
+
+
+def test_trap_what_was_suppressed_is_shown_as_the_cause() -> None:
+    """As Spark's RocksDB says it when the disk is full and its files cannot be closed either."""
+    text = """org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+\tSuppressed: java.io.IOException: could not close
+\t\tat org.apache.hadoop.fs.Closer.close(Closer.java:1)
+\tCaused by: java.lang.IllegalStateException: closed twice
+\t\tat org.apache.hadoop.fs.Closer.close(Closer.java:2)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+\tSuppressed: java.io.IOException: could not flush
+\t\tat java.base/java.io.FilterOutputStream.close(FilterOutputStream.java:1)
+"""
+
+    assert cause(text) == "Caused by: java.io.IOException: No space left on device"

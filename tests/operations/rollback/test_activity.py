@@ -1,0 +1,88 @@
+"""Whether a query runs that nobody holds: by the times of its commits."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from savepoints.config.settings import Settings
+from savepoints.errors import QueryRunningError
+from savepoints.io import Location
+from savepoints.operations.rollback import activity, rollback
+from savepoints.operations.run import final_savepoint
+from savepoints.plan import silent
+from savepoints.store.root import Store
+from tests.samples import take, unpack
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def committed(checkpoint: Location, *ages: float) -> None:
+    """Make the commits of a checkpoint so many seconds old."""
+    for batch, age in enumerate(ages):
+        at = time.time() - age
+        os.utime(Path(f"{checkpoint}/commits/{batch}"), (at, at))
+
+
+@pytest.fixture
+def checkpoint(on_local: Location, local_store: Store) -> Location:
+    found = unpack("rocksdb", on_local / "checkpoint")
+    take(local_store, found)
+    return found
+
+
+def look(store: Store, *, stopped: bool = False) -> tuple[str, ...]:
+    current = store.generations.current("totals")
+    return activity.refuse_active(store, current, Settings(), stopped=stopped)
+
+
+def test_a_query_that_commits_each_hour_cannot_be_watched(
+    checkpoint: Location, local_store: Store
+) -> None:
+    committed(checkpoint, 4 * HOUR, 3 * HOUR, 2 * HOUR, HOUR / 2)
+
+    with pytest.raises(
+        QueryRunningError, match=r"batches were 1h apart, the last 30m ago"
+    ) as error:
+        look(local_store)
+    assert "--stopped" in error.value.hint
+
+    assert look(local_store, stopped=True) == ()
+
+
+def test_what_has_been_silent_for_long_is_taken_to_be_stopped(
+    checkpoint: Location, local_store: Store
+) -> None:
+    committed(checkpoint, 3 * DAY + 30, 3 * DAY + 20, 3 * DAY + 10, 3 * DAY)
+
+    (note,) = look(local_store)
+
+    assert note.endswith("its last batch was committed 3d ago")
+
+
+def test_what_is_assumed_is_in_the_plan(checkpoint: Location, local_store: Store) -> None:
+    committed(checkpoint, 0.3, 0.2, 0.1, 0)
+    first = local_store.catalog.all()[0]
+
+    plan = rollback.plan(local_store, first.id, to=f"{checkpoint}-2", rewind_outputs=False)
+
+    assert "taken to be stopped, as nothing was committed for " in plan.warnings[0]
+
+
+def test_whoever_took_a_last_savepoint_has_stopped(
+    checkpoint: Location, local_store: Store
+) -> None:
+    committed(checkpoint, 4 * HOUR, 3 * HOUR, 2 * HOUR, HOUR)
+    final_savepoint.savepoint(
+        local_store,
+        local_store.generations.current("totals"),
+        settings=Settings(),
+        forms=("native",),
+        moved=True,
+        progress=silent,
+    )
+
+    assert look(local_store) == ()
