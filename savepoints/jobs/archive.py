@@ -25,7 +25,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.model import to_json
 from savepoints.runtime import app as apps
-from savepoints.runtime.runner import stopped_by_signals
+from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.sources.archive import check, compact, progress
 from savepoints.sources.combined import archiving_query
 from savepoints.sources.combined.archiving_query import Archiving

@@ -6,12 +6,10 @@ SIGTERM or SIGINT the running batch is finished, and the query ends between two 
 
 from __future__ import annotations
 
-import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,13 +24,13 @@ from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
+from savepoints.runtime.failure import cause, report
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOG = logging.getLogger(__name__)
 
 # How often the runner looks whether the query has ended or a savepoint is due.
 POLL_SECONDS = 0.1
@@ -493,52 +491,3 @@ def output_mode(app: App) -> str:
     """Return Spark's output mode for what an application writes."""
     modes = {output.mode for output in app.outputs.values()}
     return "complete" if "complete" in modes else "append" if modes == {"append"} else "update"
-
-
-def report(error: BaseException) -> str:
-    """Return what Spark says of a failure and of its causes, without its picture of the query."""
-    texts: list[str] = []
-    one: BaseException | None = error
-    while one is not None:
-        texts.append(str(one).partition("=== Streaming Query ===")[0])
-        one = getattr(one, "_cause", None)  # Of PySpark's CapturedException, in no other way.
-    return "\n".join(texts)
-
-
-def cause(text: str) -> str:
-    """Return what is at the bottom of Spark's nested stack traces, which is what went wrong.
-
-    Exceptions that were suppressed, such as those of files that could not be closed afterwards, and
-    what is indented below them, come of it and are not it.
-    """
-    frames = ("at ", "File ", "...", "^", "Traceback", "JVM stacktrace")
-    lines = []
-    below: int | None = None
-    for line in text.splitlines():
-        indented = len(line) - len(line.lstrip())
-        if below is not None and indented < below:
-            below = None
-        if below is None and line.lstrip().startswith("Suppressed: "):
-            below = indented
-        if below is None:
-            lines.append(line.strip())
-    telling = [line for line in lines if ": " in line and not line.startswith(frames)]
-    return telling[-1][:500] if telling else text[:500]
-
-
-@contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once."""
-
-    def handle(number: int, _frame: object) -> None:
-        _LOG.info("signal %s: ending, after a batch that runs", number)
-        for one, before in previous.items():
-            signal.signal(one, before)
-        stop()
-
-    previous = {one: signal.signal(one, handle) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for one, before in previous.items():
-            signal.signal(one, before)

@@ -17,13 +17,8 @@ from savepoints.checkpoint.logs import file_log, offset_log
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location
 from savepoints.runtime.app import App
-from savepoints.runtime.runner import (
-    EMPTY,
-    cause,
-    output_mode,
-    report,
-    run_on_nothing,
-)
+from savepoints.runtime.failure import cause, report
+from savepoints.runtime.runner import EMPTY, output_mode, run_on_nothing
 from savepoints.sources.events.events import RAW, RAW_SCHEMA
 from savepoints.state.plan import join_keys
 from savepoints.state.storage import read

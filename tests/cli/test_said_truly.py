@@ -9,7 +9,7 @@ import pytest
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.runtime import app as apps
-from savepoints.runtime.runner import cause
+from savepoints.runtime.failure import cause
 from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import take, unpack

@@ -42,7 +42,8 @@ from savepoints.plan import (
 )
 from savepoints.runtime import bounded, compatibility, end_offsets
 from savepoints.runtime.archive_of import runner_of
-from savepoints.runtime.runner import Runner, stopped_by_signals
+from savepoints.runtime.runner import Runner
+from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.sources.kafka.offsets import count
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease

@@ -16,6 +16,7 @@ from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
 from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback.next_checkpoint import checkpoint_of
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.delta.write import app_id
 from savepoints.outputs.fork import isolated_copy
@@ -217,7 +218,7 @@ def plan(
     if not options.even_broken:
         restore_checks.refuse_broken(saved)
     operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
-    checkpoint = str(generation_change.checkpoint_of(bound.settings.checkpoints, name, FIRST))
+    checkpoint = str(checkpoint_of(bound.settings.checkpoints, name, FIRST))
     restoring = restore.plan(
         store,
         saved.id,

@@ -12,7 +12,7 @@ from savepoints.config.settings import PromoteSettings, Settings
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion
 from savepoints.operations.fork.compare_savepoints import compare_at
-from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint import create, output_versions
 from savepoints.outputs.compare.sql_metrics import measure
 from savepoints.plan import Progress
 from savepoints.sources.combined import availability
@@ -80,7 +80,9 @@ def run_checks(
 def _outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, ...]:
     bound = settings.queries[generation.query]
     files = read_cut(Location.of(generation.checkpoint))
-    return create.outputs_of(generation.query, generation.generation, files, bound.outputs, bound)
+    return output_versions.outputs_of(
+        generation.query, generation.generation, files, bound.outputs, bound
+    )
 
 
 def _of_rows(

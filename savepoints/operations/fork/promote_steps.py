@@ -19,8 +19,9 @@ from savepoints.operations.rollback.generation_change import (
     TransitionPlan,
     Work,
 )
+from savepoints.operations.rollback.next_checkpoint import next_checkpoint
 from savepoints.operations.run import pause
-from savepoints.operations.savepoint import create, history, plan_basis
+from savepoints.operations.savepoint import create, history, output_versions, plan_basis
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.fork import replace_content
@@ -141,9 +142,9 @@ def plan(
     settings = bindings.complete(store, given)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
-    sources = create.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
+    sources = output_versions.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
     number = store.generations.next_number(live.query)
-    checkpoint = generation_change.next_checkpoint(settings, live.query, number)
+    checkpoint = next_checkpoint(settings, live.query, number)
     from_batch, safety_id = safety_savepoint.plan(live, mine.outputs, settings)
     taken = (
         tuple(_taken(store, one, live.query, number, mine, cut.cut.batch_id) for one in sources)

@@ -40,14 +40,9 @@ from savepoints.operations.rollback.generation_change import (
     TransitionPlan,
     Work,
 )
+from savepoints.operations.rollback.next_checkpoint import next_checkpoint
 from savepoints.operations.run import pause
-from savepoints.operations.savepoint import (
-    create,
-    export,
-    history,
-    plan_basis,
-    restore,
-)
+from savepoints.operations.savepoint import create, export, history, plan_basis, restore
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta import batch_version
@@ -227,7 +222,7 @@ def plan(
     bound = settings.queries[live.query]
     cut = read_cut(Location.of(live.checkpoint))
     number = store.generations.next_number(live.query)
-    checkpoint = generation_change.next_checkpoint(settings, live.query, number)
+    checkpoint = next_checkpoint(settings, live.query, number)
     from_batch, safety_id = safety_savepoint.plan(live, bound.outputs, settings)
     operation_id = scope.merge_id
     corrected = merge_corrections.corrections(scope, number, cut.cut.batch_id, facts.policy)

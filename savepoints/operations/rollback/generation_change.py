@@ -33,12 +33,7 @@ from savepoints.operations.savepoint import plan_basis, restore
 from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.locks import journal, lease
@@ -422,27 +417,6 @@ def undo(
         bindings.write(store.root, plan.query, plan.generation, None)
         faults.reach(f"{plan.verb}.undo_checkpoint")
         log.finish(undone=True)
-
-
-def next_checkpoint(settings: Settings, query: str, number: int) -> str:
-    """Return where the settings put the checkpoint of a query's next generation.
-
-    Raises:
-        UsageError: If the query is not in the settings.
-    """
-    configured = settings.queries.get(query)
-    if configured is None:
-        raise UsageError(
-            f"the query {query} is not in the settings, so where its new checkpoint goes is open",
-            hint="give a directory that does not exist: --to s3://bucket/path",
-            query=query,
-        )
-    return str(checkpoint_of(configured.checkpoints, query, number))
-
-
-def checkpoint_of(root: str, query: str, generation: int) -> Location:
-    """Return the checkpoint directory of a generation of a query that `run` manages."""
-    return Location.of(root) / query / str(generation)
 
 
 def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:

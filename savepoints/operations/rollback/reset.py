@@ -48,6 +48,7 @@ from savepoints.operations.rollback.generation_change import (
     TransitionPlan,
     Work,
 )
+from savepoints.operations.rollback.next_checkpoint import next_checkpoint
 from savepoints.operations.rollback.reset_outputs import Outputs
 from savepoints.operations.savepoint import history, plan_basis
 from savepoints.outputs.rewind import rewind
@@ -201,7 +202,7 @@ def plan(
             query=query,
         )
     number = store.generations.next_number(query)
-    checkpoint = str(Location.of(to or generation_change.next_checkpoint(settings, query, number)))
+    checkpoint = str(Location.of(to or next_checkpoint(settings, query, number)))
     rewound = reset_outputs.plan(
         store,
         now.generation,

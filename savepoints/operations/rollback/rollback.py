@@ -42,6 +42,7 @@ from savepoints.operations.rollback.generation_change import (
     TransitionPlan,
     Work,
 )
+from savepoints.operations.rollback.next_checkpoint import next_checkpoint
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import history, plan_basis, restore
 from savepoints.outputs.delta import batch_version
@@ -186,7 +187,7 @@ def plan(
         )
         read += available_ranges.notes(lowest_offsets(goes_on), there)
     number = store.generations.next_number(found.query)
-    target = to or generation_change.next_checkpoint(settings, found.query, number)
+    target = to or next_checkpoint(settings, found.query, number)
     chosen, target = _restoring(
         store,
         found,

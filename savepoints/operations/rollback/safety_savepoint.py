@@ -9,7 +9,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint, new_id, utc_now
-from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint import create, output_versions
 from savepoints.plan import Step
 from savepoints.store.root import Store
 
@@ -39,7 +39,7 @@ def plan(
         return None, None
     try:
         files = read_cut(Location.of(generation.checkpoint), batch)
-        create.outputs_of(
+        output_versions.outputs_of(
             generation.query,
             generation.generation,
             files,

@@ -33,7 +33,7 @@ from savepoints.model import (
     rfc3339,
     utc_now,
 )
-from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import history, output_uris
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability
@@ -240,7 +240,7 @@ def _of_batch(
         generation=generation.generation,
         batch_id=batch_id,
         offsets=files.cut.offsets,
-        outputs=create.outputs_of(
+        outputs=output_versions.outputs_of(
             query, generation.generation, files, output_uris(store, query, settings), bound
         ),
         topics={},

@@ -21,7 +21,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, KafkaOffsets, Savepoint
 from savepoints.observe.recorder import recording
-from savepoints.operations.rollback.generation_change import checkpoint_of
+from savepoints.operations.rollback.next_checkpoint import checkpoint_of
 from savepoints.operations.run import final_savepoint as run_final_savepoint
 from savepoints.operations.run import periodic, wait_for_lease
 from savepoints.operations.run import recover as recovery
@@ -37,7 +37,8 @@ from savepoints.runtime import (
 from savepoints.runtime.app import App
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.bounded import Limits
-from savepoints.runtime.runner import Ran, Runner, stopped_by_signals
+from savepoints.runtime.runner import Ran, Runner
+from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.runtime.ticker import Ticker
 from savepoints.sources.combined import availability
 from savepoints.store import bindings

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from savepoints import faults
@@ -18,7 +18,7 @@ from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.state.files import is_state_data
 from savepoints.checkpoint.state.operators import native_only
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import Settings
 from savepoints.errors import (
     NativeOnlyError,
     NoCommittedBatchError,
@@ -26,7 +26,7 @@ from savepoints.errors import (
     UsageError,
     VerificationError,
 )
-from savepoints.io import Location, in_parallel
+from savepoints.io import Location
 from savepoints.model import (
     FORMS,
     Cost,
@@ -34,7 +34,6 @@ from savepoints.model import (
     Form,
     Generation,
     OperatorState,
-    OutputVersion,
     Savepoint,
     SavepointKind,
     checked_name,
@@ -43,9 +42,7 @@ from savepoints.model import (
     utc_now,
 )
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import export, restore_checks, topic_ids
-from savepoints.outputs.delta import batch_version
-from savepoints.outputs.delta.write import app_id
+from savepoints.operations.savepoint import export, output_versions, restore_checks, topic_ids
 from savepoints.plan import (
     Plan,
     Progress,
@@ -320,7 +317,7 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
     # Somebody may have renamed it since.
     query = generation.query
     bound = settings.queries.get(query)
-    outputs = outputs_of(query, generation.generation, files, plan.outputs, bound)
+    outputs = output_versions.outputs_of(query, generation.generation, files, plan.outputs, bound)
     begun = time.monotonic()
     stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
     checksum_seconds = time.monotonic() - begun
@@ -378,40 +375,6 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
         return _without_rows(made, error)
     faults.reach("create.exported")
     return exported if "native" in plan.forms else _without_native(exported)
-
-
-def outputs_of(
-    query: str,
-    generation: int,
-    files: CutFiles,
-    outputs: Mapping[str, str],
-    bound: QuerySettings | None = None,
-) -> tuple[OutputVersion, ...]:
-    """Find the version of each output that belongs to a batch.
-
-    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
-    what the user writes in `foreachBatch` under an id that the settings name.
-
-    Args:
-        query: Name of the query.
-        generation: The generation whose batch it is.
-        files: The batch.
-        outputs: Their URIs by output name.
-        bound: The query's settings, for the ids.
-
-    Raises:
-        NotFoundError: If an output is not there.
-        NotAlignedError: If no version of an output belongs to the batch.
-    """
-    own_ids = bound.app_ids if bound else {}
-
-    def find(item: tuple[str, str]) -> OutputVersion:
-        name, uri = item
-        named = [own_ids[name]] if name in own_ids else []
-        writers = [*named, app_id(query, name, generation), files.query_id]
-        return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
-
-    return tuple(in_parallel(find, list(outputs.items())))
 
 
 def _without_rows(made: Manifest, error: Exception) -> Manifest:

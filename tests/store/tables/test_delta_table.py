@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from savepoints.errors import VerificationError
+from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, storage_options
 from savepoints.store.tables import delta_table as tables
 from savepoints.store.tables.delta_table import StoreTable
@@ -117,3 +118,19 @@ def test_many_small_files_become_one(table: StoreTable, monkeypatch: pytest.Monk
     opened = DeltaTable(str(location), storage_options=storage_options(location.uri))
     assert len(opened.file_uris()) < 5
     assert sorted(one["n"] for one in table.rows()) == list(range(12))
+
+
+def test_trap_a_full_disk_makes_a_thread_of_rust_panic_on_stderr(
+    on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked before whether there is room, and said how to make some."""
+    found = StoreTable(on_local / "table", SCHEMA)
+    found.append([row(1)])
+    full = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+
+    with pytest.raises(SavepointsError, match="is full: 1000 bytes are free") as refused:
+        found.append([row(2)])
+
+    assert "savepoints expire" in refused.value.hint
+    assert by_id(found) == [row(1)]

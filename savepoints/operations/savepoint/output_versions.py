@@ -1,0 +1,46 @@
+"""Which version of each output belongs to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.config.settings import QuerySettings
+from savepoints.io import in_parallel
+from savepoints.model import OutputVersion
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import app_id
+
+
+def outputs_of(
+    query: str,
+    generation: int,
+    files: CutFiles,
+    outputs: Mapping[str, str],
+    bound: QuerySettings | None = None,
+) -> tuple[OutputVersion, ...]:
+    """Find the version of each output that belongs to a batch.
+
+    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
+    what the user writes in `foreachBatch` under an id that the settings name.
+
+    Args:
+        query: Name of the query.
+        generation: The generation whose batch it is.
+        files: The batch.
+        outputs: Their URIs by output name.
+        bound: The query's settings, for the ids.
+
+    Raises:
+        NotFoundError: If an output is not there.
+        NotAlignedError: If no version of an output belongs to the batch.
+    """
+    own_ids = bound.app_ids if bound else {}
+
+    def find(item: tuple[str, str]) -> OutputVersion:
+        name, uri = item
+        named = [own_ids[name]] if name in own_ids else []
+        writers = [*named, app_id(query, name, generation), files.query_id]
+        return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
+
+    return tuple(in_parallel(find, list(outputs.items())))

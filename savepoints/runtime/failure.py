@@ -1,0 +1,34 @@
+"""Why a query failed, out of what Spark says of it."""
+
+from __future__ import annotations
+
+
+def report(error: BaseException) -> str:
+    """Return what Spark says of a failure and of its causes, without its picture of the query."""
+    texts: list[str] = []
+    one: BaseException | None = error
+    while one is not None:
+        texts.append(str(one).partition("=== Streaming Query ===")[0])
+        one = getattr(one, "_cause", None)  # Of PySpark's CapturedException, in no other way.
+    return "\n".join(texts)
+
+
+def cause(text: str) -> str:
+    """Return what is at the bottom of Spark's nested stack traces, which is what went wrong.
+
+    Exceptions that were suppressed, such as those of files that could not be closed afterwards, and
+    what is indented below them, come of it and are not it.
+    """
+    frames = ("at ", "File ", "...", "^", "Traceback", "JVM stacktrace")
+    lines = []
+    below: int | None = None
+    for line in text.splitlines():
+        indented = len(line) - len(line.lstrip())
+        if below is not None and indented < below:
+            below = None
+        if below is None and line.lstrip().startswith("Suppressed: "):
+            below = indented
+        if below is None:
+            lines.append(line.strip())
+    telling = [line for line in lines if ": " in line and not line.startswith(frames)]
+    return telling[-1][:500] if telling else text[:500]

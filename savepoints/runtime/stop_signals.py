@@ -1,0 +1,28 @@
+"""Ending in order when somebody asks this process to end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_LOG = logging.getLogger(__name__)
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once."""
+
+    def handle(number: int, _frame: object) -> None:
+        _LOG.info("signal %s: ending, after a batch that runs", number)
+        for one, before in previous.items():
+            signal.signal(one, before)
+        stop()
+
+    previous = {one: signal.signal(one, handle) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, before in previous.items():
+            signal.signal(one, before)
