@@ -55,7 +55,7 @@ class Outcome:
         seconds: How long it took.
         tests: Seconds and name of each test.
         passed: How many passed.
-        failed: How many failed, or broke before or after.
+        failed: Name and what was said of each that failed, or broke before or after.
         skipped: How many were skipped.
     """
 
@@ -64,7 +64,7 @@ class Outcome:
     seconds: float
     tests: tuple[tuple[float, str], ...]
     passed: int
-    failed: int
+    failed: tuple[tuple[str, str], ...]
     skipped: int
 
 
@@ -169,16 +169,17 @@ def _run(run: Run, seed: int) -> Outcome:
 
 
 def _outcome(name: str, exit_code: int, seconds: float, results: Path) -> Outcome:
-    tests, failed, skipped = [], 0, 0
+    tests, failed, skipped = [], [], 0
     if results.exists():
         for case in ET.parse(results).getroot().iter("testcase"):
             place = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
             tests.append((float(case.get("time", 0)), place))
-            kinds = {child.tag for child in case}
-            failed += bool(kinds & {"failure", "error"})
-            skipped += "skipped" in kinds
-    passed = len(tests) - failed - skipped
-    return Outcome(name, exit_code, seconds, tuple(tests), passed, failed, skipped)
+            broken = [child for child in case if child.tag in ("failure", "error")]
+            if broken:
+                failed.append((place, "\n".join(child.text or "" for child in broken)))
+            skipped += any(child.tag == "skipped" for child in case)
+    passed = len(tests) - len(failed) - skipped
+    return Outcome(name, exit_code, seconds, tuple(tests), passed, tuple(failed), skipped)
 
 
 def _report(tier: str, outcomes: Sequence[Outcome]) -> None:
@@ -189,16 +190,25 @@ def _report(tier: str, outcomes: Sequence[Outcome]) -> None:
     lines += ["", "process       minutes  in tests  passed  failed  skipped  exit"]
     lines += [
         f"{one.name:12} {one.seconds / 60:8.1f} {sum(cost for cost, _ in one.tests) / 60:9.1f} "
-        f"{one.passed:7} {one.failed:7} {one.skipped:8} {one.exit_code:5}"
+        f"{one.passed:7} {len(one.failed):7} {one.skipped:8} {one.exit_code:5}"
         for one in outcomes
     ]
     text = "\n".join(lines)
     (RESULTS / f"{tier}.txt").write_text(text + "\n")
     print(f"\n{text}\n")
-    passed, failed, skipped = (
-        sum(getattr(one, kind) for one in outcomes) for kind in ("passed", "failed", "skipped")
-    )
-    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    # Last, where it is seen in a log of which only the end is kept.
+    failed = [one for run in outcomes for one in run.failed]
+    for place, said in failed:
+        print(f"failed: {place}\n{_end_of(said)}\n")
+    passed, skipped = (sum(one.passed for one in outcomes), sum(one.skipped for one in outcomes))
+    print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
+
+
+def _end_of(said: str, count: int = 25) -> str:
+    """Return what pytest says went wrong, its lines marked `E`, or else the last lines."""
+    lines = said.splitlines()
+    marked = [line for line in lines if line.startswith("E ")]
+    return "\n".join(f"    {line[:300]}" for line in (marked or lines)[-count:])
 
 
 def _parser() -> argparse.ArgumentParser:
