@@ -59,7 +59,7 @@ lock: ## Make requirements.lock anew (needs uv)
 reference: $(VENV)/.installed ## Write the pages of docs/reference that come from the code
 	$(BIN)/python -m tests.reference
 
-jars: java $(VENV)/.installed ## Download the jars of Spark, Kafka and S3, and say where they are
+jars: java $(VENV)/.installed ## Download the jars of Spark, Kafka and S3, and say where
 	@$(BIN)/python -m savepoints.local jars
 
 world: java $(VENV)/.installed ## Run Kafka and S3 on free ports until Ctrl-C
@@ -75,7 +75,7 @@ java:
 	@$(PYTHON) -m savepoints.local java
 
 $(VENV)/.installed: requirements.lock pyproject.toml
-	@echo "installing into $(VENV), which takes a minute or two"
+	@echo "installing into $(VENV), which takes two or three minutes"
 ifdef UV
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 	@$(UV) pip install --python $(BIN)/python $(LOCKED)
@@ -85,4 +85,6 @@ else
 	@$(BIN)/python -m pip install --disable-pip-version-check $(LOCKED)
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
 endif
+# What everything with a JVM needs once; whatever needs none does without.
+	-@$(BIN)/python -m savepoints.local jars
 	@touch $@

@@ -41,7 +41,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
 
 
 def _export(checkpoint: Path, scratch: Path) -> Mapping[str, Sample]:
-    store = savepoints.Store.open(str(scratch))
+    store = savepoints.Store.at(str(scratch)).make()
     taken = savepoints.create(
         store, query="totals", checkpoint=str(checkpoint), settings=state.settings()
     )

@@ -67,7 +67,7 @@ def _savepoints(
     )
     root = directory / "store"
     root.mkdir()
-    store = savepoints.Store.open(str(root))
+    store = savepoints.Store.at(str(root)).make()
     taken = [_take(store, checkpoint)]
     for nth in range(changes):
         state.change(checkpoint, keys, nth)

@@ -85,7 +85,7 @@ class _Story:
     def __init__(self, directory: Path, site: Site, rounds: int) -> None:
         self.directory, self.site, self.rounds = directory, site, rounds
         self.settings = site.settings
-        self.store = Store.open(self.settings.store)
+        self.store = Store.at(self.settings.store).make()
         self.spark = session(self.settings, "savepoints benchmarks")
         self.batch = site.events // OF_THE_HISTORY
         self.produced = 0

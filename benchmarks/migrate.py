@@ -58,7 +58,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     checkpoint = state.built(directory, keys)
     root = directory / "store"
     root.mkdir()
-    store = savepoints.Store.open(str(root))
+    store = savepoints.Store.at(str(root)).make()
     savepoints.create(store, query="totals", checkpoint=str(checkpoint), settings=state.settings())
     samples = in_turns(directory, rounds, _plain(store), _migrated(store))
     plain, migrated = seconds(samples[_PLAIN]), seconds(samples[_MIGRATED])

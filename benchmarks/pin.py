@@ -40,7 +40,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
 
 def _pinned(checkpoint: Path, keys: int) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
-        store = savepoints.Store.open(str(scratch))
+        store = savepoints.Store.at(str(scratch)).make()
         begun = time.monotonic()
         taken = savepoints.create(
             store, query="totals", checkpoint=str(checkpoint), forms=("native",)

@@ -43,7 +43,7 @@ def _store(directory: Path, keys: int) -> savepoints.Store:
     checkpoint = state.built(directory, keys)
     root = directory / f"store-{keys}"
     root.mkdir()
-    store = savepoints.Store.open(str(root))
+    store = savepoints.Store.at(str(root)).make()
     savepoints.create(store, query="totals", checkpoint=str(checkpoint), settings=state.settings())
     return store
 

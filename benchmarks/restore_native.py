@@ -17,7 +17,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     checkpoint = state.built(directory, keys)
     root = directory / "store-native"
     root.mkdir()
-    store = savepoints.Store.open(str(root))
+    store = savepoints.Store.at(str(root)).make()
     savepoints.create(store, query="totals", checkpoint=str(checkpoint), forms=("native",))
 
     def restore(scratch: Path) -> Mapping[str, Sample]:

@@ -3,7 +3,7 @@
 ```python
 import savepoints
 
-store = savepoints.Store.open("s3://bucket/savepoints")
+store = savepoints.Store.at("s3://bucket/savepoints").make()
 taken = savepoints.create(store, checkpoint="s3a://bucket/checkpoints/clicks")
 savepoints.restore(store, "latest", "s3a://bucket/checkpoints/clicks-2")
 ```

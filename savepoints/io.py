@@ -95,24 +95,6 @@ class Location:
         """Return the URI."""
         return str(self.uri)
 
-    def require(self) -> None:
-        """Check that the bucket, or the local directory, exists and can be read.
-
-        Raises:
-            StoreNotFoundError: If it does not exist.
-            CredentialsError: If it may not be read.
-        """
-        if self.uri.scheme == "file":
-            if not Path(str(self.uri)).is_dir():
-                raise StoreNotFoundError(
-                    f"the directory {self.uri} does not exist",
-                    hint=f"check the URI, or make it: mkdir -p {self.uri}",
-                    uri=str(self.uri),
-                )
-            return
-        with _translated(self.uri):
-            next(iter(_open(self.uri).list(self._key("savepoints"))), None)
-
     def require_space(self, size: int) -> None:
         """Check that a local directory's disk has room for so many bytes; elsewhere, nothing.
 

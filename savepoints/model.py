@@ -284,7 +284,7 @@ class Savepoint:
         query_id: Spark's id of it.
         generation: Number of the generation that it was taken of.
         cut: The batch and what belongs to it.
-        created_at: When it was taken.
+        created_at: When it was taken, by the clock of the store.
         forms: In which forms it has the state.
         operators: The stateful operators, from the sink.
         outputs: The Delta tables that belong to the cut.

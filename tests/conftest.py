@@ -238,7 +238,7 @@ def store(place: Location) -> Store:
     root = place / "store"
     if root.uri.scheme == "file":
         Path(str(root)).mkdir()
-    return Store.open(str(root))
+    return Store.at(str(root)).make()
 
 
 @pytest.fixture
@@ -246,4 +246,4 @@ def local_store(on_local: Location) -> Store:
     """Give an empty savepoint store on the local file system."""
     root = on_local / "store"
     Path(str(root)).mkdir()
-    return Store.open(str(root))
+    return Store.at(str(root)).make()

@@ -42,7 +42,7 @@ def made_once(make: Make[P, T]) -> Make[P, T]:
             directory = TemporaryDirectory(prefix="savepoints-template-")
             (Path(directory.name) / "store").mkdir()
             first = Location.of(directory.name)
-            made = make(Store.open(str(first / "store")), first, *args, **kwargs)
+            made = make(Store.at(str(first / "store")).make(), first, *args, **kwargs)
             for info in first.list():
                 if info.path.endswith(".json") and "_delta_log/" not in info.path:
                     assert directory.name.encode() not in first.get(info.path), info.path

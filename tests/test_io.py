@@ -307,22 +307,10 @@ def test_a_path_does_not_leave_its_place(path: str, on_local: Location) -> None:
         on_local.put(path, b"x")
 
 
-def test_a_place_that_exists_is_fit(place: Location, tmp_path: Path) -> None:
-    place.require()
-
-
-def test_a_directory_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError) as refused:
-        Location.of(str(tmp_path / "none")).require()
-
-    assert "mkdir" in refused.value.hint
-
-
 def test_a_bucket_that_does_not_exist_is_not_found(s3_environment: None) -> None:
     nowhere = Location.of("s3://there-is-no-such-bucket/x")
 
     for ask in (
-        nowhere.require,
         nowhere.list,
         lambda: nowhere.get("a"),
         lambda: nowhere.put("a", b"x"),
@@ -340,7 +328,7 @@ def test_without_credentials_s3_is_refused(
     monkeypatch.setenv("HOME", str(tmp_path))
 
     with pytest.raises(CredentialsError):
-        Location.of("s3://another-bucket/x").require()
+        Location.of("s3://another-bucket/x").get("a")
 
 
 def test_a_server_that_is_down_is_an_error_with_a_hint(

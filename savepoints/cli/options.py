@@ -80,12 +80,19 @@ class Invocation:
         """The store, opened once."""
         from savepoints.store.root import Store
 
+        return Store.open(str(self.place.root), any_line=self.any_line)
+
+    @property
+    def place(self) -> Store:
+        """The store that is there, or is going to be."""
+        from savepoints.store.root import Store
+
         if not self.settings.store:
             raise UsageError(
                 "no store is given",
                 hint="set store in savepoints.toml, SAVEPOINTS_STORE, or --store s3://bucket/path",
             )
-        return Store.open(self.settings.store, any_line=self.any_line)
+        return Store.at(self.settings.store, any_line=self.any_line)
 
     def confirm(self, plan: Plan, *, yes: bool, dry_run: bool, no_input: bool) -> bool:
         """Show a plan and find out whether to execute it.

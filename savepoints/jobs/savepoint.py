@@ -29,14 +29,18 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     logging.basicConfig(level="INFO", stream=sys.stderr)
     settings = config_settings.load(file=given.config, flags={"store": given.store})
     forms: tuple[Form, ...] = FORMS if given.format == "both" else (given.format,)
+
+    def progress(line: str) -> None:
+        print(line, file=out)
+
     attempt = periodic.take(
-        Store.open(settings.store),
+        Store.at(settings.store).make(progress),
         query=given.name,
         checkpoint=given.checkpoint,
         settings=settings,
         forms=forms,
         outputs=dict(pair.split("=", 1) for pair in given.table),
-        progress=lambda line: print(line, file=out),
+        progress=progress,
     )
     if attempt.error is not None:
         print(f"{attempt.result}: {attempt.error}", file=out)

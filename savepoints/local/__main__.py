@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from savepoints.errors import SavepointsError
+from savepoints.local import classes
 from savepoints.local.jars import resolve_jars
 from savepoints.local.java import find_java
 from savepoints.local.world import LocalWorld
@@ -41,7 +42,9 @@ def main() -> int:
         elif arguments.command == "java":
             find_java()
         else:
-            print(resolve_jars().directory)
+            found = resolve_jars()
+            classes.java_option(find_java(), found)
+            print(found.directory)
     except SavepointsError as error:
         print(f"{error.message}\nHint: {error.hint}", file=sys.stderr)
         return error.exit_code
@@ -71,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     down = commands.add_parser("down", help="stop a world that was left running")
     down.add_argument("directory", type=Path, help="the directory in which it was started")
     commands.add_parser("java", help="check that there is a Java that Spark can run on")
-    commands.add_parser("jars", help="download the jars, and say where they are")
+    commands.add_parser("jars", help="download jars, archive classes; say where")
     return parser
 
 

@@ -39,7 +39,10 @@ def java_option(java: Java, jars: Jars) -> str:
     Returns:
         The option; empty where no archive can be made.
     """
-    parts = (java.version, str(java.home), metadata.version("pyspark"), str(pyspark_directory()))
+    spark = pyspark_directory()
+    # Java compares the times of the jars, too, and uses no archive of others.
+    installed = (spark / "jars").stat().st_mtime_ns
+    parts = (java.version, str(java.home), metadata.version("pyspark"), str(spark), str(installed))
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     archive = cache_directory() / "classes" / f"{name}.jsa"
     if not archive.is_file():

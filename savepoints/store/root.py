@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from savepoints.errors import UsageError, VerificationError
+from savepoints.errors import (
+    IncompatibleError,
+    StoreNotFoundError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.io import Location
-from savepoints.model import new_id, utc_now
+from savepoints.model import new_id, rfc3339, utc_now
+from savepoints.plan import Progress, silent
 from savepoints.store.locks import readers
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables.catalog import Catalog
 from savepoints.store.tables.events import Events
 from savepoints.store.tables.generations import Generations
+
+# A file that says that its directory is a store, and of which format.
+_MARK = "store.json"
+FORMAT = "savepoints-store/1"
 
 
 @dataclass(frozen=True)
@@ -31,13 +42,11 @@ class Store:
     any_line: bool = False
 
     @classmethod
-    def open(cls, uri: str, *, any_line: bool = False) -> Store:
-        """Open the store at a URI; an empty place is an empty store.
+    def at(cls, uri: str, *, any_line: bool = False) -> Store:
+        """Return the store at a URI, whether or not there is one yet; nothing is opened.
 
         Raises:
             UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
-            StoreNotFoundError: If the bucket or directory does not exist.
-            CredentialsError: If it may not be read.
         """
         if found := re.search(r"[?#]", uri):
             # The rest may be a token: it is not repeated, and no table is made with it in its name.
@@ -45,9 +54,65 @@ class Store:
                 f"the store's URI {uri[: found.start()]!r} is followed by {found[0]!r} and more",
                 hint="write s3://bucket/path alone; AWS' variables say who you are",
             )
-        root = Location.of(uri)
-        root.require()
-        return cls(root, any_line)
+        return cls(Location.of(uri), any_line)
+
+    @classmethod
+    def open(cls, uri: str, *, any_line: bool = False) -> Store:
+        """Open the store at a URI.
+
+        Raises:
+            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
+            StoreNotFoundError: If the bucket or directory does not exist, or is no store.
+            CredentialsError: If it may not be read.
+        """
+        store = cls.at(uri, any_line=any_line)
+        if not store.exists():
+            raise StoreNotFoundError(
+                f"there is no store at {store.root}: it has no {_MARK}",
+                hint="check the URI; the first create, run or attach makes a store, or "
+                f"savepoints init --store {store.root}",
+                uri=str(store.root),
+            )
+        return store
+
+    def exists(self) -> bool:
+        """Say whether somebody has made this store.
+
+        Raises:
+            StoreNotFoundError: If the bucket does not exist.
+            CredentialsError: If it may not be read.
+            IncompatibleError: If it has another format.
+        """
+        try:
+            # A GET and no HEAD: only its answer tells a bucket that is missing.
+            mark = self.root.get(_MARK)
+        except FileNotFoundError:
+            return False
+        if json.dumps(FORMAT).encode() not in mark:
+            raise IncompatibleError(
+                f"{self.root / _MARK} does not say {FORMAT}: {mark[:100]!r}",
+                hint="read this store with the version of savepoints that made it; if the file is "
+                f"damaged, delete it and run: savepoints init --store {self.root}",
+                uri=str(self.root),
+            )
+        return True
+
+    def make(self, progress: Progress = silent) -> Store:
+        """Make an empty store where none is, say so, and return it.
+
+        A prefix of a bucket cannot be told from one with a spelling mistake, nor a directory from
+        one whose disk is not mounted, unless something says that a store is there: a small file.
+
+        Raises:
+            StoreNotFoundError: If the bucket does not exist.
+            CredentialsError: If it may not be read or written.
+        """
+        if not self.exists():
+            mark = {"format": FORMAT, "made_at": rfc3339(utc_now())}
+            with suppress(FileExistsError):
+                self.root.create(_MARK, json.dumps(mark).encode())
+                progress(f"made a store at {self.root}")
+        return self
 
     @property
     def catalog(self) -> Catalog:

@@ -62,7 +62,7 @@ def thousand(
             store.catalog._table.append([rows[number]])
         made.append(store)
     monkeypatch.setenv("AWS_ENDPOINT_URL", far_away.endpoint)
-    return Store.open(str(made[0].root))
+    return Store.at(str(made[0].root)).make()
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -77,7 +77,7 @@ class Desk:
     @property
     def store(self) -> Store:
         """The savepoint store."""
-        return Store.open(self.settings.store)
+        return Store.at(self.settings.store).make()
 
     @property
     def checkpoint(self) -> Location:

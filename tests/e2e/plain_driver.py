@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 import savepoints
 from savepoints.model import Savepoint
 from savepoints.operations.run.attach import Attached
 from savepoints.store.root import Store
+from tests import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,23 +57,34 @@ PROGRAMS: dict[str, Callable[[DataFrame, int], tuple[DataFrame, str]]] = {
 
 @dataclass
 class Driver:
-    """A driver that reads files of numbers and writes a table."""
+    """A driver that reads numbers, from files or a topic, and writes a table.
+
+    Attributes:
+        spark: The session.
+        directory: Where its files are.
+        program: Which of the programs.
+        checkpoint: Where its checkpoint is now.
+        servers: A broker's, where it reads a topic.
+        topic: The topic, of one partition; without one it reads files, each a batch.
+    """
 
     spark: SparkSession
     directory: Path
     program: str
     checkpoint: str = ""
+    servers: str = ""
+    topic: str = ""
     started: list[Any] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         for name in ("in", "store"):
-            (self.directory / name).mkdir()
-        self.checkpoint = str(self.directory / "checkpoint-1")
+            (self.directory / name).mkdir(exist_ok=True)
+        self.checkpoint = self.checkpoint or str(self.directory / "checkpoint-1")
 
     @property
     def store(self) -> Store:
-        return Store.open(str(self.directory / "store"))
+        return Store.at(str(self.directory / "store")).make()
 
     @property
     def table(self) -> str:
@@ -78,10 +95,14 @@ class Driver:
         text = "".join(json.dumps({"n": one}) + "\n" for one in numbers)
         path.with_suffix(".tmp").write_text(text)
         path.with_suffix(".tmp").rename(path)
+        if self.topic:
+            producer = Producer({"bootstrap.servers": self.servers})
+            for one in numbers:
+                producer.produce(self.topic, str(one).encode())
+            assert producer.flush(30) == 0
 
     def start(self, factor: int = 1, table: str | None = None) -> Any:
-        read = self.spark.readStream.schema("n long").option("maxFilesPerTrigger", 1)
-        rows, mode = PROGRAMS[self.program](read.json(str(self.directory / "in")), factor)
+        rows, mode = PROGRAMS[self.program](self._read(), factor)
         writer = rows.writeStream.queryName("numbers").outputMode(mode)
         writer = writer.option("checkpointLocation", self.checkpoint)
         if mode == "update":
@@ -90,6 +111,16 @@ class Driver:
             query = writer.format("delta").start(table or self.table)
         self.started.append(query)
         return query
+
+    def _read(self) -> DataFrame:
+        stream = self.spark.readStream
+        if self.topic:
+            options = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic}
+            options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "3"}
+            records = stream.format("kafka").options(**options).load()
+            return records.selectExpr("cast(cast(value as string) as long) as n")
+        files = stream.schema("n long").option("maxFilesPerTrigger", 1)
+        return files.json(str(self.directory / "in"))
 
     def _merge(self, batch: DataFrame, batch_id: int) -> None:
         """Merge a batch once, as docs/operating.md has it: under Spark's id of the query."""
@@ -118,7 +149,27 @@ class Driver:
         assert taken is not None
         return taken
 
+    def run_and_die(self, factor: int, seconds: float) -> None:
+        """Run in a process of its own that is killed after a while, and takes savepoints."""
+        names = ("directory", "program", "checkpoint", "servers", "topic")
+        words = [json.dumps({name: str(getattr(self, name)) for name in names}), str(factor)]
+        command = [sys.executable, "-m", "tests.e2e.plain_driver", *words]
+        root = Path(__file__).parents[2]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=root, start_new_session=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "runs"
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                # With its JVM, which goes on for a while when Python alone dies.
+                os.killpg(process.pid, signal.SIGKILL)
+
     def attach(self, query: Any, every: str = "1h", **more: Any) -> Attached:
+        if self.program == "upsert":
+            # What foreachBatch writes is not found by itself.
+            more = {"outputs": {"sums": self.table}, **more}
         return savepoints.attach(
             self.spark, query, every=every, store=str(self.store.root), forms=("native",), **more
         )
@@ -135,3 +186,17 @@ class Driver:
     def rows(self) -> list[tuple[int, int]]:
         found = DeltaTable(self.table).to_pyarrow_table().to_pylist()
         return sorted((one["n"], one["v"]) for one in found)
+
+
+def main() -> None:
+    """Be a driver that runs until it is killed."""
+    given = json.loads(sys.argv[1])
+    made = Driver(spark_session.start(), Path(given.pop("directory")), **given)
+    query = made.start(int(sys.argv[2]))
+    made.attach(query, every="150ms")
+    print("runs", flush=True)
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -98,7 +98,7 @@ class Shop:
     @property
     def store(self) -> Store:
         """The savepoint store."""
-        return Store.open(self.settings.store)
+        return Store.at(self.settings.store).make()
 
     def sell(self, begin: date, end: date, *, without: Collection[str] = ()) -> int:
         """Produce the real orders of some days, but for some by their ids; returns how many."""

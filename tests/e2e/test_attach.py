@@ -31,7 +31,7 @@ class Job:
         self.spark, self.directory = spark, directory
         (directory / "in").mkdir()
         (directory / "store").mkdir()
-        self.store = Store.open(str(directory / "store"))
+        self.store = Store.at(str(directory / "store")).make()
         self.checkpoint = directory / "checkpoint"
         self.add(0)
         self.query: Any = (

@@ -121,7 +121,7 @@ class Chain:
             f'[queries.{QUERY}.topics]\nsales = "{self.topic}"\n'
         )
         self.table = bound.outputs["totals"]
-        self.store = Store.open(self.settings.store)
+        self.store = Store.at(self.settings.store).make()
         self.model = Model()
         # Where each savepoint was, and where each batch of the generation that runs ended.
         self.saved: dict[str, Model] = {}

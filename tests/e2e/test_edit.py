@@ -85,7 +85,7 @@ def test_one_customer_is_repaired_and_all_others_go_on_as_uninterrupted(
     shop.arrive(range(3))
     shop.run(live)
     (tmp_path / "store").mkdir()
-    store = Store.open(str(tmp_path / "store"))
+    store = Store.at(str(tmp_path / "store")).make()
     taken = savepoints.create(store, query=QUERY, checkpoint=live)
     words = [
         "edit", "latest", "--query", QUERY, "--operator", "0", "--where", f"customer = '{WRONG}'",

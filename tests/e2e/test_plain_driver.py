@@ -199,13 +199,8 @@ def test_trap_a_rollback_under_a_driver_that_nobody_attached(driver: Driver) -> 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("driver", ["upsert"], indirect=True)
-def test_what_foreach_batch_merges_goes_back_too(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_foreach_batch_merges_goes_back_too(driver: Driver) -> None:
     """Its table has to be named, and its transactions carry Spark's id of the query."""
-    named = {"outputs": {"sums": driver.table}}
-    attach = driver.attach
-    monkeypatch.setattr(driver, "attach", lambda query, **more: attach(query, **{**named, **more}))
     driver.add(1, 2, 13)
     driver.add(3, 4)
     good = driver.run()

@@ -80,7 +80,7 @@ class Job:
 
     @property
     def store(self) -> Store:
-        return Store.open(str(self.directory / "store"))
+        return Store.at(str(self.directory / "store")).make()
 
     @property
     def checkpoint(self) -> Location:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,23 +53,6 @@ DEATHS = {
         "rollback.undo_checkpoint", "rollback.finished",
     ),
 }  # fmt: skip
-
-# A driver in a process of its own, to be killed while it runs.
-MORTAL = """
-import sys
-import savepoints
-from pathlib import Path
-from tests import spark_session
-from tests.e2e.plain_driver import Driver
-directory, program, checkpoint, factor = sys.argv[1:]
-driver = Driver.__new__(Driver)
-driver.spark, driver.directory = spark_session.start(), Path(directory)
-driver.program, driver.checkpoint, driver.started = program, checkpoint, []
-query = driver.start(int(factor))
-driver.attach(query, every="150ms")
-print("runs", flush=True)
-query.awaitTermination()
-"""
 
 # The factor with which each input file was read, in order: a batch is a file.
 Line = tuple[int, ...]
@@ -128,16 +108,7 @@ class Schedule:
         """The driver is killed while it writes batches and takes savepoints."""
         self.add()
         factor = self.random.choice([1, -1])
-        words = (self.driver.directory, self.driver.program, self.driver.checkpoint, factor)
-        command = [sys.executable, "-c", textwrap.dedent(MORTAL), *map(str, words)]
-        root = Path(__file__).parents[2]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == "runs"
-            try:
-                process.wait(self.random.random() * 2)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
+        self.driver.run_and_die(factor, self.random.random() * 2)
         self.seen["drivers killed"] += 1
         # The batch that runs may be in the table and not in the commit log: it counts, as Delta
         # does not take it a second time.

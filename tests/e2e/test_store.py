@@ -69,7 +69,7 @@ def require_moved_prefix_restores(shop: Shop, saved: savepoints.Savepoint) -> No
     for info in root.list():
         copy.copy_from(root, info.path, info.path)
     root.delete(info.path for info in root.list())
-    moved = Store.open(str(copy))
+    moved = Store.at(str(copy)).make()
     assert savepoints.verify(moved, saved.id, settings=shop.settings).grade == "ok"
     for form in ("native", "canonical"):
         target = f"s3://{shop.bucket}/restored-{form}"

@@ -35,7 +35,7 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     root = place / "elsewhere"
     if root.uri.scheme == "file":
         Path(str(root)).mkdir()
-    target = Store.open(str(root))
+    target = Store.at(str(root)).make()
     source = lasting(store)
 
     assert copy(store, "before", target, crash_at=point) == -signal.SIGKILL

@@ -87,7 +87,7 @@ SAVEPOINT_ID = "sp-20261121-101530-k3f9ab"
 EXECUTE = f"""
 from savepoints.operations.savepoint import create
 os.environ["SAVEPOINTS_CRASH_AT"] = "{{point}}"
-store = Store.open(uri + "/store")
+store = Store.at(uri + "/store").make()
 plan = create.plan(
     store, query="totals", checkpoint=uri + "/live", forms=("native",),
     savepoint_id="{SAVEPOINT_ID}",

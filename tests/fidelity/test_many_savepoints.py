@@ -47,7 +47,7 @@ def test_savepoints_in_a_row_are_each_exact_and_none_is_partial(
         session.conf.set(key, value)
     checkpoint = tmp_path / "checkpoint"
     (tmp_path / "store").mkdir()
-    store = Store.open(str(tmp_path / "store"))
+    store = Store.at(str(tmp_path / "store")).make()
     query = totals(session).writeStream.outputMode("update").format("noop")
     running = query.option("checkpointLocation", str(checkpoint)).start()
     try:

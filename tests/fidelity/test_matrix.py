@@ -77,7 +77,7 @@ def lab(spark: SparkSession) -> Iterator[Lab]:
         checkpoint = place / "checkpoint"
         inputs = _inputs(home, seed)
         run = harness.run(spark, QUERIES[query], STORES[store], inputs, checkpoint)
-        kept = Store.open(str(place / "store"))
+        kept = Store.at(str(place / "store")).make()
         saved = savepoints.create(
             kept, checkpoint=str(checkpoint), query=query, batch_id=BATCH[seed]
         )

@@ -66,7 +66,7 @@ def test_what_an_older_spark_saved_goes_on_exactly(
     make_older.put(source, range(make_older.FILES))
     checkpoint = older(name, Location.of(str(tmp_path / "older")), source)
     (tmp_path / "store").mkdir()
-    store = Store.open(str(tmp_path / "store"))
+    store = Store.at(str(tmp_path / "store")).make()
     taken = savepoints.create(store, query=query, checkpoint=str(checkpoint))
     assert savepoints.verify(store, taken.id).findings == ()
     restored = str(tmp_path / "restored")

@@ -33,7 +33,7 @@ class Bench:
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark, self.directory = spark, directory
         (directory / "store").mkdir()
-        self.store = Store.open(str(directory / "store"))
+        self.store = Store.at(str(directory / "store")).make()
         self.put_in: Counter[str] = Counter()
 
     def put(self, place: str, name: str, keys: str) -> None:
@@ -145,7 +145,7 @@ def socket_query(
 def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path) -> None:
     """What came after the savepoint is gone, which is said before it is."""
     (tmp_path / "store").mkdir()
-    store = Store.open(str(tmp_path / "store"))
+    store = Store.at(str(tmp_path / "store")).make()
     checkpoint, seen = tmp_path / "checkpoint", list[tuple[int, int]]()
     with socket.create_server(("127.0.0.1", 0)) as server:
         query = socket_query(spark, server.getsockname()[1], checkpoint, seen)
@@ -173,7 +173,7 @@ def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path)
 def test_a_rate_source_makes_the_same_rows_again(spark: SparkSession, tmp_path: Path) -> None:
     """Its position is a bare number, too, but it keeps when it began."""
     (tmp_path / "store").mkdir()
-    store = Store.open(str(tmp_path / "store"))
+    store = Store.at(str(tmp_path / "store")).make()
     seen: dict[str, dict[int, int]] = {"live": {}, "restored": {}}
 
     def start(name: str) -> StreamingQuery:

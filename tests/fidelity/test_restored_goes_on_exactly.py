@@ -178,7 +178,7 @@ def test_every_later_batch_equals_the_uninterrupted_run(
     produce(world.bootstrap_servers, topic, seed)
     job = Job(spark, world.bootstrap_servers, topic, name)
     (tmp_path / "store").mkdir()
-    store = Store.open(str(tmp_path / "store"))
+    store = Store.at(str(tmp_path / "store")).make()
 
     running = job.start(tmp_path / "ck", tmp_path / "out")
     committed = tmp_path / "ck" / "commits" / str(BATCH_BEFORE_SAVEPOINT)
@@ -227,7 +227,7 @@ def test_trap_partitions_written_are_those_of_the_offset_log(
     produce(world.bootstrap_servers, topic, 8)
     job = Job(spark, world.bootstrap_servers, topic, "aggregate")
     (tmp_path / "store").mkdir()
-    store = Store.open(str(tmp_path / "store"))
+    store = Store.at(str(tmp_path / "store")).make()
     job.finish(job.start(tmp_path / "ck", tmp_path / "out"))
     savepoints.create(store, checkpoint=str(tmp_path / "ck"), query="q")
     spark.conf.set("spark.sql.shuffle.partitions", "7")

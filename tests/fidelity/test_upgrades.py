@@ -64,7 +64,7 @@ class Shop:
         """Write all input, and show the query the first files."""
         write_inputs(root / "all", SEED)
         (root / "store").mkdir()
-        shop = cls(spark, root, Store.open(str(root / "store")), state_store)
+        shop = cls(spark, root, Store.at(str(root / "store")).make(), state_store)
         shop.show(range(FILES_BEFORE))
         return shop
 

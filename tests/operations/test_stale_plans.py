@@ -278,7 +278,7 @@ from savepoints.operations.rollback import rollback
 from savepoints.store.retention_policy import RetentionPolicy
 
 root, text = uri.split("|", 1)
-store, settings = Store.open(root), Settings.model_validate_json(text)
+store, settings = Store.at(root).make(), Settings.model_validate_json(text)
 names = sorted(one.id for one in store.catalog.all())
 if number % 4 == 3:
     plan = expire.plan(store, RetentionPolicy(keep_last=1), query="totals")

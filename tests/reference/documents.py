@@ -217,6 +217,12 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
                 "found": (CheckpointFacts, "What the checkpoint says."),
             }
         ),
+        Document(
+            {
+                "store": (str, "The store's URI."),
+                "made": (bool, "False where there was one."),
+            }
+        ),
     ),
     "config": (Document({"settings": (list[Effective], "Those in force.")}),),
     "metrics": (

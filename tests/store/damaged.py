@@ -28,7 +28,7 @@ ROWS = 7
 def make(place: Location) -> Store:
     """Make the store: three native savepoints, one with rows too, and all that lies around them."""
     Path(str(place / "store")).mkdir(parents=True)
-    store = Store.open(str(place / "store"))
+    store = Store.at(str(place / "store")).make()
     rocksdb = unpack("rocksdb", place / "rocksdb")
     for batch in (1, 2):
         take(store, rocksdb, batch_id=batch, query="sst")
@@ -89,7 +89,7 @@ def with_rows(store: Store, place: Location) -> None:
 def copy_of(store: Store, target: Path) -> Store:
     """Copy a store, in which everything is then damaged on its own."""
     shutil.copytree(str(store.root), target)
-    return Store.open(str(target))
+    return Store.at(str(target)).make()
 
 
 def found(store: Store) -> list[tuple[str, str]]:

@@ -104,7 +104,7 @@ def test_trap_a_query_in_the_uri_of_a_store_becomes_a_part_of_its_tables(
     begin: str, end: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        Store.open(begin + end)
+        Store.at(begin + end)
 
     assert begin in refused.value.message
     assert "secret" not in refused.value.message
@@ -207,7 +207,7 @@ def test_names_from_users_are_refused(hostile: str, local_store: Store, on_local
 @pytest.mark.parametrize("uri", ["s3://bucket/../other", "s3://bucket/a/./b", "s3://"])
 def test_uris_that_climb_are_refused(uri: str) -> None:
     with pytest.raises(UsageError):
-        Store.open(uri)
+        Store.at(uri).make()
 
 
 @pytest.mark.parametrize("hostile", ["../x", "/etc", "", ".lock", "a\\..\\b", "%2e%2e"])

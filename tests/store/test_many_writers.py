@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 30
 
 CREATE = """
 from savepoints.operations.savepoint import create
-store = Store.open(uri + "/store")
+store = Store.at(uri + "/store").make()
 try:
     plan = create.plan(store, query="totals", checkpoint=uri + "/live", forms=("native",))
     say("took", create.execute(plan, store).id, os.getpid())
@@ -46,7 +46,7 @@ ADD = """
 from savepoints.store.tables import delta_table
 from tests import samples
 delta_table.COMPACT_FILES = 3
-store = Store.open(uri + "/store")
+store = Store.at(uri + "/store").make()
 for batch_id in (0, 1):
     say(samples.take(
         store, Location.of(f"{uri}/live-{number}"), query=f"query-{number}", batch_id=batch_id
@@ -58,7 +58,7 @@ ROWS = """
 import dataclasses
 from savepoints.store.tables import delta_table
 delta_table.COMPACT_FILES = 3
-store = Store.open(uri)
+store = Store.at(uri).make()
 for nth in (0, 1):
     one = savepoint(number * 10 + nth, query=f"query-{number}")
     store.catalog.add(one)
@@ -303,5 +303,5 @@ def reach(point):
         say(os.getpid())
         wait_for_end()
 faults.reach = reach
-samples.take(Store.open(uri + "/store"), Location.of(uri + "/live"))
+samples.take(Store.at(uri + "/store").make(), Location.of(uri + "/live"))
 """

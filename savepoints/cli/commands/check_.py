@@ -41,24 +41,24 @@ def command(
         raise UsageError("check changes nothing", hint="leave --dry-run out")
     from savepoints.operations.check.check import check
 
-    health = check(call.store, settings=call.settings, progress=call.output.progress)
+    health = check(call.place, settings=call.settings, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(**vars(health))
     else:
         for one in health.seen:
             advice = f"\n    {one.advice}" if one.advice else ""
             grade(call.output, one.grade, f"{one.name}: {one.seen}{advice}")
-        grade(call.output, health.grade, f"{call.store.root}, {health.seconds:.1f} s")
+        grade(call.output, health.grade, f"{call.place.root}, {health.seconds:.1f} s")
     return VerificationError.exit_code if health.grade == "broken" else 0
 
 
 def _rebuild(call: Invocation, *, dry_run: bool, yes: bool, no_input: bool) -> None:
     from savepoints.operations.maintain import rebuild_catalog
 
-    plan = rebuild_catalog.plan(call.store)
+    plan = rebuild_catalog.plan(call.place)
     if not call.confirm(plan, yes=yes or plan.done, dry_run=dry_run, no_input=no_input):
         return
-    done = rebuild_catalog.execute(plan, call.store, progress=call.output.progress)
+    done = rebuild_catalog.execute(plan, call.place.make(), progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(rebuilt=done)
         return

@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Take a savepoint of QUERY, running or stopped; the query is not disturbed.
 
-    Creating changes nothing that exists, so it never asks.
+    Creating changes nothing that exists, so it never asks. The first one makes the store.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def command(
     del yes
     forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
     plan = create.plan(
-        call.store,
+        call.place,
         query=query or name,
         checkpoint=checkpoint,
         settings=call.settings,
@@ -76,9 +76,8 @@ def command(
     )
     if not call.confirm(plan, yes=True, dry_run=dry_run, no_input=no_input):
         return
-    savepoint = create.execute(
-        plan, call.store, settings=call.settings, progress=call.output.progress
-    )
+    store = call.place.make(call.output.progress)
+    savepoint = create.execute(plan, store, settings=call.settings, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(savepoint=savepoint.to_json())
     else:

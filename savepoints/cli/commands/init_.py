@@ -11,7 +11,7 @@ from savepoints.errors import TargetExistsError
 
 
 @click.command("init")
-@click.argument("checkpoint")
+@click.argument("checkpoint", required=False)
 @click.option("--query", help="What to call the query; by default as the directory is called.")
 @click.option(
     "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
@@ -25,21 +25,26 @@ from savepoints.errors import TargetExistsError
 )
 @common
 def command(
-    call: Invocation, checkpoint: str, query: str | None, tables: tuple[str, ...], file: Path
+    call: Invocation, checkpoint: str | None, query: str | None, tables: tuple[str, ...], file: Path
 ) -> None:
-    """Write a commented settings file from the CHECKPOINT of a query, running or stopped.
+    """Write a commented settings file from the CHECKPOINT of a query, or make an empty store.
 
-    It has what the checkpoint says: operators, state store, partitions, topics; and marks what must
-    be filled in. Needs no JVM.
+    The file has what the checkpoint says: operators, state store, partitions, topics; and marks
+    what must be filled in. The query may run or be stopped. Without CHECKPOINT a store is made
+    where --store or the settings say, as the first create, run or attach would. Needs no JVM.
 
     \b
     Examples:
+      savepoints init --store s3://bucket/savepoints
       savepoints init s3://bucket/checkpoints/clicks
       savepoints init /data/ck --query clicks --table clicks=s3://bucket/clicks --file prod.toml
     """
     from savepoints.io import Location
     from savepoints.operations.maintain import init
 
+    if checkpoint is None:
+        _make_store(call)
+        return
     found = init.read_checkpoint(Location.of(checkpoint), query)
     text = init.text(found, dict(pair(table) for table in tables), call.store_uri or "")
     try:
@@ -56,3 +61,13 @@ def command(
         call.output.document(file=str(file), to_fill_in=marks, found=found)
     else:
         call.output.line(f"{file} written; {marks} places are marked {init.FILL_IN}")
+
+
+def _make_store(call: Invocation) -> None:
+    store = call.place
+    made = not store.exists()
+    store.make(call.output.progress)
+    if call.output.format == "json":
+        call.output.document(store=str(store.root), made=made)
+    elif not made:
+        call.output.line(f"{store.root} is a store already")

@@ -36,14 +36,14 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
     if path is not None and port is not None:
         raise UsageError("--to and --serve exclude each other", hint="call it twice")
     if path is not None:
-        metrics.write(call.store, path)
+        metrics.write(call.place, path)
         call.output.err.print(f"wrote {path}", highlight=False)
     elif port is not None:
-        bound, _ = metrics.serve(call.store, port, address)
+        bound, _ = metrics.serve(call.place, port, address)
         call.output.err.print(f"http://{address}:{bound}/metrics, end with Ctrl-C")
         threading.Event().wait()
     elif call.output.format == "json":
-        found = metrics.values(call.store.catalog.all(), call.store.events.all())
+        found = metrics.values(call.place.catalog.all(), call.place.events.all())
         call.output.document(
             metrics=[
                 {
@@ -57,4 +57,4 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
             ]
         )
     else:
-        call.output.out.print(metrics.text(call.store), end="", markup=False, highlight=False)
+        call.output.out.print(metrics.text(call.place), end="", markup=False, highlight=False)

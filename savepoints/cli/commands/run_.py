@@ -119,7 +119,7 @@ def command(
 
     forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
     ran, savepoint = run(
-        call.store,
+        call.place.make(call.output.progress),
         query,
         settings=call.settings,
         app=app,

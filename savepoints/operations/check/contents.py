@@ -43,7 +43,8 @@ def check_contents(store: Store) -> list[Seen]:
         for table in [one.name.partition("/")[0]]
     }
     rows = _unread("catalog", unfit) or _catalog_rows(store)
-    seen = [rows] if isinstance(rows, Seen) else _catalog(store, rows)
+    seen = [] if store.exists() else [_no_store(store)]
+    seen += [rows] if isinstance(rows, Seen) else _catalog(store, rows)
     seen += [one] if (one := _unread("generations", unfit)) else _generations(store)
     seen.append(_unread("events", unfit) or _events(store))
     seen += files
@@ -54,6 +55,11 @@ def check_contents(store: Store) -> list[Seen]:
     if not isinstance(rows, Seen):
         seen += _leftovers(store, {one.name for one in seen})
     return seen
+
+
+def _no_store(store: Store) -> Seen:
+    what = f"there is none at {store.root} yet"
+    return Seen("store", "warning", what, f"make it: savepoints init --store {store.root}")
 
 
 def _unread(table: str, unfit: Mapping[str, str]) -> Seen | None:

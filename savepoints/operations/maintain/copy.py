@@ -88,19 +88,19 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     Args:
         store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        destination: Root of the other store; an empty place becomes one.
+        destination: Root of the other store; where there is none, one is made.
         query: Only savepoints of this query.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
-        StoreNotFoundError: If the destination's bucket or directory does not exist.
+        StoreNotFoundError: If the destination's bucket does not exist.
         UsageError: If one store lies within the other.
         VerificationError: If the savepoint is broken, or files of it are missing.
         TargetExistsError: If the destination has another savepoint of this id.
     """
     savepoint = store.catalog.find(name, query=query)
-    target = Store.open(destination)
+    target = Store.at(destination)
     _refuse_nested(store.root, target.root)
     stored = _whole(store, savepoint)
     there = {info.path: info.size for home in _homes(savepoint) for info in target.root.list(home)}
@@ -109,6 +109,8 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     known = target.catalog.all()
     done = _is_there(store, target, savepoint, known)
     kept, notes = _labels(savepoint, known)
+    if not target.exists():
+        notes += (f"there is no store at {target.root} yet: one is made",)
     steps = (
         Step("files", f"copy {len(stored.files) - len(present)} files ({missing} bytes)"),
         Step("manifest", f"write labels and manifest to {target.root}"),
@@ -140,7 +142,7 @@ def execute(plan: CopyPlan, store: Store, *, progress: Progress = silent) -> Cop
         TargetExistsError: If the destination has another savepoint of this id by now.
     """
     begun = time.monotonic()
-    target = Store.open(plan.destination)
+    target = Store.at(plan.destination).make(progress)
     savepoint = store.catalog.find(plan.savepoint_id)
     if _is_there(store, target, savepoint, target.catalog.all()):
         seconds = time.monotonic() - begun

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from savepoints import faults
 from savepoints.checkpoint.state.files import is_state_data
@@ -202,7 +203,7 @@ def execute(
     ):
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
-            made = _make(plan, store, change, settings or Settings(), progress)
+            made = _make(plan, store, change, settings or Settings(), held.moment(), progress)
             held.check()
             store.root.create(path, made.to_bytes())
             faults.reach("edit.manifest")
@@ -219,7 +220,12 @@ def execute(
 
 
 def _make(
-    plan: EditPlan, store: Store, change: StateEdit, settings: Settings, progress: Progress
+    plan: EditPlan,
+    store: Store,
+    change: StateEdit,
+    settings: Settings,
+    taken_at: datetime,
+    progress: Progress,
 ) -> Manifest:
     begun = time.monotonic()
     parent = store.manifest(plan.parent)
@@ -254,7 +260,8 @@ def _make(
         bytes_copied=sum(file.size for file in copied),
         export_bytes=sum(file.size for file in rows),
     )
-    savepoint = _described(plan, parent.savepoint, contents, cost)
+    described = _described(plan, parent.savepoint, contents, cost)
+    savepoint = replace(described, created_at=taken_at)
     return replace(parent, savepoint=savepoint, native=copied, canonical=rows)
 
 
@@ -265,7 +272,6 @@ def _described(
     return replace(
         parent,
         id=plan.savepoint_id,
-        created_at=utc_now(),
         forms=("canonical",),
         operators=tuple(
             replace(one, **vars(contents.get(one.operator_id, empty))) for one in parent.operators

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import statistics
 import time
 from datetime import timedelta
 
@@ -17,6 +16,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import QueryRunningError
 from savepoints.io import Location
 from savepoints.model import Generation, utc_now
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 
 _BATCH = re.compile(r"/\d+$", re.ASCII)
@@ -24,7 +24,8 @@ _BATCH = re.compile(r"/\d+$", re.ASCII)
 _BATCHES = 10
 # How long somebody who waits for a plan is made to wait at most.
 _WATCHED_SECONDS = 30.0
-_SHORTEST_SECONDS = 0.05
+# A machine that is busy with something else makes a driver wait for longer than its pace says.
+_SHORTEST_SECONDS = 3.0
 _POLL_SECONDS = 0.25
 # By how much clocks of a machine and of an object store may differ.
 _CLOCKS_SECONDS = 300.0
@@ -55,8 +56,16 @@ def refuse_active(
     if not commits or _is_at_rest(store, generation, int(commits[-1].path.rpartition("/")[2])):
         return ()
     times = [info.last_modified for info in commits]
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    apart = statistics.median([one.total_seconds() for one in gaps]) if gaps else 0.0
+    gaps = sorted((after - before).total_seconds() for before, after in itertools.pairwise(times))
+    if not gaps:
+        raise QueryRunningError(
+            f"whether {query} runs is not known: nobody has its lease, and it has committed one "
+            "batch only, which does not tell how far they are apart",
+            hint="stop its driver, and say so: --stopped",
+            query=query,
+        )
+    # The longest may be one in which the driver was down.
+    apart = gaps[-2:][0]
     watched = max(2 * apart, _SHORTEST_SECONDS)
     since = max((utc_now() - times[-1]).total_seconds(), 0.0)
     assumed = f"nobody has {query}, which its own driver starts: it is taken to be stopped, as"
@@ -84,6 +93,9 @@ def refuse_active(
 
 def _is_at_rest(store: Store, generation: Generation, batch: int) -> bool:
     """Say whether the newest batch is one that was the last, or that no driver has run here."""
+    last = lease.last_holder(store.root, generation.query)
+    if last is not None and last.stopped_after == batch:
+        return True
     return any(
         one.cut.batch_id == batch
         and (

@@ -233,6 +233,9 @@ class Attached:
 
     def _release(self) -> None:
         with self._ending:
+            if not self._query.isActive:
+                # Whoever rolls it back next need not watch whether it goes on.
+                self._held.stopped(self._subject.newest("commits"))
             self._leases.close()
 
     def _wait_for_batch(self, wait: timedelta) -> None:
@@ -294,7 +297,7 @@ def attach(
     Raises:
         UsageError: If no store is given, the schedule or the checkpoint is not known, or the
             checkpoint is one that has another name.
-        StoreNotFoundError: If there is no such store.
+        StoreNotFoundError: If the bucket does not exist.
         QueryRunningError: If it runs elsewhere already.
         LockedError: If another verb has it at this moment.
         UnfinishedOperationError: If an operation on it was interrupted.
@@ -306,7 +309,7 @@ def attach(
         raise UsageError(
             "no store is given", hint="savepoints.attach(…, store='s3://bucket/savepoints')"
         )
-    opened = Store.open(store or settings.store)
+    opened = Store.at(store or settings.store).make(_LOG.info)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))
     called = opened.generations.name_of(directory, name) or query.name or str(query.id)
     subject = _Subject(

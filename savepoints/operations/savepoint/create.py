@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles, read_cut
@@ -263,7 +264,8 @@ def execute(
             return done[0]
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
-            made = _make(plan, store, bindings.complete(store, settings or Settings()), progress)
+            complete = bindings.complete(store, settings or Settings())
+            made = _make(plan, store, complete, held.moment(), progress)
             held.check()
             store.root.create(path, made.to_bytes())
             faults.reach("create.manifest")
@@ -308,7 +310,9 @@ def save(
     return execute(saving, store, settings=settings)
 
 
-def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress) -> Manifest:
+def _make(
+    plan: CreatePlan, store: Store, settings: Settings, taken_at: datetime, progress: Progress
+) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
     generation = _generation(plan, store, checkpoint)
     files, pinned, attempts = _pin(plan, store, checkpoint, progress)
@@ -339,7 +343,7 @@ def _make(plan: CreatePlan, store: Store, settings: Settings, progress: Progress
             query_id=files.query_id,
             generation=generation.generation,
             cut=_dated(files.cut, generation, store),
-            created_at=utc_now(),
+            created_at=taken_at,
             forms=("native",),
             operators=tuple(
                 OperatorState(

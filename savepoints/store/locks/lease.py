@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,10 @@ class Holder:
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """What the lease file says."""
+    """What the lease file says; of one that is given up, who had it last.
+
+    `stopped_after` is the batch after which the holder has stopped the query, None if it did not.
+    """
 
     query: str
     verb: str
@@ -81,6 +84,7 @@ class LeaseRecord:
     acquired_at: str
     expires_at: str
     nonce: str
+    stopped_after: int | None = None
 
     def to_bytes(self) -> bytes:
         """Write it as JSON. The nonce makes equal leases differ, as tags are hashes of bytes."""
@@ -155,6 +159,13 @@ class Lease:
                 query=self._record.query,
             )
 
+    def moment(self) -> datetime:
+        """Return when the lease was last written, by the clock of the store.
+
+        Machines that take savepoints in turn need not agree on the time; what they write to does.
+        """
+        return self._root.head(self._path).last_modified
+
     def renew(self) -> None:
         """Extend the lease by its time to live; a failure to is remembered for `check`."""
         with self._mutex:
@@ -166,6 +177,11 @@ class Lease:
                 self._lost = "another process took it"
             except SavepointsError as error:
                 _LOG.warning("could not renew the lease on %s: %s", self._record.query, error)
+
+    def stopped(self, batch: int) -> None:
+        """Have it said on release that the query was stopped after a batch."""
+        with self._mutex:
+            self._record = replace(self._record, stopped_after=batch)
 
     def release(self) -> None:
         """Give the lease up, unless somebody else has it by now."""
@@ -267,6 +283,11 @@ def holder(root: Location, query: str) -> LeaseRecord | None:
 def paused_holder(root: Location, query: str) -> LeaseRecord | None:
     """Return which paused run of a query waits, None when none does."""
     return _holder(root, _paused_path(query))
+
+
+def last_holder(root: Location, query: str) -> LeaseRecord | None:
+    """Return who mutates a query or was the last to, None when nobody ever was."""
+    return read(root, _path(query))
 
 
 def refuse_held(root: Location, query: str) -> None:

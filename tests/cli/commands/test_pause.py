@@ -53,7 +53,7 @@ def test_a_query_without_a_run_is_paused_and_resumed(call: Call, root: str) -> N
 
 
 def test_a_paused_query_says_since_when_and_where_it_stands(call: Call, root: str) -> None:
-    store = Store.open(root)
+    store = Store.at(root).make()
     call("pause", QUERY, "--store", root)
     with Pauses(store, QUERY, idles=False) as pauses:
         assert not pauses.wait_until_wanted()
@@ -68,7 +68,7 @@ def test_a_paused_query_says_since_when_and_where_it_stands(call: Call, root: st
 
 
 def test_what_is_not_done_within_the_time_exits_with_3(call: Call, root: str) -> None:
-    with lease.hold(Store.open(root).root, QUERY, "run"):
+    with lease.hold(Store.at(root).make().root, QUERY, "run"):
         late = call("pause", QUERY, "--wait", "100ms", "--store", root, "-o", "json")
         assert late.code == 3
         assert late.error["state"] == "pausing"
@@ -103,7 +103,7 @@ def test_a_signal_ends_a_run_that_was_paused_when_it_began(
     call: Call, root: str, settings: Path
 ) -> None:
     """As a pod that is stopped; Spark has never been started."""
-    store = Store.open(root)
+    store = Store.at(root).make()
     call("pause", QUERY, "--reason", "no start tonight", "--store", root)
     runner = subprocess.Popen(
         [sys.executable, "-m", "savepoints", "run", QUERY, "--config", str(settings), "-o", "json"],

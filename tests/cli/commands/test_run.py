@@ -21,7 +21,7 @@ def store(tmp_path: Path, call: Call) -> Store:
         f'store = "{tmp_path}/store"\n[queries.{QUERY}]\napp = "spark_jobs.order_totals:app"\n'
         f'checkpoints = "{tmp_path}/live"\n[queries.{QUERY}.outputs]\ntotals = "{tmp_path}/out"\n'
     )
-    return Store.open(str(tmp_path / "store"))
+    return Store.at(str(tmp_path / "store")).make()
 
 
 @pytest.mark.parametrize(

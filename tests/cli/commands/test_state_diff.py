@@ -24,7 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store with savepoints of three samples, the newest last."""
     place = Location.of(str(tmp_path_factory.mktemp("looked-at")))
     (Path(str(place)) / "store").mkdir()
-    store = Store.open(str(place / "store"))
+    store = Store.at(str(place / "store")).make()
     for sample in ("rocksdb", "transform_with_state", "hdfs"):
         checkpoint = unpack(sample, place / sample)
         for batch_id in (0, 1):

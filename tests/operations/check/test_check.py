@@ -92,7 +92,7 @@ def test_a_permission_that_is_missing_is_named_with_the_verbs_that_need_it(
             "delete": method in {"DELETE", "POST"},
         }[permission]
 
-    store = Store.open(str(on_s3 / "store"))
+    store = Store.at(str(on_s3 / "store")).make()
     with denied(s3_endpoint, refuses) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         found = seen(store)
@@ -110,7 +110,7 @@ def test_a_permission_that_is_missing_is_named_with_the_verbs_that_need_it(
 def test_a_store_without_conditional_writes_is_broken(
     header: str, on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(str(on_s3 / "store"))
+    store = Store.at(str(on_s3 / "store")).make()
     with unconditional(s3_endpoint, header) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         found = seen(store)["conditional PUT"]

@@ -58,7 +58,7 @@ import sys
 from savepoints.config.settings import Settings
 from tests.operations.fork.test_promote import carried_out
 
-carried_out(Store.open(sys.argv[1]), Settings.model_validate_json(sys.argv[2]))
+carried_out(Store.at(sys.argv[1]).make(), Settings.model_validate_json(sys.argv[2]))
 """
 
 

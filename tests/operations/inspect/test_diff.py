@@ -51,7 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store for savepoints of the samples, which each test takes itself."""
     root = tmp_path_factory.mktemp("diff") / "store"
     root.mkdir()
-    return Store.open(str(root))
+    return Store.at(str(root)).make()
 
 
 def counts(found: tuple[VariableDiff, ...]) -> dict[str | None, tuple[int, int, int]]:

@@ -61,7 +61,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store with savepoints of the samples, made when they are first asked for."""
     root = tmp_path_factory.mktemp("samples") / "store"
     root.mkdir()
-    return Store.open(str(root))
+    return Store.at(str(root)).make()
 
 
 def chosen(store: Store, sample: str) -> list[tuple[str, str, str | None]]:
@@ -435,7 +435,7 @@ def test_rows_on_s3_can_be_written_as_parquet(
 ) -> None:
     world.create_bucket("state")
     place = Location.of("s3://state")
-    store = Store.open(str(place / "store"))
+    store = Store.at(str(place / "store")).make()
     taken = take(store, unpack("hdfs", place / "checkpoint"))
     target = read_state.free_target(str(place / "rows.parquet"))
 

@@ -127,7 +127,7 @@ def test_a_deleted_file_is_found_and_exactly_that_file_is_named(
 
 @pytest.mark.nightly
 def test_several_damages_on_s3_are_all_named(on_s3: Location) -> None:
-    store = Store.open(str(on_s3 / "store"))
+    store = Store.at(str(on_s3 / "store")).make()
     taken = saved(on_s3, store)
     flipped, cut, gone = (
         stored_at(store, taken, kind) for kind in ("sst", "snapshot", "operator metadata")
@@ -549,7 +549,7 @@ def test_what_is_being_removed_meanwhile_is_left_out(
 def test_a_store_that_does_not_answer_never_makes_a_savepoint_broken(
     on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(str(on_s3 / "store"))
+    store = Store.at(str(on_s3 / "store")).make()
     taken = saved(on_s3, store)
     path = stored_at(store, taken, "sst")
 
@@ -569,7 +569,7 @@ def test_a_store_that_does_not_answer_never_makes_a_savepoint_broken(
 def test_refused_credentials_never_make_a_savepoint_broken(
     on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(str(on_s3 / "store"))
+    store = Store.at(str(on_s3 / "store")).make()
     taken = saved(on_s3, store)
 
     with denied(s3_endpoint, lambda _, path, __: path.endswith(".sst")) as endpoint:
@@ -584,7 +584,7 @@ def test_refused_credentials_never_make_a_savepoint_broken(
 def test_a_store_that_may_only_be_read_is_verified_too(
     on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(str(on_s3 / "store"))
+    store = Store.at(str(on_s3 / "store")).make()
     taken = saved(on_s3, store)
     path = stored_at(store, taken, "sst")
     store.root.delete([path])

@@ -10,7 +10,6 @@ import pytest
 from savepoints.errors import (
     LockedError,
     SavepointNotFoundError,
-    StoreNotFoundError,
     TargetExistsError,
     UsageError,
     VerificationError,
@@ -36,7 +35,7 @@ def other_store(place: Location, name: str = "elsewhere") -> Store:
     root = place / name
     if root.uri.scheme == "file":
         Path(str(root)).mkdir(exist_ok=True)
-    return Store.open(str(root))
+    return Store.at(str(root)).make()
 
 
 def copied(store: Store, name: str, to: Store) -> Copied:
@@ -343,12 +342,19 @@ def test_a_store_within_the_other_is_refused(
         copy.plan(local_store, "latest", str(directory))
 
 
-def test_a_destination_that_does_not_exist_is_an_error(
+def test_a_destination_that_is_no_store_is_made_one_and_said_so(
     local_store: Store, on_local: Location
 ) -> None:
     first_of(local_store, on_local, "changelog")
+    nowhere = str(on_local / "nowhere")
+    said: list[str] = []
 
-    with pytest.raises(StoreNotFoundError):
-        copy.plan(local_store, "latest", str(on_local / "nowhere"))
+    plan = copy.plan(local_store, "latest", nowhere)
+    assert any("there is no store at" in one for one in plan.warnings)
+    assert not Store.at(nowhere).exists()
+    copy.execute(plan, local_store, progress=said.append)
+
+    assert f"made a store at {nowhere}" in said
+    assert [one.id for one in Store.open(nowhere).catalog.all()] == [plan.savepoint_id]
     with pytest.raises(SavepointNotFoundError):
         copy.plan(local_store, "nobody", str(other_store(on_local).root))

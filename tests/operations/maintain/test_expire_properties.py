@@ -64,7 +64,7 @@ def test_what_stays_is_whole_and_nothing_else_is_left(
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "store").mkdir()
-        store = Store.open(f"{directory}/store")
+        store = Store.at(f"{directory}/store").make()
         for one in described:
             for file in one.files:
                 store.root.put(file.stored_at, file.path.encode())

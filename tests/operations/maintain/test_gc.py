@@ -58,7 +58,7 @@ def test_a_store_in_order_has_no_orphans(place: Location, store: Store) -> None:
     assert (plan.orphans, plan.young, plan.warnings, plan.bytes) == ((), 0, (), 0)
     assert (done.adopted, done.finished, done.files, done.bytes) == ((), (), 0, 0)
     assert stored(store) == before
-    assert gc.plan(Store.open(str(store.root)), grace=NO_GRACE).orphans == ()
+    assert gc.plan(Store.at(str(store.root)).make(), grace=NO_GRACE).orphans == ()
 
 
 def test_an_empty_store_has_no_orphans(store: Store) -> None:

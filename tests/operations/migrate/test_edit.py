@@ -45,7 +45,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store with savepoints of the samples, made when they are first asked for."""
     root = tmp_path_factory.mktemp("samples") / "store"
     root.mkdir()
-    return Store.open(str(root))
+    return Store.at(str(root)).make()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store whose savepoints only say that they have canonical rows; nobody reads them."""
     root = tmp_path_factory.mktemp("planned") / "store"
     root.mkdir()
-    return Store.open(str(root))
+    return Store.at(str(root)).make()
 
 
 def exported(store: Store, sample: str) -> Savepoint:

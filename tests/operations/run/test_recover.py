@@ -40,7 +40,7 @@ from savepoints.store.root import Store
 
 settings = Settings.model_validate_json(sys.argv[2])
 recover.if_damaged(
-    Store.open(sys.argv[1]), "totals", settings.queries["totals"], settings=settings
+    Store.at(sys.argv[1]).make(), "totals", settings.queries["totals"], settings=settings
 )
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -19,6 +20,8 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Edit, Form, OperatorState, Savepoint, utc_now
 from savepoints.operations.savepoint import create, restore
+from savepoints.store.locks import lease
+from savepoints.store.retention_policy import RetentionPolicy, decide
 from savepoints.store.root import Store
 from tests.samples import files_of, lasting, take, unpack, write
 
@@ -62,9 +65,29 @@ def test_planning_writes_nothing(on_local: Location, local_store: Store) -> None
 
     plan = create.plan(local_store, query="totals", checkpoint=str(checkpoint), forms=("native",))
 
-    assert local_store.root.list() == []
+    assert [info.path for info in local_store.root.list()] == ["store.json"]
     assert (plan.newest_batch, plan.files, plan.generation) == (3, 14, None)
     assert [step.name for step in plan.steps] == ["pinned", "manifest", "catalog"]
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_trap_machines_that_take_savepoints_do_not_agree_on_the_time(
+    days: int, place: Location, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = unpack("rocksdb", place / "checkpoint")
+    first = take(store, checkpoint, batch_id=1)
+    with monkeypatch.context() as elsewhere:
+        wrong = utc_now() + timedelta(days=days)
+        elsewhere.setattr(create, "utc_now", lambda: wrong)
+        elsewhere.setattr(lease, "utc_now", lambda: wrong)
+        second = take(store, checkpoint, batch_id=2)
+
+    assert (second.id > first.id) == (days > 0), "only its name goes by the machine's clock"
+    assert abs(second.created_at - first.created_at) < timedelta(minutes=1)
+    assert [one.id for one in store.catalog.all()] == [second.id, first.id]
+    assert store.catalog.find("latest") == second
+    decided = decide([first, second], RetentionPolicy(keep_last=1), {}, now=utc_now())
+    assert {one.savepoint.id: one.kept for one in decided} == {first.id: False, second.id: True}
 
 
 def test_the_next_savepoint_shares_files_and_knows_its_parent(
@@ -205,7 +228,7 @@ def test_a_checkpoint_whose_sst_is_gone_for_good_is_refused(
     with pytest.raises(NoCommittedBatchError, match=r"000012-.*is missing"):
         take(local_store, checkpoint)
 
-    assert local_store.root.list() == []
+    assert [info.path for info in local_store.root.list()] == ["store.json"]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +245,7 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(
     with pytest.raises(error):
         take(local_store, checkpoint)
 
-    assert local_store.root.list() == []
+    assert [info.path for info in local_store.root.list()] == ["store.json"]
 
 
 def test_trap_a_damaged_checkpoint_is_refused_when_it_is_saved_not_when_it_is_restored(
@@ -235,7 +258,7 @@ def test_trap_a_damaged_checkpoint_is_refused_when_it_is_saved_not_when_it_is_re
     with pytest.raises(PartitionCountError):
         take(local_store, checkpoint)
 
-    assert local_store.root.list() == []
+    assert [info.path for info in local_store.root.list()] == ["store.json"]
 
 
 LIMIT = "Spark does not read the state rows of globalLimit"

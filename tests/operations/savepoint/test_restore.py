@@ -300,7 +300,7 @@ def test_a_copied_prefix_verifies_and_restores(place: Location, store: Store) ->
         copied.copy_from(store.root, info.path, info.path)
     for gone in (store.root, checkpoint):
         gone.delete([info.path for info in gone.list()])
-    elsewhere = Store.open(str(copied))
+    elsewhere = Store.at(str(copied)).make()
 
     assert elsewhere.catalog.all() == taken[::-1]
     for one in taken:

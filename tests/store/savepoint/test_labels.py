@@ -101,7 +101,7 @@ def test_a_changed_letter_is_found(local_store: Store) -> None:
 TAGGING = """
 from dataclasses import replace
 from savepoints.store.root import Store
-store = Store.open(uri)
+store = Store.at(uri).make()
 store.catalog.relabel(
     [one.id for one in store.catalog.all()],
     lambda old: replace(old, tags=(*old.tags, f"by-{number}")),

@@ -88,7 +88,7 @@ def test_to_say_again_that_it_was_exported_changes_nothing(local_store: Store) -
 
 EXPORT = """
 from dataclasses import replace
-store = Store.open(uri)
+store = Store.at(uri).make()
 one = next(one for one in store.catalog.all() if one.cut.batch_id == number)
 store.catalog.exported(replace(one, forms=("native", "canonical")))
 store.catalog.add(savepoint(number + 100))
@@ -97,7 +97,7 @@ store.catalog.add(savepoint(number + 100))
 
 @pytest.mark.nightly
 def test_four_processes_that_export_and_add_at_once_lose_nothing(on_s3: Location) -> None:
-    catalog = Store.open(str(on_s3)).catalog
+    catalog = Store.at(str(on_s3)).make().catalog
     for number in range(4):
         catalog.add(savepoint(number))
 
@@ -144,11 +144,11 @@ def test_the_order_is_that_of_the_recorded_times_not_of_the_names(local_store: S
     assert local_store.catalog.find("latest~1").id == names[2]
 
 
-ADD = "Store.open(uri).catalog.add(savepoint(number))"
+ADD = "Store.at(uri).make().catalog.add(savepoint(number))"
 
 
 def test_eight_processes_that_add_savepoints_at_once_lose_nothing(on_s3: Location) -> None:
-    catalog = Store.open(str(on_s3)).catalog
+    catalog = Store.at(str(on_s3)).make().catalog
     catalog.add(savepoint(99))
 
     with at_once(ADD, str(on_s3), 8) as processes:

@@ -73,7 +73,7 @@ def test_a_generation_is_found_by_its_checkpoint(store: Store) -> None:
 
 @pytest.mark.nightly
 def test_queries_that_begin_at_once_are_all_kept(on_s3: Location) -> None:
-    store = Store.open(str(on_s3))
+    store = Store.at(str(on_s3)).make()
     store.generations.begin("first", 1, at(store, "first"), by="run")
 
     def begin(number: int) -> None:
@@ -89,7 +89,7 @@ def test_queries_that_begin_at_once_are_all_kept(on_s3: Location) -> None:
 
 
 def test_of_many_that_begin_the_same_generation_one_does(on_s3: Location) -> None:
-    store = Store.open(str(on_s3))
+    store = Store.at(str(on_s3)).make()
     store.generations.begin("first", 1, at(store, "first"), by="run")
 
     def begin(number: int) -> str | None:

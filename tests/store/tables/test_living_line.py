@@ -108,7 +108,7 @@ def test_the_flag_of_the_store_means_any_line(local_store: Store) -> None:
     local_store.generations.begin("orders", 2, checkpoint / "2", by="rollback", begun_from=FIRST.id)
 
     assert local_store.catalog.find("latest") == FIRST
-    assert Store.open(str(local_store.root), any_line=True).catalog.find("latest") == BUG
+    assert Store.at(str(local_store.root), any_line=True).make().catalog.find("latest") == BUG
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=1, max_size=30))

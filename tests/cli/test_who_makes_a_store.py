@@ -1,0 +1,83 @@
+"""What is a store, and who makes one."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from savepoints.errors import IncompatibleError, StoreNotFoundError
+from savepoints.io import Location
+from savepoints.store.root import Store
+from tests.cli.conftest import Call
+from tests.samples import take, unpack
+
+
+def test_trap_an_empty_prefix_looks_like_a_store_without_savepoints(
+    place: Location, call: Call
+) -> None:
+    nowhere = str(place / "stroe")
+
+    called = call("list", "--store", nowhere, "-o", "json")
+
+    assert (called.code, called.error["name"]) == (10, "StoreNotFoundError")
+    assert f"there is no store at {nowhere}" in called.error["message"]
+    assert f"savepoints init --store {nowhere}" in called.error["hint"]
+
+
+def test_a_directory_with_something_else_in_it_is_no_store(place: Location) -> None:
+    (place / "data").put("part-0.parquet", b"x")
+
+    with pytest.raises(StoreNotFoundError):
+        Store.open(str(place / "data"))
+
+
+def test_init_makes_a_store_once(place: Location, call: Call) -> None:
+    uri = str(place / "store")
+
+    first = call("init", "--store", uri)
+    second = call("init", "--store", uri, "-o", "json")
+
+    assert first.code == 0
+    assert f"made a store at {uri}".split() == first.err.split()[1:]
+    assert (second.code, json.loads(second.out)["made"]) == (0, False)
+    assert call("list", "--store", uri).code == 0
+
+
+def test_the_first_create_makes_the_store_and_says_so(
+    place: Location, on_local: Location, call: Call
+) -> None:
+    uri = str(place / "store")
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    arguments = ("create", "--checkpoint", str(checkpoint), "--format", "native", "--store", uri)
+
+    assert call(*arguments, "--dry-run").code == 0
+    assert not Store.at(uri).exists()
+    first, second = call(*arguments), call(*arguments)
+
+    assert (first.code, second.code) == (0, 0)
+    assert "made a store at" in first.err
+    assert "made a store at" not in second.err
+    assert len(Store.open(uri).catalog.all()) == 2
+
+
+def test_many_can_make_one_store(place: Location) -> None:
+    said: list[str] = []
+    store = Store.at(str(place / "store"))
+    makers = [threading.Thread(target=store.make, args=(said.append,)) for _ in range(8)]
+    for one in makers:
+        one.start()
+    for one in makers:
+        one.join()
+
+    assert set(said) == {f"made a store at {store.root}"}
+    take(store, unpack("rocksdb", place / "checkpoint"))
+
+
+def test_a_store_of_another_format_is_refused(place: Location) -> None:
+    store = Store.at(str(place / "store")).make()
+    store.root.put("store.json", b'{"format": "savepoints-store/2"}')
+
+    with pytest.raises(IncompatibleError, match="savepoints-store/2"):
+        Store.open(str(store.root))
