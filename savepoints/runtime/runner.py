@@ -25,6 +25,7 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
+from savepoints.sources.kafka.spark_options import reader_options
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -360,14 +361,10 @@ class Runner:
         source = self._app.inputs[name]
         reader = (
             self._spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self._settings.kafka.bootstrap_servers)
+            .options(**reader_options(self._settings.kafka))
             .option("subscribe", self._bound.topics.get(name, source.topic))
             .option("startingOffsets", "earliest")
-            .option("failOnDataLoss", "true")
-            .option("includeHeaders", "true")
         )
-        for key, value in self._settings.kafka.options.items():
-            reader = reader.option(f"kafka.{key}", value)
         if self._bound.max_offsets_per_trigger:
             reader = reader.option("maxOffsetsPerTrigger", self._bound.max_offsets_per_trigger)
         return reader.load()

@@ -14,6 +14,8 @@ from savepoints.store.root import Store
 from tests.samples import savepoint
 from tests.templates import made_once
 
+pytestmark = pytest.mark.drawn(2)
+
 # From conftest.py: the function that calls the command line.
 Call = Any
 

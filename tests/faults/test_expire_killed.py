@@ -15,6 +15,8 @@ from tests.leftovers import all_are_whole, left_over, restored
 from tests.processes import killed_at
 from tests.samples import files_of, take, unpack
 
+pytestmark = pytest.mark.drawn(3)
+
 POINTS = ("expire.marked", "expire.files", "expire.row", "expire.manifest")
 PLACES = [
     *some(1, (("local", point) for point in POINTS), "expire"),

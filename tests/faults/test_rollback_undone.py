@@ -19,6 +19,8 @@ from tests.draw import some
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output
 from tests.processes import killed_at
 
+pytestmark = pytest.mark.drawn(3)
+
 # As long as the new generation has not begun, everything can be taken back.
 POINTS = (
     "rollback.begun",

@@ -34,6 +34,8 @@ from tests import draw
 from tests.processes import at_once
 from tests.samples import contents, lasting, take, unpack
 
+pytestmark = pytest.mark.drawn(3)
+
 BATCHES = 4
 
 

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from spark_jobs import login_sessions, order_sessions, sort_window
 from tests.spark_jobs import samples, truths
 
+pytestmark = pytest.mark.drawn(4)
+
 # Of a key: what it keeps, the rows that it gives, and when it wants to be called again.
 Step = tuple[Any, list[tuple[Any, ...]], int | None]
 

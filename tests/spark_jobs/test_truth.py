@@ -11,6 +11,8 @@ import pytest
 
 from spark_jobs.orders.truth import order_totals_truth
 
+pytestmark = pytest.mark.drawn(3)
+
 AFTER_ALL = date(1998, 7, 1)
 
 

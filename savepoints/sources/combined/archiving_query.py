@@ -15,6 +15,7 @@ from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets
 from savepoints.sources.archive import archive, progress
 from savepoints.sources.events.events import RAW, Decoding, events
 from savepoints.sources.kafka import live_ranges, read_range, topics
+from savepoints.sources.kafka.spark_options import reader_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,14 +61,10 @@ def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
     checkpoint = Location.of(what.uri) / archive.CHECKPOINT
     reader = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", what.kafka.bootstrap_servers)
+        .options(**reader_options(what.kafka))
         .option("subscribe", what.topic)
         .option("startingOffsets", kafka_position(begin))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
     )
-    for key, value in what.kafka.options.items():
-        reader = reader.option(f"kafka.{key}", value)
     if what.most:
         reader = reader.option("maxOffsetsPerTrigger", what.most)
 

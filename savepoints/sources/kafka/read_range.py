@@ -10,6 +10,7 @@ from savepoints.errors import SourceDataGoneError
 from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.sources.events.events import RAW, RAW_SCHEMA
 from savepoints.sources.kafka import live_ranges
+from savepoints.sources.kafka.spark_options import reader_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,15 +34,11 @@ def read_records(
         return spark.createDataFrame([], RAW_SCHEMA)
     reader = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .options(**reader_options(settings))
         .option("assign", json.dumps({topic: sorted(parts) for topic, parts in end.items()}))
         .option("startingOffsets", kafka_position(begin))
         .option("endingOffsets", kafka_position(end))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
     )
-    for key, value in settings.options.items():
-        reader = reader.option(f"kafka.{key}", value)
     return reader.load().select(*RAW)
 
 

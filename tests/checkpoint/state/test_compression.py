@@ -21,6 +21,8 @@ from tests.samples import files_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.drawn(3)
+
 # What a state file may look like: long runs, and bytes that do not compress.
 DATA = st.lists(
     st.one_of(

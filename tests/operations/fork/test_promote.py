@@ -38,6 +38,8 @@ from tests.operations.fork.test_fork import (
 from tests.processes import script_killed_at
 from tests.samples import query_id
 
+pytestmark = pytest.mark.drawn(3)
+
 __all__ = ["origin"]  # A fixture.
 
 V2 = "spark_jobs.order_tiers_v2:app"

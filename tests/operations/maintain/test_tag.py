@@ -13,6 +13,8 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
 from tests.samples import contents, savepoint
 
+pytestmark = pytest.mark.drawn(3)
+
 ONE, TWO, OTHER = savepoint(1, tags=("first",)), savepoint(2), savepoint(3, query="clicks")
 
 

@@ -27,6 +27,8 @@ from savepoints.store.root import Store
 from tests.samples import take, unpack
 from tests.templates import made_once
 
+pytestmark = pytest.mark.drawn(3)
+
 QUERY = "totals"
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 

@@ -19,6 +19,8 @@ from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import files_of, query_id, unpack, write
 
+pytestmark = pytest.mark.drawn(2)
+
 
 @pytest.fixture
 def live(place: Location) -> Location:

@@ -20,6 +20,8 @@ from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import contents, query_id, take, unpack
 
+pytestmark = pytest.mark.drawn(3)
+
 # One of each kind of file: of the logs, a changelog, a snapshot, an SST.
 KINDS = {
     "offsets": ("rocksdb", "offsets/3"),

@@ -19,6 +19,8 @@ from savepoints.store.savepoint.manifest import manifest_path
 from tests.operations.exported import as_exported, in_manifest
 from tests.samples import contents, files_of, lasting, take, unpack
 
+pytestmark = pytest.mark.drawn(2)
+
 STEPS = ["exported", "manifest", "catalog"]
 
 

@@ -17,6 +17,8 @@ from savepoints.outputs.rewind import rewind
 from tests.outputs import tables
 from tests.outputs.tables import opened
 
+pytestmark = pytest.mark.drawn(3)
+
 APP = "orders/totals/1"
 SECOND, THIRD, FOURTH = (f"orders/totals/{number}" for number in (2, 3, 4))
 OTHER = "another/table/1"

@@ -18,6 +18,8 @@ from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
 from tests.processes import script_killed_at
 
+pytestmark = pytest.mark.drawn(3)
+
 INTERVAL = 3
 _KILLED = """
 import json, sys

@@ -24,6 +24,8 @@ from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import rewind, rewind_commit
 from tests.outputs import tables
 
+pytestmark = pytest.mark.drawn(2)
+
 OWN = "orders/totals/1"
 NEXT = "orders/totals/2"
 LEAVE = "leave the outputs as they are: rollback --outputs none, reset --outputs keep"

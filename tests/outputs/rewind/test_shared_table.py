@@ -17,6 +17,8 @@ from savepoints.outputs.rewind.rewind import Rewind
 from tests.outputs import tables
 from tests.outputs.tables import append, opened, recorded
 
+pytestmark = pytest.mark.drawn(3)
+
 OWN, NEXT, OTHER = "orders/totals/1", "orders/totals/2", "visits/totals/1"
 MINE = "source = 'shop'"
 

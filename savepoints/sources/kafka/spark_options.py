@@ -1,0 +1,29 @@
+"""What Spark's Kafka source is told wherever this project reads with it."""
+
+from __future__ import annotations
+
+from savepoints.config.settings import KafkaSettings
+
+# After each fetch Spark's reader asks where the partition begins and ends (`InternalKafkaConsumer.
+# getAvailableOffsetRange`), and the broker answers one request of a connection after the other: the
+# question waits until the fetch that the client has sent ahead has found a record or waited for so
+# long. A batch ends where its offsets say, so waiting for more never pays; Kafka's default is 500.
+_FETCH_WAIT_MS = "10"
+
+
+def reader_options(settings: KafkaSettings) -> dict[str, str]:
+    """Return the options of a reader, streaming or not, but for what it reads.
+
+    Args:
+        settings: Where Kafka is; its own options win.
+
+    Returns:
+        Options by Spark's names. Records that are gone are an error, never passed over.
+    """
+    return {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "kafka.fetch.max.wait.ms": _FETCH_WAIT_MS,
+        **{f"kafka.{name}": str(value) for name, value in settings.options.items()},
+    }
