@@ -129,7 +129,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     if unknown := [path for path in by_path if _operator_of(path) not in {None, *described}]:
         raise IncompatibleError(
             f"{checkpoint} has state without operator metadata, for example {unknown[0]}",
-            hint="it was written by Spark before 3.5, or is damaged; run the query with Spark 4.2 "
+            hint="it was written by Spark before 4.0, or is damaged; run the query with Spark 4.2 "
             "for a batch, or restore it from a savepoint",
             file=unknown[0],
         )

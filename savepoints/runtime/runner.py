@@ -6,6 +6,7 @@ SIGTERM or SIGINT the running batch is finished, and the query ends between two 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,14 @@ LONG_SECONDS = 10.0
 
 class _Drained(Exception):  # noqa: N818  (not an error: it carries "stop here" through Spark)
     """Raised instead of beginning another batch once the runner is to stop."""
+
+
+def _is_no_drain(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], _Drained))
+
+
+# On its way into the JVM py4j logs it as a failure, with its traceback.
+logging.getLogger("py4j.clientserver").addFilter(_is_no_drain)
 
 
 Ended = Literal["drained", "caught_up", "max_duration", "max_records", "paused"]

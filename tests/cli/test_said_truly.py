@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.runtime import app as apps
+from savepoints.runtime import runner
 from savepoints.runtime.failure import cause
 from savepoints.store.root import Store
 from tests.cli.conftest import Call
@@ -100,3 +102,17 @@ Caused by: java.io.IOException: No space left on device
 """
 
     assert cause(text) == "Caused by: java.io.IOException: No space left on device"
+
+
+def test_trap_the_end_of_a_run_is_logged_as_a_failure_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """py4j logs what Python raises in a callback, on its way into the JVM."""
+    log = logging.getLogger("py4j.clientserver")
+    for error in (runner._Drained(), ValueError("a real one")):
+        try:
+            raise error
+        except (runner._Drained, ValueError):
+            log.exception("There was an exception while executing the Python Proxy")
+
+    assert [str(one.exc_info[1]) for one in caplog.records if one.exc_info] == ["a real one"]
