@@ -88,7 +88,8 @@ def test_all_others_are_restored_with_the_rows_that_spark_finds(
         if any(one.native_only for one in taken.operators):
             continue  # Spark's reader does not read them.
         own = state_session(spark, max(one.partitions for one in taken.operators))
-        own.conf.set("spark.sql.streaming.stateStore.providerClass", taken.cut.provider)
+        for key, value in taken.settings.items():
+            own.conf.set(key, value)
         truth = typed_state.read(own, kept[name], taken.cut.batch_id, ())
         assert sum(rows.total() for rows in truth.values()) > 0, name
         for form in FORMS:

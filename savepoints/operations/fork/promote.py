@@ -36,6 +36,7 @@ from savepoints.operations.fork.promote_steps import VERB, PromotionPlan
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.rollback.generation_change import Moved
 from savepoints.operations.run import pause, pause_for_verb
+from savepoints.operations.savepoint import plan_basis
 from savepoints.plan import Progress, silent
 from savepoints.runtime import compatibility
 from savepoints.runtime.archive_of import archives_of
@@ -113,6 +114,8 @@ def execute(
         CheckFailedError: If a check failed; the live query goes on as if nothing had happened.
         PartlyDoneError: If the live query does not pause, or does not go on, within the time.
         LockedError: If another verb has one of the two.
+        StalePlanError: If one of the two has begun another generation since the plan, or late
+            events were merged into it.
         SourceDataGoneError: If Kafka no longer has what one of them has to read.
         SavepointsError: If one of the two fails.
     """
@@ -178,6 +181,7 @@ class _Promotion:
         return bindings.complete(self.store, self.given)
 
     def run(self, started: float) -> Promoted:
+        self._refuse_stale()
         self._catch_up()
         faults.reach("promote.caught_up")
         still = pause_for_verb.kept(
@@ -191,6 +195,7 @@ class _Promotion:
             faults.reach("promote.paused")
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
+                self._refuse_stale()
                 ends = self._meet(held.check)
                 faults.reach("promote.met")
                 found = self._check()
@@ -225,6 +230,10 @@ class _Promotion:
     @property
     def _fork(self) -> Generation:
         return self.store.generations.current(self.plan.fork)
+
+    def _refuse_stale(self) -> None:
+        for query, basis in self.plan.bases:
+            plan_basis.refuse_changed(self.store, query, VERB, basis)
 
     def _catch_up(self) -> None:
         """Run the fork to where the live query is, which goes on meanwhile."""

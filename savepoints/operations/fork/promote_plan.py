@@ -8,16 +8,20 @@ from typing import Any
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import QuerySettings, Settings
-from savepoints.errors import UsageError
+from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.model import rfc3339
 from savepoints.operations.fork import promote_steps
 from savepoints.operations.fork.promote_steps import VERB, HandOver, PromotionPlan
 from savepoints.operations.run import pause
+from savepoints.operations.savepoint import plan_basis
+from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.plan import Plan, Step
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
+from savepoints.store.tables import merge_ledger
+from savepoints.store.tables.merge_ledger import Ledger, Merge
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class PromotePlan(Plan):
         fork_app: The program that takes over.
         checks: Whether the checks have to pass.
         command: How to do it again as a command line, which also finishes it after a crash.
+        bases: What the plan was made from, by query; they may run on and take savepoints.
         begun: What an interrupted promotion is finished by, None for a new one.
     """
 
@@ -41,6 +46,7 @@ class PromotePlan(Plan):
     fork_app: str
     checks: bool
     command: str
+    bases: tuple[tuple[str, Basis], ...] = ()
     begun: PromotionPlan | None = None
 
 
@@ -68,6 +74,7 @@ def plan(
         UsageError: If it is no fork, or not of a query that `run` runs.
         QueryRunningError: If the fork runs.
         UnfinishedOperationError: If an operation on one of the two was interrupted.
+        NotAlignedError: If late events were merged into the live query that the fork does not have.
     """
     origin = into or _origin(store, fork)
     command = _command(fork, origin, hand_over, checks=checks)
@@ -75,9 +82,9 @@ def plan(
         bound = begun.binding.settings() if begun.binding else settings.queries[origin]
         return PromotePlan(
             VERB, origin, begun.steps, ("an interrupted promotion is finished",),
-            fork, begun.hand_over, "", bound.app, checks, command, begun,
+            fork, begun.hand_over, "", bound.app, checks, command, (), begun,
         )  # fmt: skip
-    store.generations.current(fork)
+    bases = tuple((one, plan_basis.read_but_savepoints(store, one)) for one in (fork, origin))
     completed = bindings.complete(store, settings)
     live_bound, fork_bound = (
         completed.bound(one, "it cannot be run to exact offsets") for one in (origin, fork)
@@ -85,6 +92,7 @@ def plan(
     if fork == origin:
         raise UsageError(f"{fork} cannot take over from itself", hint="name a fork of it")
     _refuse_done(store, fork, origin)
+    _refuse_unmerged(store, fork, origin)
     promote_steps.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
     lease.refuse_held(store.root, fork)
     journal.refuse_unfinished(store.root, fork)
@@ -100,6 +108,7 @@ def plan(
         fork_app=fork_bound.app,
         checks=checks,
         command=command,
+        bases=bases,
     )
 
 
@@ -133,6 +142,33 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
             f"savepoints promote {live} --undo",
             query=live,
         )
+
+
+def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
+    """Refuse a fork without the late events of the live query, which would be gone.
+
+    Raises:
+        NotAlignedError: Names them, and says how the fork gets them.
+    """
+    merges, generations = Ledger(store.root).all(), store.generations.all()
+    savepoints = store.catalog.all()
+
+    def merged(query: str) -> list[Merge]:
+        number = store.generations.current(query).generation
+        line = merge_ledger.ancestry(query, number, generations, savepoints, merges)
+        return merge_ledger.in_effect(merges, line)
+
+    there = merged(fork)
+    for one in merged(live):
+        if merge_ledger.find_same_batch(there, one.input, one.content_hash) is None:
+            raise NotAlignedError(
+                f"{one.rows} late events of {one.batch} were merged into {live}, and {fork} does "
+                "not have them: they would be lost",
+                hint=f"merge them into it: savepoints merge {fork} --batch {one.batch}; or fork "
+                f"{live} again",
+                query=fork,
+                merge=one.id,
+            )
 
 
 def _begun(store: Store, live: str, command: str) -> PromotionPlan | None:

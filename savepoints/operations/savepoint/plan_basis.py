@@ -22,12 +22,13 @@ class Basis:
 
     Attributes:
         generation: Number of its current generation.
-        savepoints: Digest of the query's savepoints, with their tags and whether they are whole.
+        savepoints: Digest of the query's savepoints, with their tags and whether they are whole;
+            None where none of them is what the plan goes by.
         merges: How many late batches were merged into the query.
     """
 
     generation: int
-    savepoints: str
+    savepoints: str | None
     merges: int
 
     @classmethod
@@ -47,6 +48,16 @@ def read(store: Store, query: str) -> Basis:
         _digest(store, query),
         len(Ledger(store.root).all(query)),
     )
+
+
+def read_but_savepoints(store: Store, query: str) -> Basis:
+    """Read what a plan for a query is made from that may run, and take savepoints, meanwhile.
+
+    Raises:
+        QueryNotFoundError: If the store has no such query.
+    """
+    generation = store.generations.current(query).generation
+    return Basis(generation, None, len(Ledger(store.root).all(query)))
 
 
 def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
@@ -70,7 +81,7 @@ def _changes(then: Basis, now: Basis) -> Iterator[str]:
         yield f"its generation was {then.generation} and is {now.generation}"
     if then.merges != now.merges:
         yield f"{then.merges} late batches were merged into it, and {now.merges} are now"
-    if then.savepoints != now.savepoints:
+    if then.savepoints not in (None, now.savepoints):
         yield "its savepoints are others: one was taken, removed, tagged or found broken"
 
 
