@@ -36,6 +36,11 @@ NOTHING_COMMITTED = {"checkpoint-version-2.1.0"}
 # It holds a name that was escaped three times, and no state.
 ESCAPED = "escaped-path-2.4.0"
 SINCE_METADATA = "checkpoint-version-4."
+# Their metadata names the schema files where they were written: Spark does not read them elsewhere.
+TIED_TO_THEIR_PLACE = {
+    "checkpoint-version-4.0.0-tws-avro",
+    "checkpoint-version-4.0.0-tws-unsaferow",
+}
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +90,10 @@ def test_all_others_are_restored_with_the_rows_that_spark_finds(
     for number, name in enumerate(names):
         taken = saved(store, name, kept[name])
         assert savepoints.verify(store, taken.id).findings == (), name
-        if any(one.native_only for one in taken.operators):
+        if name in TIED_TO_THEIR_PLACE or any(one.native_only for one in taken.operators):
             continue  # Spark's reader does not read them.
-        own = state_session(spark, max(one.partitions for one in taken.operators))
-        for key, value in taken.settings.items():
-            own.conf.set(key, value)
+        own = state_session(spark, taken.cut.checkpoint_format)
+        own.conf.set("spark.sql.streaming.stateStore.providerClass", taken.cut.provider)
         truth = typed_state.read(own, kept[name], taken.cut.batch_id, ())
         assert sum(rows.total() for rows in truth.values()) > 0, name
         for form in FORMS:
