@@ -20,6 +20,8 @@ from savepoints.store.root import Store
 from tests import draw
 from tests.samples import contents, savepoint, take, unpack
 
+pytestmark = pytest.mark.drawn(3)
+
 # From conftest.py: the function that calls the command line.
 Call = Any
 COMMANDS = [name for names in _SECTIONS.values() for name in names]

@@ -14,7 +14,7 @@ from savepoints.store.root import Store
 from tests.samples import savepoint
 from tests.templates import made_once
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(4)
 
 # From conftest.py: the function that calls the command line.
 Call = Any

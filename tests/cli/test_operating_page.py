@@ -17,7 +17,7 @@ from tests.cli.conftest import Call
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import query_id, take, unpack
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(3)
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 COMMANDS = re.findall(r"^\$ savepoints (.+)$", PAGE.read_text(), re.MULTILINE)

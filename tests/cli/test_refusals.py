@@ -16,7 +16,7 @@ from savepoints.store.savepoint.manifest import manifest_path
 from tests.samples import contents, savepoint, unpack
 from tests.templates import first_of
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(4)
 
 # From conftest.py: the function that calls the command line.
 Call = Any

@@ -27,7 +27,7 @@ from tests import samples
 from tests.draw import some
 from tests.faults.s3_proxy import Fault, Request, S3Proxy, Schedule, once, proxy_of, seeded
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(4)
 
 T = TypeVar("T")
 

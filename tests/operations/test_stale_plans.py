@@ -34,7 +34,7 @@ from tests import draw
 from tests.processes import at_once
 from tests.samples import contents, lasting, take, unpack
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 BATCHES = 4
 

@@ -18,6 +18,8 @@ from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from spark_jobs.orders.codec import decode_order
 from spark_jobs.orders.producer import ProduceError, produce
 
+pytestmark = pytest.mark.drawn(3)
+
 READ_TIMEOUT_S = 30.0
 
 

@@ -22,7 +22,7 @@ from savepoints.store.root import Store
 from tests.draw import chance, some
 from tests.store import damaged
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 # Every kind of object, by its path.
 KINDS = {

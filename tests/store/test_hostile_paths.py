@@ -28,7 +28,7 @@ from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from tests.samples import contents, savepoint, take, unpack
 from tests.templates import first_of
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 OTHER = "sp-20261121-101530-k3f9ab"
 OUTSIDE = [

@@ -14,6 +14,8 @@ from savepoints.store.savepoint.manifest import manifest_path
 from tests.samples import take, unpack
 from tests.templates import made_once
 
+pytestmark = pytest.mark.drawn(3)
+
 # From conftest.py: the function that calls the command line.
 Call = Any
 SCRATCH = "scratch/op-20260101-000000-aaaaaa/metadata"

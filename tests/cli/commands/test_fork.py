@@ -13,6 +13,8 @@ from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import contents, query_id, take, unpack
 
+pytestmark = pytest.mark.drawn(2)
+
 # From conftest.py: the function that calls the command line.
 Call = Any
 

@@ -13,6 +13,8 @@ from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import take, unpack
 
+pytestmark = pytest.mark.drawn(3)
+
 
 @pytest.fixture
 def begun(local_store: Store, on_local: Location) -> str:

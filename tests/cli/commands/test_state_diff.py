@@ -15,6 +15,8 @@ from tests.samples import take, unpack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.drawn(4)
+
 # From conftest.py: the function that calls the command line.
 Call = Any
 

@@ -12,6 +12,8 @@ from savepoints.store.root import Store
 from tests.samples import take, unpack
 from tests.templates import made_once
 
+pytestmark = pytest.mark.drawn(3)
+
 # From conftest.py: the function that calls the command line.
 Call = Any
 

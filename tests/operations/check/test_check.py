@@ -35,7 +35,7 @@ from tests.denied import denied, unconditional
 from tests.samples import lasting, query_id, savepoint, take, unpack
 from tests.templates import first_of
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 

@@ -40,7 +40,7 @@ from savepoints.store.root import Store
 from tests.draw import some
 from tests.samples import contents, query_id, take, unpack
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 APP = "spark_jobs.order_totals:app"
 # The query of the sample, at batch 3; the savepoint is of batch 1.

@@ -18,7 +18,7 @@ import pytest
 from savepoints.operations.fork import report
 from tests.comparisons import HOSTILE, comparison
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.drawn(2)]
 
 PHONE, DESKTOP = 390, 1280
 REQUIRED = "CI_REQUIRES_BROWSER"

@@ -25,7 +25,7 @@ from tests.kafka_query import QUERY, Query, make
 from tests.sources.broker import HOUR, Broker
 from tests.store.tables.test_merge_ledger import merge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.drawn(2)]
 
 # Kafka forgets up to these; the archive has the first eight and four.
 FORGOTTEN = {0: 5, 1: 3}

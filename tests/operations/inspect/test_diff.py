@@ -34,7 +34,7 @@ from tests.samples import saved, savepoint, take, unpack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.drawn(4)
+pytestmark = pytest.mark.drawn(8)
 
 KEYS = 5
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

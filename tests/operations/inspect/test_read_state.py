@@ -30,7 +30,7 @@ from tests.samples import contents, files_of, saved, take, unpack, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.drawn(4)
+pytestmark = pytest.mark.drawn(8)
 
 KEYS = 5
 

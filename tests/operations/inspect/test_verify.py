@@ -33,7 +33,7 @@ from tests.outputs import vectors
 from tests.samples import lasting, query_id, savepoint, take, unpack
 from tests.templates import first_of, made_once
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(4)
 
 # One file of every kind that a savepoint has.
 KINDS = {

@@ -28,7 +28,7 @@ from tests.draw import some
 from tests.samples import contents, lasting, take, unpack
 from tests.templates import first_of
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 
 def other_store(place: Location, name: str = "elsewhere") -> Store:

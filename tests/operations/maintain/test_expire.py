@@ -30,7 +30,7 @@ from tests.leftovers import all_are_whole, left_over, restored, stored
 from tests.samples import files_of, savepoint, take, unpack
 from tests.templates import made_once
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(6)
 
 ONE = RetentionPolicy(keep_last=1)
 # Of the sample; the first three share SSTs and the last shares none with them.

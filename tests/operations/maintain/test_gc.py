@@ -25,7 +25,7 @@ from tests.leftovers import all_are_whole, left_over, stored
 from tests.samples import take, unpack
 from tests.templates import made_once
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 # Less than none: S3 and the file system round the times of what was written just now.
 NO_GRACE = timedelta(seconds=-1)

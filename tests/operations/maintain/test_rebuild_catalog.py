@@ -19,7 +19,7 @@ from savepoints.store.tables.catalog import Catalog
 from tests.samples import contents, lasting, savepoint, take, unpack
 from tests.templates import made_once
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 LOG = "catalog/_delta_log"
 

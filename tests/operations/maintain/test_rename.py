@@ -24,6 +24,8 @@ from savepoints.store.root import Store
 from tests.processes import killed_at
 from tests.samples import lasting, query_id, savepoint, take, unpack
 
+pytestmark = pytest.mark.drawn(3)
+
 
 def test_trap_a_checkpoint_has_two_names_and_a_rollback_knows_one(
     on_local: Location, local_store: Store

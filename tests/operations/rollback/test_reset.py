@@ -33,7 +33,7 @@ from tests.kafka_query import QUERY, Query, make
 from tests.samples import contents, query_id
 from tests.sources.broker import Broker
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.drawn(4)]
 
 
 @pytest.fixture

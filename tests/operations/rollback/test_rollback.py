@@ -30,7 +30,7 @@ from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
 from tests.samples import contents, query_id, take, unpack, write
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(4)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ from savepoints.store.root import Store
 from tests.processes import killed_at, script_killed_at
 from tests.samples import contents, take, unpack
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 RECOVER = """
 import sys

@@ -25,7 +25,7 @@ from savepoints.store.retention_policy import RetentionPolicy, decide
 from savepoints.store.root import Store
 from tests.samples import files_of, lasting, take, unpack, write
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(4)
 
 
 @pytest.mark.s3

@@ -20,7 +20,7 @@ from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import contents, query_id, take, unpack
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 # One of each kind of file: of the logs, a changelog, a snapshot, an SST.
 KINDS = {

@@ -40,7 +40,7 @@ from tests.operations.exported import ROWS, as_exported
 from tests.samples import CHECKPOINTS, contents, files_of, take, unpack
 from tests.templates import first_of
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 SAMPLES = sorted(path.stem for path in CHECKPOINTS.glob("*.zip") if path.stem != "uncommitted")
 # As Spark writes it: an absolute path for each schema file of an operator.

@@ -28,6 +28,8 @@ from tests.outputs.vectors import delete_row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.drawn(3)
+
 # Spark wrote each: 4 batches, then a DELETE. Version 4 is the last batch, before that.
 ROWS_AT = 4
 WAYS: tuple[CopyMode, ...] = ("copy", "clone")

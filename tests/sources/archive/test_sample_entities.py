@@ -14,7 +14,7 @@ from savepoints.sources.events.events import EVENT_SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

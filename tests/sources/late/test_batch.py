@@ -23,7 +23,7 @@ from savepoints.sources.late.batch import LateBatch, LateInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.drawn(4)
+pytestmark = pytest.mark.drawn(8)
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 FIELDS = "order_id string, client string, at timestamp, cents bigint"

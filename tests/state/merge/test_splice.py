@@ -15,7 +15,7 @@ from tests.state.given_rows import GivenRows, number
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 AGGREGATE = Operator(0, "stateStoreSave", ("default",), 2)
 JOIN = Operator(0, "symmetricHashJoin", ("default",), 2)

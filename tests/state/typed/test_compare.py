@@ -14,7 +14,7 @@ from savepoints.state.typed.typed import VariableKind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.drawn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(8)]
 
 PLACE = ", partition_id int"
 

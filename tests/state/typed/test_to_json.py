@@ -16,7 +16,7 @@ from savepoints.state.typed import to_json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 SCHEMA = """
     whole long, real double, exact decimal(38,18), day date, moment timestamp,

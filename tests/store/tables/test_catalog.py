@@ -17,7 +17,7 @@ from savepoints.store.tables.catalog import Catalog, resolve
 from tests.processes import at_once
 from tests.samples import BEGINNING, KAFKA, savepoint
 
-pytestmark = pytest.mark.drawn(2)
+pytestmark = pytest.mark.drawn(4)
 
 OUTPUT = OutputVersion("totals", "s3://bucket/totals", "id", 7, "orders/totals/1", None)
 
