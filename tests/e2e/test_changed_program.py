@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark
 RIGHT, SWAPPED = "tests.e2e.extremes:app", "tests.e2e.extremes:swapped"
 
 
+# By day tests/fidelity/test_upgrades.py has the trap, without Kafka.
+@pytest.mark.nightly
 def test_trap_the_schema_check_ignores_column_names(local_shop: Shop) -> None:
     """Spark goes on with each aggregate's state in the other; we refuse before the first batch."""
     shop = local_shop

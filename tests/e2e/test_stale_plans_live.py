@@ -141,6 +141,19 @@ def edited(bench: Bench) -> Planned:
     return lambda: edit.execute(plan, shop.store, change, settings=shop.settings), None
 
 
+def back_to_edited(bench: Bench) -> Planned:
+    """To a savepoint that was edited there and back, so that its state is that of the good one."""
+    shop, last = bench.shop, bench.good.id
+    for sign in "+-":
+        change = savepoints.StateEdit(assignments=(f"count = count {sign} 1",))
+        change_plan = edit.plan(
+            shop.store, last, change, reason="a test", at_most=10**6, settings=shop.settings
+        )
+        last = edit.execute(change_plan, shop.store, change, settings=shop.settings).id
+    plan = rollback.plan(shop.store, last, settings=shop.settings)
+    return lambda: rollback.execute(plan, shop.store, settings=shop.settings), False
+
+
 VERBS: dict[str, Callable[[Bench], Planned]] = {
     "rollback": go_back,
     "rollback --undo": undo,
@@ -148,6 +161,7 @@ VERBS: dict[str, Callable[[Bench], Planned]] = {
     "merge": merge,
     "promote": take_over,
     "edit": edited,
+    "rollback to an edit": back_to_edited,
 }
 
 
