@@ -110,7 +110,7 @@ class Location:
         if free < size:
             raise SavepointsError(
                 f"the disk of {self.uri} is full: {free} bytes are free, and {size} are needed",
-                hint="make room there: savepoints expire --keep-last 3 --execute, savepoints gc",
+                hint="make room there: savepoints expire --keep-last 3 --yes, savepoints gc",
                 uri=str(self.uri),
             )
 

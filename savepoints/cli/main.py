@@ -8,10 +8,12 @@ import os
 import re
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 
 import click
 from click.shell_completion import CompletionItem
 
+from savepoints.cli.options import before_the_command
 from savepoints.cli.output import Terminal
 from savepoints.errors import SavepointsError, UsageError
 
@@ -22,69 +24,57 @@ _LOG = logging.getLogger(__name__)
 
 # Modules are imported only when their command is called, so that --help answers at once.
 _SECTIONS: dict[str, tuple[str, ...]] = {
-    "Take and look": (
-        *(
-            "run",
-            "pause",
-            "resume",
-            "create",
-            "export",
-            "list",
-            "show",
-            "locate",
-            "estimate",
-            "lineage",
-            "state",
-            "diff",
-            "verify",
-            "events",
-        ),
-    ),
-    "Go back": ("restore", "rollback", "reset", "edit", "operations"),
-    "Try and upgrade": ("fork", "compare", "upgrade", "promote"),
-    "Late data": ("merge",),
-    "Keep healthy": ("tag", "rename", "expire", "gc", "copy", "check", "drill"),
-    "Begin": ("init", "config", "metrics", "demo", "completion", "version"),
+    "Everyday": ("run", "create", "list", "show", "verify", "rollback", "restore", "check"),
+    "Run": ("pause", "resume", "estimate", "locate"),
+    "Experiment": ("fork", "compare", "promote"),
+    "Late data and repair": ("merge", "reset", "edit", "undo", "operations"),
+    "State": ("state", "diff", "export"),
+    "Upgrade": ("upgrade",),
+    "Care": ("expire", "gc", "copy", "tag", "rename", "drill"),
+    "History": ("lineage", "events"),
+    "Set up": ("init", "config", "metrics", "demo", "completion", "version"),
 }
 _SHORT = {
-    "run": "Run a query, with periodic savepoints.",
-    "pause": "Ask the run of a query to stop and keep still.",
-    "resume": "Let a paused run go on.",
+    "run": "Run a query and take savepoints periodically.",
     "create": "Take a savepoint of a running or stopped query.",
-    "export": "Write the canonical rows of a savepoint later.",
     "list": "List savepoints.",
     "show": "Show everything about a savepoint.",
-    "locate": "Print where the outputs of a query are now.",
-    "estimate": "Estimate when a query catches up, or that it never does.",
-    "lineage": "Show which savepoint each generation began from.",
+    "verify": "Check that a savepoint is complete and undamaged.",
+    "rollback": "Take state, offsets and outputs back to a savepoint or time.",
+    "restore": "Restore a savepoint into a new checkpoint directory.",
+    "check": "Diagnose the store, settings and machine, and suggest fixes.",
+    "pause": "Pause a query after its current batch.",
+    "resume": "Resume a paused query.",
+    "estimate": "Estimate when a query will catch up.",
+    "locate": "Print where the current outputs of a query are.",
+    "fork": "Start new, independent queries from a savepoint.",
+    "compare": "Run queries to the same offsets and compare their results.",
+    "promote": "Let a fork take over from the live query.",
+    "merge": "Merge late events into state and outputs.",
+    "reset": "Restart a query at chosen Kafka offsets.",
+    "edit": "Repair chosen state rows of a savepoint by hand.",
+    "undo": "Undo the last operation on a query.",
+    "operations": "List, finish or undo interrupted operations.",
     "state": "Read the state in a savepoint as typed rows.",
     "diff": "Compare two savepoints row by row.",
-    "verify": "Check that a savepoint is whole.",
-    "events": "Show what was done, by whom and with what result.",
-    "restore": "Write a new checkpoint from a savepoint.",
-    "rollback": "Take state, offsets and outputs back to a savepoint or time.",
-    "reset": "Begin a query anew at chosen offsets.",
-    "edit": "Repair chosen state rows of a savepoint by hand.",
-    "operations": "Show, resume or undo what was interrupted.",
-    "fork": "Make new queries of a savepoint.",
-    "compare": "Run queries to one end and compare what came of it.",
-    "promote": "Let a fork take over from the live query.",
-    "merge": "Work late events into live state and outputs.",
-    "upgrade": "Look whether a changed program fits to a savepoint.",
-    "tag": "Name, describe or pin a savepoint.",
-    "rename": "Give a query that a driver of your own starts another name.",
-    "expire": "Remove savepoints that no rule keeps.",
-    "gc": "Find files that no savepoint needs.",
+    "export": "Add the canonical rows to a native savepoint.",
+    "upgrade": "Check whether changed code can start from a savepoint.",
+    "expire": "Delete savepoints not kept by the retention rules.",
+    "gc": "Delete files that no savepoint references.",
     "copy": "Copy a savepoint into another store.",
-    "check": "Look whether store, settings and machine are fit.",
-    "drill": "Restore in isolation and compare with the live query.",
+    "tag": "Name, describe or pin a savepoint.",
+    "rename": "Rename a query that your own driver starts.",
+    "drill": "Rehearse a restore in isolation and compare with the live query.",
+    "lineage": "Show which savepoint each generation began from.",
+    "events": "Show what was done, by whom and with what result.",
     "init": "Write a settings file from a running checkpoint.",
     "config": "Show the settings and where each comes from.",
     "metrics": "Show metrics for Prometheus.",
-    "demo": "Show the whole story on real parts on this machine.",
-    "completion": "Print what makes a shell complete commands.",
-    "version": "Show versions of this, Spark and Delta.",
+    "demo": "Run the whole story on real parts on this machine.",
+    "completion": "Print a completion script for your shell.",
+    "version": "Show the versions of this package, Spark and Delta.",
 }
+_MORE_OPTIONS = "Options of every command: savepoints --help"
 _EXIT_CODES = """\b
 Exit codes:
   0 done                      12 query is running
@@ -110,7 +100,20 @@ class _Group(click.Group):
             return None
         module = importlib.import_module(f"savepoints.cli.commands.{cmd_name}_")
         command: click.Command = module.command
+        for one in (command, *getattr(command, "commands", {}).values()):
+            one.epilog = _MORE_OPTIONS
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called, or name the ones that are spelled much like it."""
+        name = args[0]
+        if name in self.list_commands(ctx) or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        near = get_close_matches(name, self.list_commands(ctx), cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command without importing any."""
@@ -120,6 +123,11 @@ class _Group(click.Group):
             if name.startswith(incomplete)
         ]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, which are what people look for, before the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""
@@ -132,11 +140,13 @@ class _Group(click.Group):
 @click.command(
     cls=_Group, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
 )
+@click.version_option(package_name="savepoints", message="%(package)s %(version)s")
+@before_the_command
 def cli() -> None:
     """Savepoints for PySpark Structured Streaming.
 
-    A savepoint is a durable, self-contained copy of a stateful query at one committed batch: state,
-    offsets, watermark, and the version of each Delta output that belongs to it.
+    Back up the state, source offsets and Delta output of a running query together, and roll all
+    three back with one command.
 
     \b
     Examples:

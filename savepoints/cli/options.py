@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from savepoints.cli import logs
-from savepoints.cli.output import Terminal
+from savepoints.cli.names import query_names
+from savepoints.cli.output import OutputFormat, ProgressStyle, Terminal
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
 from savepoints.model import parse_rfc3339, utc_now
@@ -49,8 +50,9 @@ def moment(context: click.Context, parameter: click.Parameter, text: str | None)
         return parse_rfc3339(text)
 
 
-# Where a parsed `--any-line` waits for the store to be opened.
+# Where a parsed `--any-line` waits for the store to be opened, and `--execute` for the question.
 _ANY_LINE = "savepoints.any_line"
+_EXECUTE = "savepoints.execute"
 
 
 @dataclass
@@ -94,8 +96,23 @@ class Invocation:
             )
         return Store.at(self.settings.store, any_line=self.any_line)
 
-    def confirm(self, plan: Plan, *, yes: bool, dry_run: bool, no_input: bool) -> bool:
+    def confirm(
+        self,
+        plan: Plan,
+        *,
+        yes: bool,
+        dry_run: bool,
+        no_input: bool,
+        show: Callable[[], None] | None = None,
+    ) -> bool:
         """Show a plan and find out whether to execute it.
+
+        Args:
+            plan: The plan.
+            yes: Do not ask.
+            dry_run: Only show it.
+            no_input: Never ask.
+            show: Shows it as text, where its steps alone do not say it all.
 
         Returns:
             False for a dry run and when the person says no.
@@ -106,11 +123,14 @@ class Invocation:
         if dry_run and self.output.format == "json":
             self.output.document(dry_run=True, plan=plan.to_json())
             return False
-        self.output.plan(plan)
+        if show is None or self.output.format == "json":
+            self.output.plan(plan)
+        else:
+            show()
         if dry_run:
             self.output.err.print("nothing was done: --dry-run")
             return False
-        if yes:
+        if yes or click.get_current_context().meta.get(_EXECUTE):
             return True
         if no_input or not sys.stdin.isatty():
             raise UsageError(
@@ -120,72 +140,104 @@ class Invocation:
         return click.confirm("Do it?", err=True)
 
 
+# Where the options before the command wait for it.
+_BEFORE = "savepoints.options"
+_FORMATS: tuple[OutputFormat, ...] = ("text", "json")
+_STYLES: tuple[ProgressStyle, ...] = ("auto", "plain", "none")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class _Unlisted(click.Option):
+    """An option that help leaves to the first page; a shell still completes it."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        """Return nothing."""
+        del ctx
+
+
+def _of_every_command(function: Function, *, kind: type[click.Option]) -> Function:
+    """Add the options that every command has; they have no defaults here, so that both can be."""
+    for names, value, meaning in (
+        (("--log-format",), click.Choice(_FORMATS), "Format of the log on stderr."),
+        (("--log-level",), click.Choice(_LEVELS, case_sensitive=False),
+         "Lowest level of the log on stderr; WARNING by default."),
+        (("--progress",), click.Choice(_STYLES), "How to show progress on stderr."),
+        (("-o", "--output", "output_format"), click.Choice(_FORMATS),
+         "Text for people or one JSON document for scripts."),
+        (("--profile",), str, "Profile in the settings file."),
+        (("--config",), click.Path(path_type=Path), "Settings file."),
+        (("--store", "store_uri"), str, "Root of the store: a directory or s3://bucket/path."),
+    ):  # fmt: skip
+        variable = "SAVEPOINTS_PROFILE" if "--profile" in names else None
+        function = click.option(
+            *names, cls=kind, type=value, help=meaning, envvar=variable,
+            metavar="URI" if "store_uri" in names else None,
+        )(function)  # fmt: skip
+    return function
+
+
+def before_the_command(function: Function) -> Function:
+    """Take the options of every command before its name, too: `savepoints --store URI list`."""
+
+    @functools.wraps(function)
+    def wrapped(**given: object) -> None:
+        click.get_current_context().meta[_BEFORE] = given
+
+    return _of_every_command(wrapped, kind=click.Option)
+
+
 def common(function: Function) -> Function:
     """Add the options that every command has, and pass it an `Invocation` first."""
 
-    @click.option("--store", "store_uri", metavar="URI", help="The store's root.")
-    @click.option("--config", type=click.Path(path_type=Path), help="Settings file.")
-    @click.option("--profile", envvar="SAVEPOINTS_PROFILE", help="Profile in the settings file.")
-    @click.option(
-        "-o",
-        "--output",
-        "output_format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="Text for people or one JSON document.",
-    )
-    @click.option(
-        "--progress",
-        type=click.Choice(["auto", "plain", "none"]),
-        default="auto",
-        help="How to show progress on stderr.",
-    )
-    @click.option(
-        "--log-level",
-        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-        default="WARNING",
-        help="Level of the log on stderr.",
-    )
-    @click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="Form of the log on stderr.",
-    )
     @click.pass_obj
     @functools.wraps(function)
     def wrapped(
         output: Terminal,
         /,
         *args: object,
-        store_uri: str | None,
-        config: Path | None,
-        profile: str | None,
-        output_format: str,
-        progress: str,
-        log_level: str,
-        log_format: logs.LogFormat,
-        **options: object,
+        **options: Any,  # noqa: ANN401  (of any command)
     ) -> Any:  # noqa: ANN401  (whatever the command returns)
-        output.format = "json" if output_format == "json" else "text"
-        output.progress_style = "none" if progress == "none" else "plain"
-        logs.to_stderr(log_level, log_format)
-        any_line = bool(click.get_current_context().meta.get(_ANY_LINE))
-        call = Invocation(output, config, profile, store_uri, any_line)
+        meta = click.get_current_context().meta
+        for name, value in meta.get(_BEFORE, {}).items():
+            if options[name] is None:
+                options[name] = value
+        output.format = options.pop("output_format") or "text"
+        output.progress_style = "none" if options.pop("progress") == "none" else "plain"
+        level, log_format = options.pop("log_level"), options.pop("log_format")
+        logs.to_stderr(level or "WARNING", log_format or "text")
+        call = Invocation(
+            output,
+            options.pop("config"),
+            options.pop("profile"),
+            options.pop("store_uri"),
+            any_line=bool(meta.get(_ANY_LINE)),
+        )
         return function(call, *args, **options)
 
-    return wrapped
+    return _of_every_command(wrapped, kind=_Unlisted)
 
 
 def mutating(function: Function) -> Function:
     """Add the options of commands that change something."""
     for option in (
-        click.option("--no-input", is_flag=True, help="Never ask; a question is an error."),
+        click.option("--no-input", is_flag=True, help="Fail instead of asking."),
         click.option("-y", "--yes", is_flag=True, help="Do not ask."),
-        click.option("--dry-run", is_flag=True, help="Show the plan and do nothing."),
+        click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
     ):
         function = option(function)
     return function
+
+
+def executed(function: Function) -> Function:
+    """Add `--execute`, which kafka-consumer-groups has where other commands here have `--yes`."""
+
+    def keep(context: click.Context, _option: click.Parameter, value: bool) -> None:
+        context.meta[_EXECUTE] = value
+
+    return click.option(
+        "--execute", is_flag=True, hidden=True, expose_value=False, callback=keep,
+        help="The same as --yes.",
+    )(function)  # fmt: skip
 
 
 def broken_too(function: Function) -> Function:
@@ -193,7 +245,17 @@ def broken_too(function: Function) -> Function:
     return click.option(
         "--even-broken",
         is_flag=True,
-        help="Also a savepoint that verify found broken; what is damaged is refused even so.",
+        help="Accept a savepoint that verify found broken; damaged files are still refused.",
+    )(function)
+
+
+def outputs_too(function: Function) -> Function:
+    """Add `--outputs`, which leaves them where they are."""
+    return click.option(
+        "--outputs",
+        type=click.Choice(["rewind", "none"]),
+        default="rewind",
+        help="none: leave the outputs as they are; replayed rows may then be written twice.",
     )(function)
 
 
@@ -202,7 +264,7 @@ def unreplayable_too(function: Function) -> Function:
     return click.option(
         "--accept-unreplayable",
         is_flag=True,
-        help="Also where a source, such as a socket, cannot be read again: rows are lost.",
+        help="Accept that a source, such as a socket, cannot be read again: rows are lost.",
     )(function)
 
 
@@ -211,7 +273,7 @@ def stopped_said(function: Function) -> Function:
     return click.option(
         "--stopped",
         is_flag=True,
-        help="You have stopped the query's own driver: its checkpoint is not watched first.",
+        help="The query's own driver is stopped: do not watch its checkpoint first.",
     )(function)
 
 
@@ -222,9 +284,11 @@ def of_query(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_keep_any_line,
-        help="latest and @TIME mean savepoints that were rolled back, too.",
+        help="Let latest and @TIME include savepoints that were rolled back.",
     )
-    return click.option("--query", help="Only savepoints of this query.")(any_line(function))
+    return click.option(
+        "--query", shell_complete=query_names, help="Only savepoints of this query."
+    )(any_line(function))
 
 
 def _keep_any_line(context: click.Context, _option: click.Parameter, value: bool) -> None:

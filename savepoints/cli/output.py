@@ -7,12 +7,13 @@ are masked here: everything that is shown goes through this module.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rich import box
 from rich.cells import cell_len
@@ -29,6 +30,7 @@ SCHEMA_VERSION = 1
 # Columns of numbers, which are easier to compare when they end at one place.
 _NUMERIC = {"batch", "rows", "bytes", "files", "operator", "partitions"}
 
+T = TypeVar("T")
 OutputFormat = Literal["text", "json"]
 ProgressStyle = Literal["auto", "plain", "none"]
 
@@ -45,20 +47,39 @@ class Terminal:
 
     def document(self, **content: object) -> None:
         """Print the one JSON document of a command."""
-        document = {"schema_version": SCHEMA_VERSION, **to_json(content)}
+        document = {"schema_version": SCHEMA_VERSION, **_for_scripts(to_json(content))}
         self.write(json.dumps(document, indent=2))
 
     def write(self, text: str) -> None:
         """Print a text for programs, as it is."""
         sys.stdout.write(secrets.mask_data(text) + "\n")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print a table."""
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        optional: Sequence[str] = (),
+    ) -> None:
+        """Print a table.
+
+        Args:
+            columns: Their names.
+            rows: A cell for each.
+            optional: Columns to leave out while the table is wider than the screen, first ones
+                first.
+        """
         # All cells at once: looking for secrets takes as long for one as for all.
         texts = [str(cell).replace("\0", "") for row in rows for cell in row]
         cells = secrets.mask_data("\0".join(texts)).split("\0") if texts else []
         shown = [cells[at : at + len(columns)] for at in range(0, len(cells), len(columns))]
         widths = [max(map(cell_len, column)) for column in zip(columns, *shown, strict=True)]
+        for name in optional:
+            if sum(widths) + 3 * len(widths) <= self.out.width:
+                break
+            at = columns.index(name)
+            columns, widths = _without(columns, at), _without(widths, at)
+            shown = [_without(row, at) for row in shown]
         plain = all(cell.isprintable() for row in shown for cell in row)
         if plain and sum(widths) + 3 * len(widths) <= self.out.width:
             self._fitting(columns, shown, widths)
@@ -131,6 +152,15 @@ class Terminal:
             self.err.print(f"[bold]hint:[/bold] {_message(error.hint)}", soft_wrap=True)
 
 
+def _without(cells: Sequence[T], at: int) -> list[T]:
+    return [*cells[:at], *cells[at + 1 :]]
+
+
+def count_text(count: int, noun: str, plural: str | None = None) -> str:
+    """Write a count for people: `1 row`, `7,846 rows`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def bytes_text(size: int) -> str:
     """Write a size for people: `1.5 MB`."""
     value = float(size)
@@ -146,6 +176,32 @@ def moment_text(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
+def _for_scripts(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
+    """Write positions, which Spark keeps as text, as the JSON they are, and no watermark as null.
+
+    Spark's own watermark of a query that has none is 0.
+    """
+    if isinstance(value, list):
+        return [_for_scripts(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _for_scripts(one) for name, one in value.items()}
+    if isinstance(positions := found.get("offsets"), list):
+        found["offsets"] = [_position(one) for one in positions]
+    if found.get("watermark_ms") == 0:
+        found["watermark_ms"] = None
+    return found
+
+
+def _position(text: Any) -> Any:  # noqa: ANN401  (JSON is Any)
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _data(value: object) -> str:
     return escape(secrets.mask_data(str(value)))
 
@@ -157,4 +213,6 @@ def _message(text: str) -> str:
 def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)
     # Not a terminal: a fixed width, so that pipes and logs do not wrap tables.
     # No emoji: `:smile:` in somebody's data is just that.
-    return Console(file=stream, width=None if stream.isatty() else 160, emoji=False)
+    asked = os.environ.get("COLUMNS", "")
+    width = int(asked) if asked.isdigit() else None if stream.isatty() else 160
+    return Console(file=stream, width=width, emoji=False)

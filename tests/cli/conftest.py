@@ -59,7 +59,7 @@ def call(
     """Give a function that calls the command line, in an empty working directory."""
     monkeypatch.chdir(str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("SAVEPOINTS_STORE", "SAVEPOINTS_CONFIG", "SAVEPOINTS_PROFILE"):
+    for name in ("SAVEPOINTS_STORE", "SAVEPOINTS_CONFIG", "SAVEPOINTS_PROFILE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
     def call(*arguments: str) -> Called:

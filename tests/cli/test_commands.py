@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +26,15 @@ pytestmark = pytest.mark.drawn(3)
 # From conftest.py: the function that calls the command line.
 Call = Any
 COMMANDS = [name for names in _SECTIONS.values() for name in names]
+
+
+def as_document(savepoint: Savepoint) -> dict[str, Any]:
+    """Write a savepoint as scripts want it: offsets as JSON, and null for no watermark."""
+    document = savepoint.to_json()
+    cut = document["cut"]
+    cut["offsets"] = [one and json.loads(one) for one in cut["offsets"]]
+    cut["watermark_ms"] = cut["watermark_ms"] or None
+    return document
 
 
 def test_every_command_has_help_with_an_example(call: Call) -> None:
@@ -58,8 +68,8 @@ def test_create_restore_and_verify_from_end_to_end(
     restored = call("restore", "before", "--to", str(place / "target"), "--yes", *at)
 
     assert (created.code, verified.code, restored.code) == (0, 0, 0)
-    taken = Savepoint.from_json(created.document["savepoint"])
-    assert store.catalog.all() == [taken]
+    (taken,) = store.catalog.all()
+    assert created.document["savepoint"] == as_document(taken)
     assert (taken.tags, taken.description) == (("before",), "the first")
     assert verified.document["report"]["grade"] == "ok"
     assert restored.document["restored"]["batch_id"] == 3
@@ -113,13 +123,40 @@ def test_list_shows_the_newest_first(call: Call, local_store: Store) -> None:
     text, json = call("list", *at), call("list", *at, "-o", "json")
     one = call("list", *at, "--query", "q1", "-o", "json")
 
-    found = [Savepoint.from_json(item) for item in json.document["savepoints"]]
-    assert found == local_store.catalog.all()
+    found = local_store.catalog.all()
+    assert json.document["savepoints"] == [as_document(item) for item in found]
     assert [item.cut.batch_id for item in found] == [3, 2, 1]
     assert [item["query"] for item in one.document["savepoints"]] == ["q1", "q1"]
     positions = [text.out.index(item.id) for item in found]
     assert positions == sorted(positions)
     assert "[t]" in text.out
+
+
+def test_options_of_every_command_may_stand_before_it(call: Call, local_store: Store) -> None:
+    local_store.catalog.add(savepoint(1))
+    at = ("--store", str(local_store.root))
+
+    first = call(*at, "-o", "json", "list")
+    assert json.loads(first.out) == call("list", *at, "-o", "json").document
+    # The one behind the command is the one that is meant.
+    assert call("--store", "/nowhere", "list", *at).code == 0
+    assert call(*at, "list", "--store", "/nowhere").code == 10
+
+
+def test_a_list_fits_into_80_columns(
+    call: Call, local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        local_store.catalog.add(savepoint(number, query="order_totals", tags=("t",)))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    lines = call("list", "--store", str(local_store.root)).out.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    for one in local_store.catalog.all():
+        (line,) = [line for line in lines if one.id in line]
+        assert line.split()[1:2] == ["order_totals"]
+        assert "complete" in line
 
 
 def test_list_of_an_empty_store_is_no_error(call: Call, store: Store) -> None:
@@ -179,9 +216,9 @@ def test_a_query_without_state_is_exported_and_the_second_time_it_is_done(
     again = call("export", "latest", *at)
 
     assert (first.code, again.code) == (0, 0)
-    exported = Savepoint.from_json(first.document["savepoint"])
+    (exported,) = local_store.catalog.all()
+    assert first.document["savepoint"] == as_document(exported)
     assert exported == dataclasses.replace(taken, forms=FORMS)
-    assert local_store.catalog.all() == [exported]
     assert "native and canonical form" in again.out
 
 

@@ -94,6 +94,29 @@ def test_the_examples_of_the_first_page_can_be_parsed() -> None:
     assert len(examples(cli)) == 3
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("lst", "list"), ("rolback", "rollback"), ("xyz", "")]
+)
+def test_a_command_that_is_misspelled_gets_a_suggestion(typed: str, meant: str) -> None:
+    with pytest.raises(click.UsageError) as refused:
+        parse([typed])
+
+    said = refused.value.format_message()
+    assert f"There is no command {typed!r}." in said
+    assert (f"Did you mean {meant}" if meant else "") in said
+    assert ("Did you mean" in said) == bool(meant)
+
+
+def test_options_of_every_command_are_on_the_first_page_only() -> None:
+    for path, command in commands():
+        if isinstance(command, click.Group):
+            continue
+        page = command.get_help(click.Context(command, info_name=path))
+        assert "--log-format" not in page, path
+        assert page.endswith("Options of every command: savepoints --help"), path
+    assert "--log-format" in cli.get_help(click.Context(cli))
+
+
 def test_every_option_says_what_it_is_for() -> None:
     for path, command in commands():
         for parameter in command.params:

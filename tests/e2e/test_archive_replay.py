@@ -150,7 +150,7 @@ def test_killed_at_the_seam_nothing_is_lost_or_doubled(world: LocalWorld, local_
     assert [(one["earliest"], one["to"]) for one in plan["moves"]] == [(0, 0)] * len(before)
     assert {one["partition"]: one["from_archive"] for one in plan["moves"]} == before
     assert any(f"of {sold} records" in one for one in plan["warnings"])
-    shop.json(*words, "--execute")
+    shop.json(*words, "--yes")
     shop.json("run", QUERY, "--max-records", str(sum(before.values()) - 20), "--no-final-savepoint")
     run = ("run", QUERY, "--until", "latest", "--no-final-savepoint")
     killed = shop.command(*run, crash_at="run.outputs_written")
@@ -213,7 +213,7 @@ def test_trap_a_reset_forgets_what_was_merged(
     words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate")
     told = shop.json(*words)["plan"]["warnings"]
     assert any(f"{len(held)} events of 1 merges (op-merged)" in one for one in told)
-    shop.json(*words, "--execute")
+    shop.json(*words, "--yes")
     ran = shop.run(save=False)
 
     assert ran.batches > 3

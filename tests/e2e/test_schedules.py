@@ -153,7 +153,7 @@ class Schedule:
         options = {
             "rollback": ["--query", QUERY, "--to", self._next_checkpoint(), "--yes"],
             "create": [QUERY, "--format", "native"],
-            "expire": ["--query", QUERY, "--keep-last", "4", "--execute"],
+            "expire": ["--query", QUERY, "--keep-last", "4", "--yes"],
             "operations": ["--yes"],
         }[verb]
         code = killed_at(death, verb, *rest, *options, "--store", str(self.driver.store.root))

@@ -27,13 +27,11 @@ PLACES = [
 
 def expire(store: Store, crash_at: str = "") -> int:
     """Call the command line; returns its exit code."""
-    return killed_at(
-        crash_at, "expire", "--keep-last", "2", "--execute", "--store", str(store.root)
-    )
+    return killed_at(crash_at, "expire", "--keep-last", "2", "--yes", "--store", str(store.root))
 
 
 def gc(store: Store) -> int:
-    return killed_at("", "gc", "--grace", "1ms", "--execute", "--store", str(store.root))
+    return killed_at("", "gc", "--grace", "1ms", "--yes", "--store", str(store.root))
 
 
 def killed(store: Store, place: Location, point: str) -> list[Savepoint]:

@@ -35,7 +35,7 @@ PLACES = [
 
 def gc(store: Store, crash_at: str = "", grace: str = "1ms") -> int:
     """Call the command line; returns its exit code."""
-    return killed_at(crash_at, "gc", "--grace", grace, "--execute", "--store", str(store.root))
+    return killed_at(crash_at, "gc", "--grace", grace, "--yes", "--store", str(store.root))
 
 
 def create(store: Store, checkpoint: Location, crash_at: str) -> str:

@@ -47,7 +47,7 @@ def roll_back(query: Query) -> None:
 
 VERBS = {
     "reset, empty": Verb(
-        ("reset", QUERY, "--to-earliest", "--outputs", "truncate", "--execute"),
+        ("reset", QUERY, "--to-earliest", "--outputs", "truncate", "--yes"),
         (
             "reset.begun",
             "create.catalog",
@@ -61,7 +61,7 @@ VERBS = {
         [],
     ),
     "reset, kept": Verb(
-        ("reset", QUERY, "--shift-by", "-1", "--state", "keep", "--execute"),
+        ("reset", QUERY, "--shift-by", "-1", "--state", "keep", "--yes"),
         ("reset.safety_savepoint", "restore.files", "reset.checkpoint_written"),
         [0, 1, 2, 3],
         batch_id=3,

@@ -61,7 +61,7 @@ class Document:
 
 
 def planned(plan: type, when: str = "When nothing was done") -> Document:
-    """Describe what `--dry-run` prints, or a command that wants `--execute` without it."""
+    """Describe what `--dry-run` prints."""
     fields = {"dry_run": (bool, "`true`"), "plan": (plan, "What would be done.")}
     return Document(fields, when)
 
@@ -176,9 +176,15 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     ),
     "locate": (Document({"located": (Located, "Where they are.")}),),
     "reset": (
-        Document({"reset": (Moved, "What was done.")}, "With `--execute`"),
+        Document({"reset": (Moved, "What was done.")}, "When it was done"),
         planned(ResetPlan),
         Document({"offsets": (dict[str, Any], "By topic and partition.")}, "With `--export`"),
+    ),
+    "undo": (
+        Document({"rolled_back": (RolledBack, "What was done.")}),
+        Document(_OPERATION.fields, "When the operation was interrupted"),
+        planned(RollbackPlan),
+        planned(Plan, "When nothing was done to an interrupted operation"),
     ),
     "edit": (_SAVEPOINT, planned(EditPlan)),
     "operations list": (Document({"operations": (list[Operation], "The newest first.")}),),

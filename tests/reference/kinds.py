@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from savepoints.model import Cut
+
 Fields = Mapping[str, tuple[Any, str]]
 
 _NAMES: dict[Any, str] = {
@@ -25,12 +27,27 @@ _NAMES: dict[Any, str] = {
     type(None): "null",
 }
 
+# What documents have in another way than the values that they are made of.
+_AS_DOCUMENTS: dict[type, Fields] = {
+    Cut: {
+        "watermark_ms": (
+            int | None,
+            "Watermark in force after the batch, milliseconds since 1970; null for none.",
+        ),
+        "offsets": (
+            list[dict[str, Any] | None],
+            "For each source, in order, its next-to-read position; null where it had none yet.",
+        ),
+    }
+}
 
-def fields_of(kind: type) -> dict[str, tuple[Any, str]]:
+
+def fields_of(kind: type) -> Fields:
     """Return type and meaning of each field of a dataclass."""
     hints, said = get_type_hints(kind), meanings(kind)
     names = [field.name for field in dataclasses.fields(kind)]
-    return {name: (hints[name], said.get(name, "")) for name in names}
+    fields = {name: (hints[name], said.get(name, "")) for name in names}
+    return {**fields, **_AS_DOCUMENTS.get(kind, {})}
 
 
 def collect(hint: Any, kinds: dict[type, None]) -> None:

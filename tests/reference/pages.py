@@ -78,7 +78,7 @@ def commands_page() -> str:
     """Write the page of commands: use, options and examples."""
     found = list(commands())
     parts = ["# Commands", _NOTE, _COMMANDS, "## Options of every command"]
-    parts.append(_options(found[0][2], common=True))
+    parts.append(_options(cli, common=True))
     for section in _SECTIONS:
         parts.append(f"## {section}")
         for _, words, command in (one for one in found if one[0] == section):
@@ -189,7 +189,9 @@ def _command(words: str, command: click.Command) -> list[str]:
 def _options(command: click.Command, *, common: bool = False) -> str:
     rows = []
     for one in command.params:
-        if isinstance(one, click.Option) and (one.name in _COMMON) == common:
+        if not isinstance(one, click.Option) or one.hidden:
+            continue
+        if (one.name in _COMMON) == common:
             names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))
             value = "" if one.is_flag else f" `{_value(one)}`"
             default = f" Default: `{one.default}`." if one.show_default else ""

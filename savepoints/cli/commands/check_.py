@@ -20,12 +20,12 @@ from savepoints.errors import UsageError, VerificationError
 def command(
     call: Invocation, *, rebuild_catalog: bool, dry_run: bool, yes: bool, no_input: bool
 ) -> int:
-    """Look whether store, settings and machine are fit, and say what to do where they are not.
+    """Diagnose the store, settings and machine, and suggest fixes.
 
-    Tries conditional PUT and each permission, compares clocks, catalog and manifests, looks at
-    generations, leases, unfinished operations and leftovers, at Java, packages and Spark's
-    settings, and at how long the outputs' versions last. Exit code 13 when something is broken; 0
-    with warnings. What savepoints hold is read by: savepoints verify --all
+    Tries conditional PUT and each permission; compares clocks, catalog and manifests; checks
+    generations, leases, unfinished operations and leftovers, Java, packages and Spark's settings,
+    and how long the versions of the outputs will last. Exit code 13 if something is broken, 0 with
+    warnings. To check the contents of savepoints: savepoints verify --all
 
     \b
     Examples:

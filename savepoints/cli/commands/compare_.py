@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, mutating
 from savepoints.cli.output import SCHEMA_VERSION
 from savepoints.errors import PartlyDoneError, UsageError
@@ -47,7 +48,9 @@ def _metrics(
 
 
 @click.command("compare")
-@click.argument("queries", nargs=-1, required=True, metavar="BASELINE QUERY...")
+@click.argument(
+    "queries", nargs=-1, required=True, metavar="BASELINE QUERY...", shell_complete=query_names
+)
 @click.option(
     "--until",
     default="latest",
@@ -75,7 +78,7 @@ def _metrics(
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.html",
-    help="Write a page for people there as well.",
+    help="Also write a page for people.",
 )
 @click.option(
     "--sample",
@@ -101,16 +104,16 @@ def command(
     dry_run: bool,
     no_input: bool,
 ) -> int:
-    """Run queries to one end in the same batches, and compare each QUERY with the BASELINE.
+    """Run queries to the same offsets and compare each QUERY with the BASELINE.
 
-    Normally they are forks of one savepoint. Each runs exactly to the end and leaves a savepoint
-    there; then outputs are compared by key (an output without one as a multiset of rows), state
-    row by row, metrics, and what it cost. A query that is behind runs the batches that the
-    furthest one ran. The query that is the BASELINE lends its max_offsets_per_trigger to all.
+    Usually they are forks of one savepoint. Each runs exactly to the end and takes a savepoint
+    there; then outputs are compared by key (an output without a key as a multiset of rows), state
+    row by row, metrics, and cost. A query that is behind runs the same batches as the one furthest
+    ahead. All use the max_offsets_per_trigger of the BASELINE.
 
     The verdict is same, within or different, by [compare.thresholds] in the settings; without any,
-    each difference of an output, the state or a metric is one too many, and cost never is. Exit
-    code 3 when different.
+    every difference in an output, the state or a metric counts, and cost never does. Exit code 3 if
+    different.
 
     \b
     Examples:

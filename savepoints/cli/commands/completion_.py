@@ -12,7 +12,7 @@ from savepoints.cli.options import Invocation, common
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @common
 def command(call: Invocation, shell: str) -> None:
-    """Print what makes SHELL complete commands and options.
+    """Print a completion script for SHELL: commands, options, and names from the store.
 
     \b
     Examples:

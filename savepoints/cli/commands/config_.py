@@ -12,11 +12,11 @@ from savepoints.cli.options import Invocation, common
 @click.command("config")
 @common
 def command(call: Invocation) -> None:
-    """Show the settings that are in force, each with where it comes from.
+    """Show the settings in force and where each comes from.
 
-    A flag wins over the environment (SAVEPOINTS_STORE, SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS), that
-    over a profile, over savepoints.toml, over [tool.savepoints] in pyproject.toml, over the user's
-    file, over the default. Secrets are shown as ***.
+    In order of precedence: a flag, the environment (SAVEPOINTS_STORE,
+    SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS), a profile, savepoints.toml, [tool.savepoints] in
+    pyproject.toml, the user's file, the default. Secrets are shown as ***.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Invocation,
     common,
@@ -14,7 +15,7 @@ from savepoints.cli.output import bytes_text
 
 
 @click.command("copy")
-@click.argument("name")
+@click.argument("name", shell_complete=savepoint_names)
 @click.argument("destination", metavar="DEST")
 @of_query
 @mutating
@@ -29,11 +30,11 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Copy the savepoint NAME into the store at DEST: a bucket, a prefix or a directory.
+    """Copy the savepoint NAME into the store at DEST: a bucket, prefix or directory.
 
-    The copy is complete and independent, and has the same id. Every file is compared with its
-    SHA-256 where it arrives; what is there already is not copied again. If it is interrupted, run
-    it again: it goes on.
+    The copy is complete and independent, and has the same id. Every file is checked against its
+    SHA-256 at the destination; files that are already there are not copied again. If it is
+    interrupted, run it again to resume.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import (
     Invocation,
     common,
@@ -16,7 +17,7 @@ from savepoints.model import FORMS, Form
 
 
 @click.command("create")
-@click.argument("query", required=False)
+@click.argument("query", required=False, shell_complete=query_names)
 @click.option("--checkpoint", metavar="URI", help="Checkpoint of a query that run did not start.")
 @click.option("--name", help="With --checkpoint: what to call the query.")
 @click.option(
@@ -30,8 +31,8 @@ from savepoints.model import FORMS, Form
     default="both",
     help="native: files, fast, no JVM; canonical: rows in a Delta table.",
 )
-@click.option("--tag", "tags", multiple=True, help="A name to give it; may be repeated.")
-@click.option("--description", default="", help="For people.")
+@click.option("--tag", "tags", multiple=True, help="A name for it; may be repeated.")
+@click.option("--description", default="", help="A description for people.")
 @mutating
 @common
 def command(
@@ -49,9 +50,9 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Take a savepoint of QUERY, running or stopped; the query is not disturbed.
+    """Take a savepoint of QUERY, running or stopped, without disturbing it.
 
-    Creating changes nothing that exists, so it never asks. The first one makes the store.
+    Nothing existing is changed, so it never asks. The first savepoint creates the store.
 
     \b
     Examples:

@@ -37,7 +37,7 @@ _NEEDED = (
 @click.option("--keep", is_flag=True, help="Leave Kafka, S3 and the store up afterwards.")
 @common
 def command(call: Invocation, name: str, *, keep: bool) -> int:
-    """Show savepoints at work on real Kafka, S3, Delta and real orders.
+    """Run the whole story on real Kafka, S3, Delta and real orders.
 
     STORY is rollback (what a bug spoiled is taken back), ab (two versions from one state, which
     leaves its report in this directory) or late (orders of last year are merged into the live

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
 from savepoints.cli.output import SCHEMA_VERSION, Terminal
 from savepoints.cli.render import row_text
@@ -19,8 +20,8 @@ _PAIRS = (("batch_id", "batch"), ("watermark_ms", "watermark (ms since 1970)"))
 
 
 @click.command("diff")
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", shell_complete=savepoint_names)
+@click.argument("after", shell_complete=savepoint_names)
 @click.option("--operator", type=int, metavar="N", help="Compare the state of this operator only.")
 @click.option(
     "--sample",
@@ -34,12 +35,11 @@ _PAIRS = (("batch_id", "batch"), ("watermark_ms", "watermark (ms since 1970)"))
 def command(
     call: Invocation, before: str, after: str, operator: int | None, sample: int, query: str | None
 ) -> int:
-    """Compare the savepoints BEFORE and AFTER: cut, offsets, operators and every row of state.
+    """Compare two savepoints row by row: cut, offsets, operators and state.
 
-    Of one query or of two. Exit code 3 when they differ, 0 when not. How state is kept (partitions,
-    provider, formats) is no difference; settings are shown and do not count. Operators with equal
-    content hashes are not read, so equal savepoints need no JVM, unless they have list state: the
-    hash does not know the order of elements.
+    They may be of one query or of two. Exit code 3 if they differ, 0 if not. How state is stored
+    (partitions, provider, formats) does not count, nor do settings, which are shown. Operators with
+    equal content hashes are not read; lists always are, because the hashes ignore their order.
 
     \b
     Examples:

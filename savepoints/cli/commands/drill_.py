@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, broken_too, common, of_query
 from savepoints.errors import VerificationError
 from savepoints.model import FORMS, Form
 
 
 @click.command("drill")
-@click.argument("name", default="latest")
+@click.argument("name", default="latest", shell_complete=savepoint_names)
 @click.option(
-    "--format", "form", type=click.Choice(FORMS), help="Form to restore from; native if there."
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Form to restore from; native if the savepoint has it.",
 )
 @broken_too
 @of_query
@@ -20,11 +24,12 @@ from savepoints.model import FORMS, Form
 def command(
     call: Invocation, name: str, form: Form | None, query: str | None, *, even_broken: bool
 ) -> int:
-    """Restore the savepoint NAME in isolation, replay it to live, and compare.
+    """Rehearse a restore of the savepoint NAME in isolation and compare with the live query.
 
-    Measures how long a recovery takes and records it with the verdict in the store's events.
-    Nothing of the live query is touched. Without an application in the settings the restored state
-    is compared with what the savepoint recorded. Exit code 13 when anything differs; for cron.
+    Restores, replays to the position of the live query and compares. Measures how long a recovery
+    takes and records it, with the verdict, in the events of the store. The live query is not
+    touched. Without an application in the settings the restored state is compared with what the
+    savepoint recorded. Exit code 13 if anything differs; made for cron.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Invocation,
     common,
@@ -16,7 +17,7 @@ _AT_MOST = 1000
 
 
 @click.command("edit")
-@click.argument("name")
+@click.argument("name", shell_complete=savepoint_names)
 @click.option("--operator", type=int, metavar="N", help="Number of the operator; see show.")
 @click.option("--variable", metavar="NAME", help="State variable of a transformWithState.")
 @click.option("--where", metavar="SQL", help="Only rows for which this expression is true.")
@@ -25,7 +26,7 @@ _AT_MOST = 1000
     "assignments",
     multiple=True,
     metavar="FIELD=SQL",
-    help="Give a field of the value another value; may be repeated.",
+    help="Set a field of the value; may be repeated.",
 )
 @click.option("--delete", is_flag=True, help="Remove the rows.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; kept with the savepoint.")
@@ -35,7 +36,7 @@ _AT_MOST = 1000
     default=_AT_MOST,
     show_default=True,
     metavar="ROWS",
-    help="Refuse to change or remove more rows.",
+    help="Abort if more rows than this would change.",
 )
 @of_query
 @mutating
@@ -56,13 +57,13 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Repair state by hand: a new savepoint like NAME, with chosen rows changed or removed.
+    """Repair chosen state rows by hand, as a new savepoint.
 
-    NAME stays as it is. Columns are called as in savepoints state: key.x and value.y, or x alone
-    where nothing else is called so. Only fields of the value can be set; all --set see the row as
-    it was. Offsets, watermark and output versions are those of NAME. To go on from the new
-    savepoint, restore or roll back to it by its id or a tag: latest, @TIME and run --recover pass
-    over it. It has the canonical form only.
+    NAME stays as it is. Columns are named as in `savepoints state`: key.x and value.y, or just x
+    where that is unambiguous. Only fields of the value can be set; every --set sees the original
+    row. Offsets, watermark and output versions are those of NAME. To use the new savepoint,
+    restore or roll back to its id or tag: latest, @TIME and run --recover skip it. It has the
+    canonical form only.
 
     \b
     Examples:

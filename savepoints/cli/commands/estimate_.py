@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
 from savepoints.cli.output import bytes_text, moment_text
 
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
 
 
 @click.command("estimate")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @click.option(
     "--from",
     "from_savepoint",
     metavar="NAME",
-    help="Begin from this savepoint instead of where the query is now.",
+    help="Start from this savepoint instead of the current position.",
 )
 @common
 def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
-    """Estimate how long QUERY needs to catch up with Kafka, or say that it never does.
+    """Estimate when QUERY will catch up with Kafka, if ever.
 
-    Nothing is changed and no JVM is needed. Every figure comes with what it was measured on; what
-    was not measured is unknown. The exit code is 0 whatever the answer is.
+    Nothing is changed and no JVM is needed. Every figure says what it was measured on; what was not
+    measured is unknown. The exit code is always 0.
 
     \b
     Examples:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
 from savepoints.cli.output import moment_text
 
 
 @click.command("events")
-@click.option("--query", help="Only what was done to this query.")
+@click.option("--query", shell_complete=query_names, help="Only what was done to this query.")
 @click.option("--verb", help="Only this verb, such as create.")
 @click.option(
     "--result", type=click.Choice(["done", "failed", "skipped"]), help="Only with this result."
 )
-@click.option("--limit", type=click.IntRange(min=1), default=50, help="At most so many; 50.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, help="Show at most this many; 50 by default."
+)
 @common
 def command(
     call: Invocation, query: str | None, verb: str | None, result: str | None, limit: int

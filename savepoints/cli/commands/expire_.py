@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.options import Invocation, common
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Invocation, common, executed, mutating
 from savepoints.cli.output import bytes_text, moment_text
 from savepoints.config.duration import parse_duration
 from savepoints.errors import PartlyDoneError
@@ -18,7 +19,7 @@ _COUNT = click.IntRange(min=-1)
 
 
 @click.command("expire")
-@click.option("--query", help="Only savepoints of this query.")
+@click.option("--query", shell_complete=query_names, help="Only savepoints of this query.")
 @click.option("--keep-last", type=_COUNT, metavar="N", help="Keep the newest N; -1 for all.")
 @click.option("--keep-hourly", type=_COUNT, metavar="N", help="Keep one of each of N hours.")
 @click.option("--keep-daily", type=_COUNT, metavar="N", help="Keep one of each of N days.")
@@ -27,16 +28,17 @@ _COUNT = click.IntRange(min=-1)
 @click.option(
     "--keep-within",
     metavar="DURATION",
-    help="Keep all that are at most so much older than the newest.",
+    help="Keep all that are at most this much older than the newest.",
 )
 @click.option(
     "--keep-tag",
     "keep_tags",
     metavar="TAG",
     multiple=True,
-    help="Keep those with this tag, and let other tags protect nothing; may be repeated.",
+    help="Keep those with this tag; other tags then protect nothing. May be repeated.",
 )
-@click.option("--execute", "is_executed", is_flag=True, help="Do it; without, only say what.")
+@mutating
+@executed
 @common
 def command(
     call: Invocation,
@@ -44,24 +46,26 @@ def command(
     keep_within: str | None,
     keep_tags: tuple[str, ...],
     *,
-    is_executed: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
     **counts: int | None,
 ) -> int:
-    """Remove the savepoints that no rule keeps. Says what it would do unless --execute is given.
+    """Delete savepoints not kept by the retention rules.
 
-    Each query is looked at by itself, and savepoints are ordered by the time at which they were
-    taken. From the newest to the oldest, one of each hour, day, ISO week or month is kept until the
-    count is used up. Without any --keep option the rules are those of [retention] in the settings.
+    Each query is treated separately. Going from the newest savepoint to the oldest, one is kept for
+    each hour, day, ISO week or month until its count is used up. Without any --keep option the
+    rules are those of [retention] in the settings.
 
-    Never removed: what is pinned or tagged, the last good savepoint of a query, the newest one of
-    each generation, what a current generation began from, what an interrupted operation needs, and
-    what is being read.
+    Never deleted: savepoints that are pinned or tagged, the last good one of a query, the newest of
+    each generation, the one a current generation began from, those an interrupted operation needs,
+    and those being read.
 
     \b
     Examples:
-      savepoints expire --keep-last 10 --keep-daily 7
-      savepoints expire --query order_totals --keep-hourly 24 --keep-daily 30 --execute
-      savepoints expire --keep-within 36h --keep-tag release -o json
+      savepoints expire --keep-last 10 --keep-daily 7 --dry-run
+      savepoints expire --query order_totals --keep-hourly 24 --keep-daily 30 --yes
+      savepoints expire --keep-within 36h --keep-tag release --dry-run -o json
     """
     from savepoints.operations.maintain import expire
     from savepoints.store.retention_policy import RetentionPolicy
@@ -71,19 +75,17 @@ def command(
     within = parse_duration(keep_within) if keep_within else None
     policy = RetentionPolicy(**given, keep_within=within, keep_tags=keep_tags or None)
     plan = expire.plan(call.store, policy if asked else None, query=query, settings=call.settings)
-    done = None
-    if is_executed:
-        done = expire.execute(plan, call.store, progress=call.output.progress)
+    if not call.confirm(
+        plan, yes=yes or not plan.removed, dry_run=dry_run, no_input=no_input,
+        show=lambda: _show(call, plan),
+    ):  # fmt: skip
+        return 0
+    done = expire.execute(plan, call.store, progress=call.output.progress)
     if call.output.format == "json":
-        if done is None:
-            call.output.document(dry_run=True, plan=plan.to_json())
-        else:
-            call.output.document(expired=done)
-    elif done is None:
-        _show(call, plan)
+        call.output.document(expired=done)
     else:
         _tell(call, done)
-    return PartlyDoneError.exit_code if done and (done.locked or done.findings) else 0
+    return PartlyDoneError.exit_code if done.locked or done.findings else 0
 
 
 def _show(call: Invocation, plan: ExpirePlan) -> None:
@@ -102,6 +104,7 @@ def _show(call: Invocation, plan: ExpirePlan) -> None:
             )
             for one in plan.savepoints
         ),
+        optional=("batch", "gen", "taken", "query"),
     )
     for query, policy in plan.policies.items():
         call.output.line(f"{query}: {policy}")
@@ -112,8 +115,6 @@ def _show(call: Invocation, plan: ExpirePlan) -> None:
         f"{bytes_text(plan.bytes)} freed, {bytes_text(plan.shared_bytes)} of it in "
         f"{plan.shared_files} shared files"
     )
-    if plan.removed:
-        call.output.err.print("nothing was done: pass --execute")
 
 
 def _tell(call: Invocation, done: Expired) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Invocation,
     common,
@@ -14,7 +15,7 @@ from savepoints.cli.render import savepoint_text
 
 
 @click.command("export")
-@click.argument("name")
+@click.argument("name", shell_complete=savepoint_names)
 @of_query
 @mutating
 @common
@@ -27,11 +28,11 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Write the canonical rows of the savepoint NAME from its files.
+    """Add the canonical rows to the savepoint NAME, from its files.
 
-    For savepoints that were taken with --format native. The rows can be read with SQL, and restored
-    with other partitions, into the other provider and by other versions of Spark. Nothing that
-    exists is changed but the savepoint's own description, so it never asks.
+    For savepoints taken with --format native. The rows can be read with SQL, and restored with
+    other partitions, into the other provider and by other versions of Spark. Nothing existing is
+    changed except the description of the savepoint, so it never asks.
 
     \b
     Examples:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Invocation,
     broken_too,
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 
 @click.command("fork")
-@click.argument("savepoint")
+@click.argument("savepoint", shell_complete=savepoint_names)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--app", metavar="MODULE:ATTR", help="What they run, if not what the origin runs.")
+@click.option("--app", metavar="MODULE:ATTR", help="What they run, if not what the original runs.")
 @click.option(
     "--outputs",
     "way",
@@ -73,12 +74,12 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Make a new query of SAVEPOINT for each NAME, with checkpoint and outputs of its own.
+    """Start a new, independent query from SAVEPOINT for each NAME.
 
-    The query that the savepoint is of is not touched and may run meanwhile. Each fork goes on with
-    the batch after the savepoint's, from its state and offsets. A table [queries.NAME] in the
-    settings says what a fork runs and where it lives; without one the origin's does, and the store
-    remembers it. If it is interrupted, run it again: it goes on.
+    Each fork has its own checkpoint and outputs, and starts with the batch after the savepoint. The
+    original query is not touched and may keep running. A table [queries.NAME] in the settings says
+    what a fork runs and where it lives; without one it runs what the original runs, and the store
+    remembers where. If it is interrupted, run it again to resume.
 
     \b
     Examples:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.options import Invocation, common
+from savepoints.cli.options import Invocation, common, executed, mutating
 from savepoints.cli.output import bytes_text
 from savepoints.config.duration import duration_text, parse_duration
 from savepoints.errors import PartlyDoneError
@@ -22,38 +22,37 @@ if TYPE_CHECKING:
     metavar="DURATION",
     default="24h",
     show_default=True,
-    help="Leave what is younger alone; it may still be in the making.",
+    help="Ignore files younger than this; they may still be being written.",
 )
-@click.option("--execute", "is_executed", is_flag=True, help="Do it; without, only say what.")
+@mutating
+@executed
 @common
-def command(call: Invocation, grace: str, *, is_executed: bool) -> int:
-    """Find files that no savepoint needs. Says what it would do unless --execute is given.
+def command(call: Invocation, grace: str, *, dry_run: bool, yes: bool, no_input: bool) -> int:
+    """Delete files that no savepoint references.
 
-    What a killed command left is deleted, and removals that were interrupted are finished. A whole
-    savepoint that the catalog does not know is adopted: it gets a row.
+    Files left by a killed command are deleted, and interrupted removals are finished. A complete
+    savepoint missing from the catalog is added to it again.
 
     \b
     Examples:
-      savepoints gc
-      savepoints gc --execute
-      savepoints gc --grace 7d -o json
+      savepoints gc --dry-run
+      savepoints gc --yes
+      savepoints gc --grace 7d --dry-run -o json
     """
     from savepoints.operations.maintain import gc
 
     plan = gc.plan(call.store, grace=parse_duration(grace))
-    done = None
-    if is_executed:
-        done = gc.execute(plan, call.store, progress=call.output.progress)
+    if not call.confirm(
+        plan, yes=yes or not plan.orphans, dry_run=dry_run, no_input=no_input,
+        show=lambda: _show(call, plan),
+    ):  # fmt: skip
+        return 0
+    done = gc.execute(plan, call.store, progress=call.output.progress)
     if call.output.format == "json":
-        if done is None:
-            call.output.document(dry_run=True, plan=plan.to_json())
-        else:
-            call.output.document(collected=done)
-    elif done is None:
-        _show(call, plan)
+        call.output.document(collected=done)
     else:
         _tell(call, done)
-    return PartlyDoneError.exit_code if done and (done.locked or done.findings) else 0
+    return PartlyDoneError.exit_code if done.locked or done.findings else 0
 
 
 def _show(call: Invocation, plan: GcPlan) -> None:
@@ -71,6 +70,7 @@ def _show(call: Invocation, plan: GcPlan) -> None:
                 )
                 for one in plan.orphans
             ),
+            optional=("what", "files", "size"),
         )
     for warning in plan.warnings:
         call.output.line(f"note: {warning}")
@@ -78,8 +78,6 @@ def _show(call: Invocation, plan: GcPlan) -> None:
         f"{len(plan.orphans)} orphans, {bytes_text(plan.bytes)} would be freed; {plan.young} more "
         f"are younger than {duration_text(timedelta(seconds=plan.grace_seconds))}"
     )
-    if plan.orphans:
-        call.output.err.print("nothing was done: pass --execute")
 
 
 def _tell(call: Invocation, done: Collected) -> None:

@@ -12,7 +12,10 @@ from savepoints.errors import TargetExistsError
 
 @click.command("init")
 @click.argument("checkpoint", required=False)
-@click.option("--query", help="What to call the query; by default as the directory is called.")
+@click.option(
+    "--query",
+    help="Name of the query; the name of the directory by default.",
+)
 @click.option(
     "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
 )
@@ -27,10 +30,10 @@ from savepoints.errors import TargetExistsError
 def command(
     call: Invocation, checkpoint: str | None, query: str | None, tables: tuple[str, ...], file: Path
 ) -> None:
-    """Write a commented settings file from the CHECKPOINT of a query, or make an empty store.
+    """Write a commented settings file from the CHECKPOINT of a query, or create an empty store.
 
-    The file has what the checkpoint says: operators, state store, partitions, topics; and marks
-    what must be filled in. The query may run or be stopped. Without CHECKPOINT a store is made
+    The file contains what the checkpoint says (operators, state store, partitions, topics) and
+    marks what you must fill in. The query may be running. Without CHECKPOINT a store is created
     where --store or the settings say, as the first create, run or attach would. Needs no JVM.
 
     \b

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
 
 
 @click.command("lineage")
-@click.option("--query", help="Only this query.")
+@click.option("--query", shell_complete=query_names, help="Only this query.")
 @click.option(
     "--format",
     "style",
@@ -18,9 +19,9 @@ from savepoints.cli.options import Invocation, common
 )
 @common
 def command(call: Invocation, query: str | None, style: str) -> None:
-    """Show which savepoint was taken of which generation, and which generation began from it.
+    """Show which savepoint each generation began from, and which were taken of it.
 
-    What something still names and is there no longer is shown as gone. Needs no JVM.
+    Savepoints that no longer exist but are still referred to are shown as gone. Needs no JVM.
 
     \b
     Examples:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, moment
 from savepoints.cli.output import bytes_text, moment_text
 from savepoints.model import OperatorState, Savepoint, SavepointState
@@ -16,29 +17,36 @@ if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability
 
 
+# What a narrow screen does without; `show` has it all. The id says when it was taken.
+_OPTIONAL = ("took", "copied", "pinned", "gen", "cut committed", "kind", "rows", "description")
+
+
 @click.command("list")
-@click.option("--query", help="Only savepoints of this query.")
+@click.option("--query", shell_complete=query_names, help="Only savepoints of this query.")
 @click.option("--tag", help="Only savepoints with this tag.")
 @click.option(
     "--since",
     metavar="TIME",
     callback=moment,
-    help="Only cuts committed then or later: RFC 3339, or how long ago, such as 7d.",
+    help="Only savepoints of batches committed at or after this time: RFC 3339, or an age like 7d.",
 )
 @click.option(
-    "--until", metavar="TIME", callback=moment, help="Only cuts committed then or before."
+    "--until",
+    metavar="TIME",
+    callback=moment,
+    help="Only savepoints of batches committed at or before this time.",
 )
 @click.option(
     "--state",
     type=click.Choice(get_args(SavepointState)),
-    help="Only savepoints in this state; all that are not being removed by default.",
+    help="Only savepoints in this state; by default all that are not being deleted.",
 )
 @click.option(
     "--check-sources",
     is_flag=True,
-    help="Ask Kafka which are restorable now; show says until when, too.",
+    help="Ask Kafka which can be restored now; `show` also says until when.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most this many.")
 @common
 def command(
     call: Invocation,
@@ -51,9 +59,10 @@ def command(
     *,
     check_sources: bool,
 ) -> None:
-    """List savepoints, the newest first. Needs no JVM.
+    """List savepoints, newest first. Needs no JVM.
 
-    `latest` and times never mean a savepoint that is marked as rolled back.
+    `latest` and times never refer to a savepoint that is marked as rolled back. On a narrow screen
+    columns are left out; `savepoints show` has everything.
 
     \b
     Examples:
@@ -122,6 +131,7 @@ def command(
             )
             for one in found
         ),
+        optional=_OPTIONAL,
     )
     for reason in _reasons(checked.values()):
         call.output.line(reason)

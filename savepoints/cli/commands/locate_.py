@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
 from savepoints.errors import NotFoundError
 
 
 @click.command("locate")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @click.argument("output", required=False)
 @common
 def command(call: Invocation, query: str, output: str | None) -> None:
-    """Print where the outputs of QUERY are now, or OUTPUT alone: for those who read them.
+    """Print where the current outputs of QUERY are, or just OUTPUT.
 
-    `savepoints promote --outputs point` lets a query go on in the tables of its fork. Readers that
-    ask here before they open a table go there with it. Needs no JVM.
+    After `savepoints promote --outputs point` a query writes to the tables of its fork. Readers
+    that ask here before they open a table follow it. Needs no JVM.
 
     \b
     Examples:

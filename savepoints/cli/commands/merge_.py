@@ -9,6 +9,7 @@ import click
 
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.commands.run_ import duration
+from savepoints.cli.names import query_names
 from savepoints.cli.options import (
     Invocation,
     common,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command("merge")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @click.option(
     "--batch", metavar="URI", help="Parquet, JSON or CSV files, a directory, or a Delta table."
 )
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     callback=moment,
     help="Merge only events of the batch from before it, RFC 3339 or how long ago.",
 )
-@click.option("--undo", is_flag=True, help="Take the last merge of QUERY back.")
+@click.option("--undo", is_flag=True, help="Undo the last merge of QUERY.")
 @click.option(
     "--wait",
     default="10m",
@@ -79,28 +80,27 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Work late events into the state and the outputs of QUERY, as if they had come in time.
+    """Merge late events into state and outputs as if they had arrived on time.
 
-    Only the entities that the events touch are replayed, from savepoints that were taken before
-    what is late, while the query goes on. It stands still for the last steps alone: their state is
-    put in place of the live one in its next generation, and their rows in the outputs are corrected
-    in one commit for each table.
+    Only the entities that the events touch are replayed, from savepoints taken before the late
+    events, while the query keeps running. It is paused only for the last steps: the replayed state
+    replaces the live one in the next generation, and the rows in the outputs are corrected in one
+    commit per table.
 
-    Some entities that no event touches are replayed too. If one of them comes out otherwise than
-    the query has it, all are replayed once more, batch by batch as the query ran; if one differs
-    then, too, the program cannot be replayed exactly, and nothing is changed.
+    Some control entities that no event touches are replayed as well. If a control entity differs
+    from the live query, everything is replayed again, batch by batch; if one still differs, the
+    program cannot be replayed exactly, and nothing is changed.
 
-    Events that the query has seen already are left out by their id, and the same batch again
+    Events that the query has already seen are skipped by their id, and merging the same batch again
     changes nothing. A column op with insert, remove or replace corrects single events.
 
-    What cannot be merged exactly is refused, with the reason. --policy append sends the events to
-    the end of the topic, as if they arrived now: what comes below the watermark is dropped, and it
-    cannot be taken back. --policy replay-all replays all events of all entities in the order of
-    event time: what the query made of the order in which they arrived is gone. --policy
-    merge-function replays nothing: functions of the application combine what it has with what the
-    late events give alone.
+    What cannot be merged exactly is refused with the reason. --policy append sends the events to
+    the end of the topic as if they arrived now: those below the watermark are dropped, and it
+    cannot be undone. --policy replay-all replays all events of all entities in order of event time:
+    effects of the order of arrival are lost. --policy merge-function replays nothing: functions of
+    the application combine the current state with what the late events alone produce.
 
-    With --undo the query goes back to what it was before, outputs too, and goes on from there.
+    With --undo the query goes back to its state before the merge, outputs included.
 
     \b
     Examples:

@@ -15,15 +15,16 @@ from savepoints.errors import UsageError
 @click.option(
     "--to", "path", type=click.Path(path_type=Path), help="Write a text file, for node exporter."
 )
-@click.option("--serve", "port", type=int, metavar="PORT", help="Answer Prometheus until Ctrl-C.")
+@click.option(
+    "--serve", "port", type=int, metavar="PORT", help="Serve metrics to Prometheus until Ctrl-C."
+)
 @click.option("--address", default="127.0.0.1", help="With --serve: where to listen.")
 @common
 def command(call: Invocation, path: Path | None, port: int | None, address: str) -> None:
-    """Show the store's metrics in Prometheus' text format. Needs no JVM.
+    """Show metrics of the store in the text format of Prometheus. Needs no JVM.
 
-    They are counted from the catalog and the events, so they are the same from wherever they are
-    asked for, and a savepoint taken by any process counts. With metrics_file in the settings the
-    text file is written after each periodic savepoint.
+    Computed from the catalog and the events, so every process reports the same values. With
+    metrics_file in the settings the file is written after each periodic savepoint.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import operation_ids, query_names
 from savepoints.cli.options import Invocation, common, mutating
 from savepoints.cli.render.next_step import next_step
 from savepoints.model import to_json
@@ -21,9 +22,9 @@ _RESULTS = {
 
 @click.group("operations")
 def command() -> None:
-    """List, finish or undo verbs with several steps.
+    """List, finish or undo operations that were interrupted.
 
-    While one of a query is unfinished, nothing else may touch the query.
+    While an operation on a query is unfinished, nothing else may touch the query.
 
     \b
     Examples:
@@ -33,10 +34,10 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--query", help="Only operations on this query.")
+@click.option("--query", shell_complete=query_names, help="Only operations on this query.")
 @common
 def list_(call: Invocation, query: str | None) -> None:
-    """List operations, the newest first.
+    """List operations, newest first.
 
     \b
     Examples:
@@ -62,10 +63,10 @@ def list_(call: Invocation, query: str | None) -> None:
 
 
 @command.command("show")
-@click.argument("operation")
+@click.argument("operation", shell_complete=operation_ids)
 @common
 def show(call: Invocation, operation: str) -> None:
-    """Show the plan of OPERATION and what was done of it.
+    """Show the plan of OPERATION and which of its steps are done.
 
     \b
     Examples:
@@ -94,11 +95,11 @@ def show(call: Invocation, operation: str) -> None:
 
 
 @command.command("resume")
-@click.argument("operation")
+@click.argument("operation", shell_complete=operation_ids)
 @mutating
 @common
 def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_input: bool) -> None:
-    """Finish OPERATION, following the plan that it began with.
+    """Finish OPERATION, following its original plan.
 
     \b
     Examples:
@@ -121,16 +122,23 @@ def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_inp
 
 
 @command.command("undo")
-@click.argument("operation")
+@click.argument("operation", shell_complete=operation_ids)
 @mutating
 @common
 def undo(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_input: bool) -> None:
-    """Take back what OPERATION has done so far; its query is then as it was before.
+    """Undo what OPERATION has done so far; its query is then as it was before.
 
     \b
     Examples:
       savepoints operations undo op-20261121-101530-k3f9ab --yes
     """
+    take_back(call, operation, yes=yes, dry_run=dry_run, no_input=no_input)
+
+
+def take_back(
+    call: Invocation, operation: str, *, yes: bool, dry_run: bool, no_input: bool
+) -> None:
+    """Undo an interrupted operation, after showing what that does."""
     from savepoints.operations import unfinished
 
     plan = unfinished.undo_plan(call.store, operation)

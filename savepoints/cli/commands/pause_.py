@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.commands.run_ import duration
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Function, Invocation, common
 from savepoints.cli.output import moment_text
 
@@ -30,19 +31,20 @@ def waiting(function: Function) -> Function:
 
 
 @click.command("pause")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @waiting
-@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever finds it paused.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; shown to whoever finds it paused.")
 @common
 def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -> None:
-    """Ask the run of QUERY to stop between two batches, and to keep still.
+    """Pause QUERY after its current batch.
 
-    The run finishes its batch, takes a savepoint and gives up the lease, so that rollback and other
+    The run finishes its batch, takes a savepoint and releases the lease, so that rollback and other
     commands can work on the query; it then waits for `savepoints resume`. A run with --until or
-    another end of its own ends instead. Without a run the request stays in force: one that starts
-    stays paused. Only `savepoints run` obeys: a query that another program runs does not.
+    another limit ends instead. Without a run the request stays: a run that starts is paused at
+    once. Only `savepoints run` obeys; a query in a driver of your own does not.
 
-    Pausing again shows how it is. Exits with 3 if it is not paused within --wait. Needs no JVM.
+    Pausing again shows the current status. Exit code 3 if it is not paused within --wait. Needs no
+    JVM.
 
     \b
     Examples:

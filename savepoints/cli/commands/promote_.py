@@ -9,6 +9,7 @@ import click
 
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.commands.run_ import duration
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, mutating
 from savepoints.config.duration import duration_text
 from savepoints.errors import UsageError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("promote")
-@click.argument("fork")
+@click.argument("fork", shell_complete=query_names)
 @click.option("--into", metavar="QUERY", help="The live query, if not the one that was forked.")
 @click.option(
     "--outputs",
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     default="replace",
     help="replace: the live tables get the fork's rows; point: readers go to the fork's tables.",
 )
-@click.option("--no-checks", is_flag=True, help="Promote whatever the checks would say.")
-@click.option("--undo", is_flag=True, help="Take the promotion of the live query FORK back.")
+@click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
+@click.option("--undo", is_flag=True, help="Undo the promotion of the live query FORK.")
 @click.option(
     "--wait",
     default="10m",
@@ -52,19 +53,19 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Let FORK take over from the query that it was forked from, at exact offsets.
+    """Let FORK take over from the query it was forked from, at exact offsets.
 
-    The fork catches up while the live query goes on; then that is paused between two batches, both
-    are run to the same offsets, and the fork is checked ([promote] in the settings). If a check
-    fails the live query goes on as if nothing had happened. Else its next generation begins with
-    the fork's state and program, and a run that was paused goes on with it.
+    The fork catches up while the live query keeps running; then the live query is paused, both are
+    run to the same offsets, and the fork is checked ([promote] in the settings). If a check fails,
+    the live query resumes unchanged. Otherwise its next generation starts with the state and
+    program of the fork, and a paused run resumes with it.
 
-    With --outputs replace each live table gets the fork's rows in one commit, and the fork stays
-    what it is. With --outputs point the live query goes on in the fork's tables, the fork ends, and
-    readers ask `savepoints locate` where to look.
+    With --outputs replace each live table gets the rows of the fork in one commit, and the fork
+    stays as it is. With --outputs point the live query continues in the tables of the fork, the
+    fork ends, and readers ask `savepoints locate` where to look.
 
-    With --undo, FORK is the live query: it goes back to what it was before, outputs too, from the
-    safety savepoint of the promotion.
+    With --undo, FORK is the live query: it goes back to its state before the promotion, outputs
+    included.
 
     \b
     Examples:

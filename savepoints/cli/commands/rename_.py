@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, mutating
 
 
 @click.command("rename")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @click.argument("name")
 @mutating
 @common
 def command(
     call: Invocation, query: str, name: str, *, dry_run: bool, yes: bool, no_input: bool
 ) -> None:
-    """Give QUERY, which a driver of your own starts, another NAME.
+    """Rename a QUERY that your own driver starts to NAME.
 
-    All its savepoints and generations get it. A query that savepoints run starts keeps its name,
-    which its tables have in their transactions.
+    All its savepoints and generations are renamed. A query that `savepoints run` starts cannot be
+    renamed: its name is in the transactions of its tables.
 
     \b
     Examples:

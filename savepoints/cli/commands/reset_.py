@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.options import Invocation, common, stopped_said
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Invocation, common, executed, mutating, stopped_said
 from savepoints.cli.render.next_step import next_step
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
@@ -27,14 +28,14 @@ _TARGETS = (
 
 
 @click.command("reset")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @click.option("--to-earliest", is_flag=True, help="To the first record of Kafka or the archive.")
 @click.option("--to-latest", is_flag=True, help="To the end: only what arrives from now on.")
 @click.option("--to-current", is_flag=True, help="To where the query is now.")
 @click.option("--to-offset", type=int, help="To this offset in each partition.")
 @click.option("--to-datetime", metavar="TIME", help="To the first record at or after a time.")
-@click.option("--by-duration", metavar="DURATION", help="To where it was so long ago: 7d, PT15M.")
-@click.option("--shift-by", type=int, help="By so many records, back when negative.")
+@click.option("--by-duration", metavar="DURATION", help="To where it was this long ago: 7d, PT15M.")
+@click.option("--shift-by", type=int, help="By this many records; negative goes back.")
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -59,20 +60,21 @@ _TARGETS = (
     "--state",
     type=click.Choice(["empty", "keep"]),
     default="empty",
-    help="Begin with nothing, or go on with the state of now.",
+    help="Start with empty state, or keep the current state.",
 )
 @click.option(
     "--outputs",
     type=click.Choice(["keep", "truncate", "rewind"]),
     default="keep",
-    help="Leave them, empty them, or take them back to a savepoint at exactly these offsets.",
+    help="Keep them, empty them, or rewind them to a savepoint at exactly these offsets.",
 )
 @click.option(
     "--allow-data-loss", is_flag=True, help="Accept that Kafka no longer has all records."
 )
 @click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
-@click.option("--export", is_flag=True, help="Print the new offsets as CSV and do nothing.")
-@click.option("--execute", "is_executed", is_flag=True, help="Do it, instead of showing the plan.")
+@click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")
+@mutating
+@executed
 @stopped_said
 @common
 def command(
@@ -87,22 +89,24 @@ def command(
     allow_data_loss: bool,
     stopped: bool,
     export: bool,
-    is_executed: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
     **targets: object,
 ) -> None:
-    """Begin QUERY anew at chosen offsets. Shows its plan unless --execute is given.
+    """Restart QUERY at chosen Kafka offsets.
 
-    The options are those of kafka-consumer-groups, but state and outputs go along, what is out of
-    range is refused instead of clamped, and a reset is never partial. A safety savepoint is taken
-    first: savepoints rollback --undo takes the reset back. The files of --export and --from-file
-    are those of kafka-consumer-groups. What Kafka no longer has is read from the archives of the
-    query ([queries.NAME.archives]), and what was merged is read again.
+    The options are those of kafka-consumer-groups, but state and outputs move too, offsets out of
+    range are refused instead of clamped, and a reset is never partial. A safety savepoint is taken
+    first: `savepoints undo QUERY` undoes the reset. The files of --export and --from-file are
+    those of kafka-consumer-groups. Records that Kafka no longer has are read from the archives of
+    the query ([queries.NAME.archives]), and merged events are read again.
 
     \b
     Examples:
-      savepoints reset order_totals --to-earliest --outputs truncate
-      savepoints reset order_totals --to-datetime 2026-11-20T10:00:00Z --execute
-      savepoints reset order_totals --shift-by -100 --topic orders:0 --state keep
+      savepoints reset order_totals --to-earliest --outputs truncate --dry-run
+      savepoints reset order_totals --to-datetime 2026-11-20T10:00:00Z --yes
+      savepoints reset order_totals --shift-by -100 --topic orders:0 --state keep --dry-run
       savepoints reset order_totals --by-duration 7d --export
     """
     from savepoints.operations.rollback import reset
@@ -128,11 +132,12 @@ def command(
     if export:
         _export(call, plan.offsets)
         return
-    if not is_executed:
-        _show(call, plan)
-        return
     if plan.resumed:
-        call.output.progress(f"going on with the interrupted reset {plan.operation_id}")
+        call.output.progress(f"resuming the interrupted reset {plan.operation_id}")
+    if not call.confirm(
+        plan, yes=yes, dry_run=dry_run, no_input=no_input, show=lambda: _show(call, plan)
+    ):
+        return
     done = reset.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(reset=done)
@@ -214,9 +219,6 @@ def _words(
 
 
 def _show(call: Invocation, plan: ResetPlan) -> None:
-    if call.output.format == "json":
-        call.output.document(dry_run=True, plan=plan.to_json())
-        return
     call.output.table(
         ("topic", "part", "current", "new", "records", "available", ""),
         (
@@ -234,7 +236,6 @@ def _show(call: Invocation, plan: ResetPlan) -> None:
         ),
     )
     call.output.plan(plan)
-    call.output.err.print("nothing was done: pass --execute")
 
 
 def _export(call: Invocation, offsets: KafkaOffsets) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Invocation,
     broken_too,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command("restore")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=savepoint_names)
 @to_a_point
 @click.option(
     "--app",
@@ -90,22 +91,22 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Write a new checkpoint directory from the savepoint NAME, or for another point.
+    """Restore a savepoint into a new checkpoint directory.
 
-    A query that is started with it goes on batch by batch as the original would have. Nothing that
-    exists is touched; outputs are not either: see rollback. A table that has seen the batches after
-    the savepoint would drop them without a word, so that is refused. With --partitions or
-    --provider the state is written anew, which needs the canonical form (see export).
+    A query started from it continues batch by batch as the original would have. Nothing existing is
+    changed, and neither are the outputs: see rollback. An output table that has seen later batches
+    would silently drop the new ones, so that is refused. With --partitions or --provider the state
+    is rewritten, which needs the canonical form (see export).
 
-    With --at TIME --exact the query is run on in the new directory, from the savepoint before TIME
-    in each partition up to the first record whose timestamp in Kafka is TIME or later; what it
-    writes meanwhile is thrown away.
+    With --at TIME --exact the query runs on in the new directory, from the savepoint before TIME,
+    in each partition up to the first record whose Kafka timestamp is TIME or later; what it writes
+    meanwhile is discarded.
 
-    With --source the query reads other sources: `keep:0` is source 0 of the savepoint, `new` begins
-    by the options of its reader, a position begins exactly there. The state stays.
+    With --source the query reads other sources: `keep:0` is source 0 of the savepoint, `new` starts
+    by the options of its reader, a position starts exactly there. The state is kept.
 
-    With --migrate the checkpoint is for the changed program of --app: its new columns and operators
-    begin at the savepoint, what only changed its place or got a wider type goes on. See upgrade.
+    With --migrate the checkpoint fits the changed program of --app: new columns and operators start
+    at the savepoint; what only moved or got a wider type is kept. See upgrade.
 
     \b
     Examples:

@@ -7,19 +7,19 @@ from datetime import timedelta
 import click
 
 from savepoints.cli.commands.pause_ import show, waiting
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
 
 
 @click.command("resume")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @waiting
 @common
 def command(call: Invocation, query: str, wait: timedelta | None) -> None:
-    """Let the paused run of QUERY go on, in the generation that is the current one by now.
+    """Resume a paused query, in its current generation.
 
-    This is the other half of `savepoints pause`. To finish a rollback or another command that was
-    interrupted, use `savepoints operations resume`. Exits with 3 if it does not run within --wait.
-    Needs no JVM.
+    The opposite of `savepoints pause`. To finish an interrupted rollback or other operation, use
+    `savepoints operations resume`. Exit code 3 if it does not run within --wait. Needs no JVM.
 
     \b
     Examples:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Invocation,
     broken_too,
     common,
     mutating,
     of_query,
+    outputs_too,
     stopped_said,
     unreplayable_too,
 )
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
 
 
 @click.command("rollback")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=savepoint_names)
 @to_a_point
 @click.option(
-    "--undo", is_flag=True, help="Take back the last rollback or reset of the query, outputs too."
+    "--undo", is_flag=True, help="Undo the last rollback or reset of the query, outputs included."
 )
 @click.option("--app", metavar="MODULE:ATTR", help="With --exact: what runs the query on.")
 @click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
@@ -39,12 +41,7 @@ if TYPE_CHECKING:
     type=click.Choice(FORMS),
     help="Form to restore from; native when the savepoint has it.",
 )
-@click.option(
-    "--outputs",
-    type=click.Choice(["rewind", "none"]),
-    default="rewind",
-    help="none: leave the outputs as they are; rows that are replayed may then double.",
-)
+@outputs_too
 @click.option(
     "--no-source-check",
     is_flag=True,
@@ -53,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-safety-savepoint",
     is_flag=True,
-    help="Do not save the present, where it is damaged; the rollback cannot be undone then.",
+    help="Do not save the present, if it is damaged; the rollback then cannot be undone.",
 )
 @other_sources
 @broken_too
@@ -86,17 +83,17 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> None:
-    """Take state, offsets and outputs of a query back to the savepoint NAME, or to another point.
+    """Take state, offsets and outputs back to the savepoint NAME, or to another point.
 
-    A safety savepoint of the present is taken first; the old checkpoint stays as it is and a new
-    generation begins. If it is interrupted, run it again: it goes on.
+    A safety savepoint of the present is taken first; the old checkpoint is left as it is and a new
+    generation begins. If it is interrupted, run it again to resume, or undo it.
 
-    With --at TIME --exact the query is run on from the savepoint before TIME, by planned batches
-    and with the application of now, in each partition up to the first record whose timestamp in
-    Kafka is TIME or later; with --at-by commit it goes to the newest batch committed by then.
+    With --at TIME --exact the query runs on from the savepoint before TIME, with the current
+    application, in each partition up to the first record whose Kafka timestamp is TIME or later;
+    with --at-by commit it goes to the newest batch committed by then.
 
     With --source the new generation reads other sources: `keep:0` is source 0 of the savepoint,
-    `new` begins by the options of its reader, a position begins exactly there. The state stays.
+    `new` starts by the options of its reader, a position starts exactly there. The state is kept.
 
     \b
     Examples:
@@ -126,7 +123,7 @@ def command(
         stopped=stopped,
     )
     if plan.resumed:
-        call.output.progress(f"going on with the interrupted rollback {plan.operation_id}")
+        call.output.progress(f"resuming the interrupted rollback {plan.operation_id}")
     if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
         return
     rolled_back(
@@ -138,7 +135,7 @@ def command(
 def undone(
     call: Invocation, query: str, verb: str, *, yes: bool, dry_run: bool, no_input: bool
 ) -> None:
-    """Take back what a verb did last to a query, from its safety savepoint, and tell it."""
+    """Undo the last operation from its safety savepoint and print the result."""
     from savepoints.operations.rollback import last_operation, rollback
     from savepoints.operations.rollback.target import BeforeLast
 
@@ -162,7 +159,7 @@ def rolled_back(call: Invocation, done: RolledBack) -> None:
         [
             ("query", f"{done.query}, now generation {done.generation}"),
             ("checkpoint", done.checkpoint),
-            ("goes on with", f"batch {done.batch_id + 1}"),
+            ("next batch", f"batch {done.batch_id + 1}"),
             *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
             ("safety savepoint", done.safety_id or "none"),
             ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} restored"),

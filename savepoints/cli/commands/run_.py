@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
 from savepoints.config.duration import parse_duration
 from savepoints.errors import PartlyDoneError
@@ -28,7 +29,7 @@ def duration(
 
 
 @click.command("run")
-@click.argument("query")
+@click.argument("query", shell_complete=query_names)
 @click.option("--app", metavar="MODULE:ATTR", help="Application, if not the one in the settings.")
 @click.option(
     "--every",
@@ -38,15 +39,15 @@ def duration(
 @click.option(
     "--until",
     metavar="END",
-    help="End exactly there: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
+    help="Stop exactly there: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
 )
 @click.option(
     "--max-duration",
     metavar="DURATION",
     callback=duration,
-    help="Begin no batch later than this (90s, 5m).",
+    help="Start no batch after this long (90s, 5m).",
 )
-@click.option("--max-records", type=int, metavar="N", help="End after exactly N more records.")
+@click.option("--max-records", type=int, metavar="N", help="Stop after exactly N more records.")
 @click.option(
     "--wait",
     is_flag=False,
@@ -89,21 +90,20 @@ def command(
     accept_state_names: bool,
     no_final_savepoint: bool,
 ) -> None:
-    """Run the current generation of QUERY, with periodic savepoints.
+    """Run the current generation of QUERY and take savepoints periodically.
 
     SIGTERM or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0. Before the
-    first batch after a restore the program is run once on empty inputs, and its state compared by
-    name with the restored one: Spark compares types only.
+    first batch after a restore, the program is run once on empty inputs and its state is compared
+    with the restored one by name: Spark itself compares types only.
 
-    With --until, --max-records or both the query reads exactly up to there, in batches of at most
-    max_offsets_per_trigger records, and ends. A time means every record before it, by the
-    timestamps in Kafka. Ends that Kafka does not have, or that lie before what was read, are
-    refused. Exit code 3 when --until was given and not reached, because of another bound or a
-    signal. --max-duration bounds when the last batch begins, not when it ends.
+    With --until, --max-records or both, the query reads exactly up to that point, in batches of at
+    most max_offsets_per_trigger records, and ends. A time means every record before it, by the
+    timestamps in Kafka. Ends that Kafka does not have, or that lie before what was already read,
+    are refused. Exit code 3 if --until was given but not reached because of another limit or a
+    signal. --max-duration limits when the last batch starts, not when it ends.
 
-    A query that is paused stays so: the run waits for `savepoints resume`, and SIGTERM ends it with
-    0. One with --until, --max-duration or --max-records ends at once with 0; it is "paused" in the
-    JSON.
+    A paused query stays paused: the run waits for `savepoints resume`, and SIGTERM ends it with 0.
+    With --until, --max-duration or --max-records it ends at once with 0, "paused" in the JSON.
 
     \b
     Examples:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
 from savepoints.cli.render import savepoint_text
 
 
 @click.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=savepoint_names)
 @click.option(
     "--no-source-check", is_flag=True, help="Do not ask Kafka whether it still has the records."
 )
@@ -18,10 +19,10 @@ from savepoints.cli.render import savepoint_text
 def command(call: Invocation, name: str, query: str | None, *, no_source_check: bool) -> None:
     """Show everything about the savepoint NAME. Needs no JVM.
 
-    NAME is an id, a unique prefix of one, a tag, latest, latest~2 (the second before it), or @TIME.
-    The last three follow the line that lives: what was rolled back is not meant, see --any-line.
-    The size is what it needs by itself: files that it shares with others are counted once more.
-    When a broker is configured, Kafka is asked whether the savepoint is restorable, and until when.
+    NAME is an id, a unique prefix of an id, a tag, latest, latest~2 (the second before the latest)
+    or @TIME. The last three skip savepoints that were rolled back, unless --any-line is given. The
+    size counts files shared with other savepoints, too. If a broker is configured, Kafka is asked
+    whether the savepoint can be restored, and until when.
 
     \b
     Examples:

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
 from savepoints.cli.output import SCHEMA_VERSION
 from savepoints.cli.render import row_text
@@ -15,7 +16,7 @@ _ROWS_SHOWN = 20
 
 
 @click.command("state")
-@click.argument("name")
+@click.argument("name", shell_complete=savepoint_names)
 @click.option("--operator", type=int, metavar="N", help="Number of the operator; see show.")
 @click.option(
     "--variable",
@@ -26,7 +27,11 @@ _ROWS_SHOWN = 20
     "--state-store", metavar="NAME", help="Store of a join as Spark lays it out, not its sides."
 )
 @click.option(
-    "--key", "keys", multiple=True, metavar="FIELD=VALUE", help="Only rows with this in their key."
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Only rows with this value in their key.",
 )
 @click.option("--where", metavar="SQL", help="Only rows for which this expression is true.")
 @click.option(
@@ -35,7 +40,7 @@ _ROWS_SHOWN = 20
     metavar="ROWS",
     help=f"How many rows; {_ROWS_SHOWN} by default, all with --to.",
 )
-@click.option("--to", metavar="URI", help="Write the rows there as Parquet; must not exist.")
+@click.option("--to", metavar="URI", help="Write the rows there as Parquet; it must not exist.")
 @click.option("--jsonl", is_flag=True, help="One JSON object a row instead of a table.")
 @of_query
 @common
@@ -56,9 +61,9 @@ def command(
     """Read the state in the savepoint NAME as typed rows.
 
     Rows have the columns key and value (for transformWithState also map_key, position,
-    expires_at_ms or fires_at_ms) and partition_id; --where and the table's header name their fields
-    key.x and value.y. In JSON, decimals are strings, binary values base64, and times RFC 3339 in
-    UTC. Rows come in no order.
+    expires_at_ms or fires_at_ms) and partition_id; --where and the header of the table name their
+    fields key.x and value.y. In JSON, decimals are strings, binary values base64, and times
+    RFC 3339 in UTC. Rows are in no particular order.
 
     \b
     Examples:

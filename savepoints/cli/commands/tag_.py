@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Invocation,
     common,
@@ -13,14 +14,14 @@ from savepoints.cli.options import (
 
 
 @click.command("tag")
-@click.argument("name")
+@click.argument("name", shell_complete=savepoint_names)
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
-@click.option("--remove", metavar="TAG", multiple=True, help="Take a tag away; may be repeated.")
-@click.option("--description", metavar="TEXT", help="For people; an empty one takes it away.")
+@click.option("--remove", metavar="TAG", multiple=True, help="Remove a tag; may be repeated.")
 @click.option(
-    "--pin/--unpin", "pinned", default=None, help="Whether retention must leave it alone."
+    "--description", metavar="TEXT", help="A description for people; an empty one removes it."
 )
-@click.option("--move", is_flag=True, help="Take the tags from the savepoints that have them.")
+@click.option("--pin/--unpin", "pinned", default=None, help="Whether retention must keep it.")
+@click.option("--move", is_flag=True, help="Move the tags from the savepoints that have them.")
 @of_query
 @mutating
 @common
@@ -40,8 +41,8 @@ def command(
 ) -> None:
     """Give the savepoint NAME one or more TAGs, a description, or a pin.
 
-    A tag is a name for it: savepoints show before-release. It names one savepoint of a query. The
-    state, the offsets and all else that a savepoint holds are never changed, so this never asks.
+    A tag is a name for one savepoint of a query: savepoints show before-release. The state, offsets
+    and other contents of a savepoint never change, so this never asks.
 
     \b
     Examples:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @click.group("upgrade")
 def command() -> None:
-    """Look whether a changed program can go on with a savepoint.
+    """Check whether changed code can start from a savepoint.
 
-    restore --migrate makes a checkpoint for it.
+    `savepoints restore --migrate` writes a checkpoint for it.
 
     \b
     Examples:
@@ -49,11 +49,10 @@ def check(
     sources: tuple[str, ...],
     query: str | None,
 ) -> int:
-    """Compare a program with a savepoint: operators, variables and columns, with their names.
+    """Compare a program with a savepoint: operators, variables, columns and their names.
 
-    The program is run once on empty inputs; no event is read and nothing is changed. Exit code 0
-    when it is compatible, 3 when it needs a migration, 16 when it is incompatible or nobody can
-    know.
+    The program is run once on empty inputs; no event is read and nothing is changed. Exit code 0 if
+    it is compatible, 3 if it needs a migration, 16 if it is incompatible or that cannot be known.
 
     \b
     Examples:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import Terminal, bytes_text, moment_text
+from savepoints.cli.output import Terminal, bytes_text, count_text, moment_text
 from savepoints.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -18,16 +19,22 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
 
 @click.command("verify")
-@click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="All savepoints, of --query if given.")
+@click.argument("name", required=False, shell_complete=savepoint_names)
+@click.option("--all", "everything", is_flag=True, help="All savepoints, or all of --query.")
 @click.option(
-    "--structure", "depth", flag_value="structure", help="Only look whether the files are there."
+    "--structure", "depth", flag_value="structure", help="Only check that all files exist."
 )
 @click.option(
     "--checksums",
     "depth",
     flag_value="checksums",
-    help="Hash every file and count rows; needs no JVM.",
+    help="Hash every file and count rows, without a JVM; this is the default.",
+)
+@click.option(
+    "--contents",
+    "depth",
+    flag_value="contents",
+    help="Also read the canonical rows through Spark and compare their content hashes.",
 )
 @click.option(
     "--deep", "depth", flag_value="deep", help="Also restore each form and compare its state."
@@ -36,8 +43,8 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "--read-data",
     "share",
     metavar="SHARE",
-    help="Hash only a share of the files: 10% for a random sample, 2/7 for the second of seven "
-    "fixed parts. Whether they are there is looked at for all.",
+    help="Hash only some of the files: 10% for a random sample, 2/7 for the second of seven fixed "
+    "parts. All files are checked to exist.",
 )
 @of_query
 @common
@@ -50,19 +57,18 @@ def command(
     *,
     everything: bool,
 ) -> int:
-    """Check that the savepoint NAME is whole, and name everything that is not.
+    """Check that the savepoint NAME is complete and undamaged.
 
-    Hashes every file, compares row counts, and reads the canonical rows through Spark to compare
-    the content hash of every operator. With --all or --read-data no JVM is started unless --deep
-    asks for it.
+    Hashes every file and compares row counts; no JVM is started unless --contents or --deep asks
+    for one. This checks one savepoint; `savepoints check` is about the store and the machine.
 
-    A savepoint that is broken is called so in the catalog, so that "latest" passes it over, until
-    it is found whole again. Exit code 13 when a savepoint is broken; 0 with warnings.
+    A broken savepoint is marked as broken in the catalog, and "latest" skips it until a later
+    verify finds it undamaged. Exit code 13 if a savepoint is broken, 0 with warnings.
 
     \b
     Examples:
       savepoints verify latest
-      savepoints verify latest --checksums -o json
+      savepoints verify latest --contents -o json
       savepoints verify before-release --deep
       savepoints verify --all --query order_totals
       savepoints verify --all --read-data 2/7
@@ -71,17 +77,15 @@ def command(
 
     if (name is None) != everything:
         raise UsageError(
-            "say which savepoint, or --all, and not both",
+            "verify needs either a savepoint or --all",
             hint="savepoints verify latest, or savepoints verify --all",
         )
-    if share is not None and depth is None:
-        depth = "checksums"
     if name is not None:
         report = verify(
             call.store,
             name,
             query=query,
-            depth=depth or "contents",
+            depth=depth or "checksums",
             share=share,
             settings=call.settings,
             progress=call.output.progress,
@@ -107,8 +111,8 @@ def command(
         grade(
             call.output,
             reports.grade,
-            f"{len(reports.reports)} savepoints, {bytes_text(reports.bytes_read)} read, "
-            f"{reports.seconds:.1f} s",
+            f"{count_text(len(reports.reports), 'savepoint')}, "
+            f"{bytes_text(reports.bytes_read)} read, {reports.seconds:.1f} s",
         )
     return _exit_code(reports.grade)
 
@@ -129,9 +133,10 @@ def _show(output: Terminal, report: Report) -> None:
     grade(
         output,
         report.grade,
-        f"{report.savepoint_id}, {report.files} files, {bytes_text(report.bytes_read)} read, "
-        f"{report.operators} operators, "
-        + ("rows not counted" if report.rows is None else f"{report.rows} rows")
+        f"{report.savepoint_id}, {count_text(report.files, 'file')}, "
+        f"{bytes_text(report.bytes_read)} read, "
+        f"{count_text(report.operators, 'operator')}, "
+        + ("rows not counted" if report.rows is None else count_text(report.rows, "row"))
         + f", {report.seconds:.1f} s",
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Terminal, bytes_text, moment_text
+from savepoints.cli.output import Terminal, bytes_text, count_text, moment_text
 from savepoints.model import Cost, Edit, Savepoint, kafka_offsets
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def summary(output: Terminal, savepoint: Savepoint) -> None:
             ("query", f"{savepoint.query}, generation {savepoint.generation}"),
             ("batch", f"{cut.batch_id}, committed {moment_text(cut.committed_at)}"),
             ("state", _state(savepoint)),
-            ("pin", _pin(cost)),
+            ("copy", _copy(cost)),
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
             ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
              if "canonical" in savepoint.forms else "none: native form only"),
@@ -38,13 +39,16 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
             ("Spark's query id", savepoint.query_id),
             ("taken", f"{moment_text(savepoint.created_at)}, {savepoint.kind}"),
             ("parent", savepoint.parent or "none"),
-            ("watermark", f"{cut.watermark_ms} ms since 1970"),
+            ("watermark", _watermark(cut.watermark_ms)),
             ("provider", f"{cut.provider.rpartition('.')[2]}, format {cut.checkpoint_format}"),
             ("state partitions", cut.partitions if cut.partitions is not None else "none"),
             ("application", savepoint.application or "unknown"),
             ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
             ("Spark", savepoint.spark_version or "not started for it"),
-            *((f"id of {topic}", known) for topic, known in sorted(savepoint.topics.items())),
+            *(
+                (f"Kafka topic id ({topic})", known)
+                for topic, known in sorted(savepoint.topics.items())
+            ),
             *([] if savepoint.edit is None else [("edited", _edit(savepoint.edit))]),
             ("tags", ", ".join(savepoint.tags) or "none"),
             ("description", savepoint.description or "none"),
@@ -126,9 +130,9 @@ def availability(output: Terminal, found: Availability) -> None:
 
 def _edit(edit: Edit) -> str:
     counted = (
-        f"{edit.rows_removed} rows removed"
+        f"{count_text(edit.rows_removed, 'row')} removed"
         if edit.rows_removed
-        else (f"{edit.rows_changed} rows changed")
+        else f"{count_text(edit.rows_changed, 'row')} changed"
     )
     of = f"operator {edit.operator_id}" + (f", {edit.variable}" if edit.variable else "")
     how = [
@@ -139,16 +143,24 @@ def _edit(edit: Edit) -> str:
     return f"{counted} of {of}: {'; '.join(how)}; {edit.reason} ({edit.by})"
 
 
-def _pin(cost: Cost) -> str:
-    copied = f"{cost.objects_copied} files ({bytes_text(cost.bytes_copied)}) copied"
+def _copy(cost: Cost) -> str:
+    copied = f"{count_text(cost.objects_copied, 'file')} ({bytes_text(cost.bytes_copied)}) copied"
     shared = f"{cost.objects_shared} ({bytes_text(cost.bytes_shared)}) already in the store"
     return f"{cost.pin_seconds:.2f} s, {copied}, {shared}"
 
 
 def _state(savepoint: Savepoint) -> str:
     rows = [one.rows for one in savepoint.operators if one.rows is not None]
-    counted = f"{sum(rows)} rows, " if rows else ""
-    return f"{counted}{len(savepoint.operators)} operators, {' and '.join(savepoint.forms)} form"
+    counted = f"{count_text(sum(rows), 'row')} in " if rows else ""
+    operators = count_text(len(savepoint.operators), "operator")
+    return f"{counted}{operators}, {' and '.join(savepoint.forms)} form"
+
+
+def _watermark(milliseconds: int) -> str:
+    # Spark's own of a query that has none.
+    if milliseconds == 0:
+        return "none"
+    return moment_text(datetime.fromtimestamp(milliseconds / 1000, timezone.utc))
 
 
 def _offsets(positions: tuple[str | None, ...]) -> list[tuple[object, ...]]:

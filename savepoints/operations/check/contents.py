@@ -261,7 +261,7 @@ def _leftovers(store: Store, named: set[str]) -> list[Seen]:
         return [Seen("leftovers", "warning", error.message, error.hint)]
     seen = [Seen("leftovers", "warning", one, "see the manifest it names") for one in plan.warnings]
     seen += [
-        Seen(one.place, "warning", one.why, f"gc will {one.action} it: savepoints gc --execute")
+        Seen(one.place, "warning", one.why, f"gc will {one.action} it: savepoints gc --yes")
         for one in plan.orphans
         if one.name not in named
     ]

@@ -259,7 +259,7 @@ def _is_there(
     if state == "expired":
         raise TargetExistsError(
             f"{savepoint.id} is being removed from {target.root}",
-            hint=f"finish that first: savepoints gc --execute --store {target.root}",
+            hint=f"finish that first: savepoints gc --yes --store {target.root}",
             savepoint=savepoint.id,
             target=str(target.root),
         )

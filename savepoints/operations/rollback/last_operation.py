@@ -1,4 +1,4 @@
-"""What was done to a query last: what `--undo` of a verb takes back."""
+"""The last operation on a query: what `undo`, and `--undo` of a verb, take back."""
 
 from __future__ import annotations
 
@@ -7,25 +7,33 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
+# The verbs that take a safety savepoint of the query; a fork is another query, and an append has
+# changed nothing that was there.
+_UNDONE = frozenset({"rollback", "reset", "promote", "merge"})
 
-def require(store: Store, query: str, verb: str) -> Operation:
-    """Refuse to undo what was another verb; `rollback` to `BeforeLast` does the rest.
+
+def require(store: Store, query: str, verb: str | None = None) -> Operation:
+    """Return the last operation; `rollback` to `BeforeLast` undoes it.
+
+    Args:
+        store: The store.
+        query: Name of the query.
+        verb: Which it must be; None for any that can be undone.
 
     Raises:
-        NotFoundError: If the last thing done to the query was something else.
+        NotFoundError: If the last operation on the query was another one.
     """
+    wanted = _UNDONE if verb is None else {verb}
     done = [
         one
         for one in journal.all_operations(store.root)
         if one.query == query and one.state == "finished"
     ]
-    if done and done[0].verb == verb:
+    if done and done[0].verb in wanted:
         return done[0]
-    what = (
-        f"the last thing done was the {done[0].verb} {done[0].id}" if done else "nothing was done"
-    )
+    what = f"the last one was the {done[0].verb} {done[0].id}" if done else "there was none"
     raise NotFoundError(
-        f"{query} has no {verb} to undo: {what}",
+        f"{query} has no {verb or 'operation'} to undo: {what}",
         hint=f"see what was done: savepoints operations list --query {query}",
         query=query,
     )

@@ -168,7 +168,7 @@ def plan(
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
     settings = bindings.complete(store, settings or Settings())
-    command = " ".join(["savepoints reset", query, *words, "--execute"])
+    command = " ".join(["savepoints reset", query, *words, "--yes"])
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))

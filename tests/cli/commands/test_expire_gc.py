@@ -33,12 +33,12 @@ def three(store: Store, place: Location) -> list[Savepoint]:
     return [take(store, checkpoint, batch_id=batch) for batch in range(3)]
 
 
-def test_expire_says_what_it_would_do_and_does_it_with_execute(
+def test_expire_says_what_it_would_do_and_does_it_with_yes(
     call: Call, local_store: Store, taken: list[Savepoint]
 ) -> None:
     command = ("expire", "--keep-last", "1", "--store", str(local_store.root))
 
-    said = call(*command)
+    said = call(*command, "--dry-run")
     assert said.code == 0
     lines = {one.id: next(x for x in said.out.splitlines() if one.id in x) for one in taken}
     assert "remove" in lines[taken[0].id]
@@ -47,13 +47,28 @@ def test_expire_says_what_it_would_do_and_does_it_with_execute(
     assert "the last good one, the newest of generation 1, last" in lines[taken[2].id]
     assert "totals: 1 last" in said.out
     assert "2 of 3 savepoints would be removed" in said.out
-    assert "nothing was done: pass --execute" in said.err
+    assert "nothing was done: --dry-run" in said.err
     assert len(local_store.catalog.all()) == 3
 
-    done = call(*command, "--execute")
+    done = call(*command, "--yes")
     assert done.code == 0
     assert f"removed {taken[0].id}" in done.out
     assert "2 savepoints removed" in done.out
+    assert local_store.catalog.all() == [taken[2]]
+
+
+def test_execute_is_another_word_for_yes_and_without_either_nothing_happens(
+    call: Call, local_store: Store, taken: list[Savepoint]
+) -> None:
+    command = ("expire", "--keep-last", "1", "--store", str(local_store.root))
+
+    asked = call(*command)
+    assert asked.code == 2, "nobody can be asked"
+    assert "would be removed" in asked.out
+    assert "then pass --yes" in asked.err
+    assert len(local_store.catalog.all()) == 3
+
+    assert call(*command, "--execute").code == 0
     assert local_store.catalog.all() == [taken[2]]
 
 
@@ -63,8 +78,8 @@ def test_expire_as_json(call: Call, local_store: Store, taken: list[Savepoint]) 
         "-o", "json",
     )  # fmt: skip
 
-    said = call(*command).document
-    done = call(*command, "--execute").document
+    said = call(*command, "--dry-run").document
+    done = call(*command, "--yes").document
 
     assert said["dry_run"] is True
     assert said["plan"]["policies"]["totals"]["keep_within_seconds"] == 0.001
@@ -82,7 +97,7 @@ def test_expire_takes_its_rules_from_the_settings(
     settings = tmp_path / "savepoints.toml"
     settings.write_text(f'store = "{local_store.root}"\n[retention]\nkeep_last = 2\n')
 
-    assert call("expire", "--execute").code == 0
+    assert call("expire", "--yes").code == 0
     assert local_store.catalog.all() == [taken[2], taken[1]]
 
 
@@ -91,7 +106,7 @@ def test_expire_without_rules_and_with_wrong_ones(
 ) -> None:
     at = ("--store", str(local_store.root), "-o", "json")
 
-    refused = call("expire", "--execute", *at)
+    refused = call("expire", "--yes", *at)
     wrong = [
         call("expire", *words, *at)
         for words in (
@@ -109,7 +124,7 @@ def test_expire_without_rules_and_with_wrong_ones(
 def test_expire_partly_done_and_locked(
     call: Call, local_store: Store, taken: list[Savepoint]
 ) -> None:
-    command = ("expire", "--keep-last", "1", "--execute", "--store", str(local_store.root))
+    command = ("expire", "--keep-last", "1", "--yes", "--store", str(local_store.root))
 
     with lease.hold_files(local_store.root, taken[0].query_id, "totals", "create"):
         assert call(*command).code == 11
@@ -120,23 +135,23 @@ def test_expire_partly_done_and_locked(
     assert f"note: {taken[2].id} has no manifest; the shared files of" in partly.out
 
 
-def test_gc_says_what_it_would_do_and_does_it_with_execute(
+def test_gc_says_what_it_would_do_and_does_it_with_yes(
     call: Call, local_store: Store, taken: list[Savepoint]
 ) -> None:
     local_store.catalog.remove([taken[0].id])
     local_store.root.put(SCRATCH, b"left")
     command = ("gc", "--grace", "1ms", "--store", str(local_store.root))
 
-    said = call(*command)
-    young = call("gc", "--store", str(local_store.root))
-    as_json = call(*command, "-o", "json").document
+    said = call(*command, "--dry-run")
+    young = call("gc", "--dry-run", "--store", str(local_store.root))
+    as_json = call(*command, "--dry-run", "-o", "json").document
     assert local_store.root.exists(SCRATCH)
-    done = call(*command, "--execute")
+    done = call(*command, "--yes")
 
     assert (said.code, young.code, done.code) == (0, 0, 0)
     assert "is whole and has no row" in said.out
     assert "2 orphans, 4 B would be freed; 0 more are younger than 1ms" in said.out
-    assert "nothing was done: pass --execute" in said.err
+    assert "nothing was done: --dry-run" in said.err
     assert "0 orphans, 0 B would be freed; 2 more are younger than 1d" in young.out
     assert as_json["dry_run"] is True
     assert {one["action"] for one in as_json["plan"]["orphans"]} == {"adopt", "delete"}
@@ -147,7 +162,7 @@ def test_gc_says_what_it_would_do_and_does_it_with_execute(
 
 def test_gc_as_json_and_partly_done(call: Call, local_store: Store, taken: list[Savepoint]) -> None:
     local_store.catalog.remove([taken[0].id])
-    command = ("gc", "--grace", "1ms", "--execute", "--store", str(local_store.root), "-o", "json")
+    command = ("gc", "--grace", "1ms", "--yes", "--store", str(local_store.root), "-o", "json")
 
     with lease.hold_files(local_store.root, taken[0].query_id, "totals", "create"):
         partly = call(*command)
@@ -161,7 +176,7 @@ def test_gc_as_json_and_partly_done(call: Call, local_store: Store, taken: list[
 def test_gc_refuses_a_lost_catalog(call: Call, local_store: Store, taken: list[Savepoint]) -> None:
     local_store.catalog.remove([one.id for one in taken])
 
-    refused = call("gc", "--execute", "--store", str(local_store.root), "-o", "json")
+    refused = call("gc", "--yes", "--store", str(local_store.root), "-o", "json")
 
     assert refused.code == 13
     assert "rebuild-catalog" in refused.error["hint"]

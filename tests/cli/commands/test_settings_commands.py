@@ -13,7 +13,8 @@ import pytest
 
 from savepoints.config import settings as config_settings
 from savepoints.io import Location
-from tests.samples import unpack
+from savepoints.store.root import Store
+from tests.samples import take, unpack
 
 # From conftest.py: the function that calls the command line.
 Call = Any
@@ -134,6 +135,21 @@ def test_commands_and_options_are_completed() -> None:
     assert set(complete("list", "--st")) == {"plain,--store", "plain,--state"}
     assert complete("list", "--state", "b") == ["plain,broken"]
     assert complete("completion", "") == ["plain,bash", "plain,zsh", "plain,fish"]
+
+
+def test_names_are_completed_from_the_store(local_store: Store, on_local: Location) -> None:
+    taken = take(local_store, unpack("rocksdb", on_local / "live"), tags=("before-release",))
+    at = ("--store", str(local_store.root))
+
+    assert complete(*at, "show", "sp-") == [f"plain,{taken.id}"]
+    assert complete("rollback", *at, "be") == ["plain,before-release"]
+    assert complete("verify", *at, "lat") == ["plain,latest"]
+    assert complete("run", *at, "") == ["plain,totals"]
+    assert complete("list", *at, "--query", "t") == ["plain,totals"]
+
+
+def test_where_there_is_no_store_nothing_is_completed(tmp_path: Path) -> None:
+    assert not any(complete("show", "--store", str(tmp_path / "none"), "sp-"))
 
 
 def test_zsh_and_fish_also_show_what_a_command_does() -> None:

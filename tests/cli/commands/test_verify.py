@@ -111,8 +111,8 @@ def test_a_share_of_the_data(call: Call, local_store: Store, taken: list[Savepoi
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "say which savepoint, or --all"),
-        (("latest", "--all"), "say which savepoint, or --all"),
+        ((), "verify needs either a savepoint or --all"),
+        (("latest", "--all"), "verify needs either a savepoint or --all"),
         (("--all", "--read-data", "lots"), "no share"),
         (("--all", "--read-data", "10%", "--deep"), "cannot be had of a share"),
         (("latest", "--read-data", "1/2", "--structure"), "cannot be had of a share"),

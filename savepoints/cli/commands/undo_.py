@@ -1,0 +1,68 @@
+"""`savepoints undo`."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.commands.operations_ import take_back
+from savepoints.cli.commands.rollback_ import rolled_back
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Invocation, common, mutating, outputs_too, stopped_said
+
+
+@click.command("undo")
+@click.argument("query", shell_complete=query_names)
+@click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
+@outputs_too
+@mutating
+@stopped_said
+@common
+def command(
+    call: Invocation,
+    query: str,
+    to: str | None,
+    outputs: str,
+    *,
+    stopped: bool,
+    dry_run: bool,
+    yes: bool,
+    no_input: bool,
+) -> None:
+    """Undo the last operation on QUERY: a rollback, reset, promotion or merge.
+
+    An interrupted operation is taken back as far as it got. Otherwise the query goes back to the
+    safety savepoint that the operation took first, outputs included. The plan names the operation;
+    look at it with --dry-run. An undo is not undone: roll back to its safety savepoint instead.
+
+    \b
+    Examples:
+      savepoints undo order_totals --dry-run
+      savepoints undo order_totals --yes
+    """
+    from savepoints.operations.rollback import last_operation, rollback
+    from savepoints.operations.rollback.target import BeforeLast
+    from savepoints.store.locks import journal
+
+    begun = journal.unfinished(call.store.root, query)
+    if begun is not None:
+        call.output.progress(f"undoing the interrupted {begun.verb} {begun.id}")
+        take_back(call, begun.id, yes=yes, dry_run=dry_run, no_input=no_input)
+        return
+    last = last_operation.require(call.store, query)
+    call.output.progress(f"undoing the {last.verb} {last.id} of {last.begun_at}")
+    plan = rollback.plan(
+        call.store,
+        BeforeLast(),
+        query=query,
+        settings=call.settings,
+        to=to,
+        rewind_outputs=outputs == "rewind",
+        stopped=stopped,
+    )
+    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+        rolled_back(
+            call,
+            rollback.execute(
+                plan, call.store, settings=call.settings, progress=call.output.progress
+            ),
+        )

@@ -1,0 +1,75 @@
+"""`undo`: what was done last to a query, whatever it was, or what was interrupted."""
+
+from __future__ import annotations
+
+import pytest
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.io import Location
+from savepoints.operations.rollback import rollback
+from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.root import Store
+from tests.cli.conftest import Call
+from tests.samples import contents, take, unpack
+
+
+@pytest.fixture
+def rolled_back(local_store: Store, on_local: Location) -> Store:
+    """Give a store with a query that was rolled back from batch 3 to batch 1."""
+    first = take(local_store, unpack("rocksdb", on_local / "live"), batch_id=1)
+    plan = rollback.plan(local_store, first.id, to=str(on_local / "next"), rewind_outputs=False)
+    rollback.execute(plan, local_store)
+    return local_store
+
+
+def test_a_rollback_is_undone_once(call: Call, rolled_back: Store) -> None:
+    at = ("--outputs", "none", "--store", str(rolled_back.root))
+
+    to = str(rolled_back.root) + "-checkpoint-"
+
+    planned = call("undo", "totals", "--dry-run", "--to", f"{to}3", *at)
+    assert (planned.code, "undoing the rollback op-" in planned.err) == (0, True)
+    assert rolled_back.generations.current("totals").generation == 2
+
+    done = call("undo", "totals", "--to", f"{to}3", "--yes", "-o", "json", *at)
+    assert done.document["rolled_back"]["generation"] == 3
+    now = rolled_back.generations.current("totals")
+    assert read_cut(Location.of(now.checkpoint)).cut.batch_id == 3
+
+    again = call("undo", "totals", "--to", f"{to}4", "--yes", *at)
+    assert again.code == 2
+    assert "was undone by op-" in again.err
+
+
+def test_what_was_interrupted_is_taken_back(
+    call: Call, local_store: Store, on_local: Location
+) -> None:
+    taken = take(local_store, unpack("rocksdb", on_local / "live"), batch_id=1)
+    plan = rollback.plan(local_store, taken.id, to=str(on_local / "next"), rewind_outputs=False)
+    Journal.begin(
+        local_store.root,
+        Operation(
+            plan.operation_id, "rollback", plan.query, plan.to_json(),
+            f"savepoints rollback {taken.id} --yes", "2026-11-21T10:00:00.000Z",
+        ),
+    )  # fmt: skip
+
+    undone = call("undo", "totals", "--yes", "-o", "json", "--store", str(local_store.root))
+
+    assert undone.document["operation"]["id"] == plan.operation_id
+    assert undone.document["operation"]["undone"] is True
+    assert local_store.generations.current("totals").generation == 1
+
+
+def test_where_nothing_was_done_it_says_so(
+    call: Call, local_store: Store, on_local: Location
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "live"), batch_id=1)
+    before = contents(on_local)
+
+    refused = call("undo", "totals", "--yes", "--store", str(local_store.root))
+
+    assert refused.code == 10
+    assert "totals has no operation to undo: there was none" in refused.err
+    assert "savepoints operations list --query totals" in refused.err
+    assert contents(on_local) == before
