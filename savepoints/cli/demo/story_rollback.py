@@ -26,12 +26,12 @@ class RollbackStory(Story):
         self.step("A query keeps totals by customer. It stops exactly where it is told to.")
         self.type(f"savepoints run order_totals --until {FIRST_STOP}T00:00:00Z")
         first = self.compare(FIRST_STOP)
-        self.step("It goes on; a savepoint is written every 10 seconds.")
+        self.step("It continues; a savepoint is taken every 10 seconds.")
         self.type("savepoints run order_totals --every 10s --until latest")
         before = self.compare(BUG_BEGINS)
         self.type("savepoints list")
-        self.step("Is the newest one whole? (Without --checksums every state row is read, too.)")
-        self.type("savepoints verify latest --checksums")
+        self.step("Is the newest one undamaged? (--contents would read every state row as well.)")
+        self.type("savepoints verify latest")
 
         deployed = rfc3339(utc_now() + timedelta(milliseconds=1))
         self.step(f"{deployed}: a new version with a bug is deployed, and more orders arrive.")
@@ -48,17 +48,19 @@ class RollbackStory(Story):
         self.type(f"savepoints rollback @{deployed} --yes")
         restored = self.compare(BUG_BEGINS)
 
-        self.step("The right version goes on from there, with the rest of the orders.")
+        self.step("The right version continues from there, with the rest of the orders.")
         self.type(f"{PRODUCE} --from {BUG_NOTICED}")
         self.type("savepoints run order_totals --until latest")
         after = self.compare(END_OF_DATA)
         rollbacks = self.rollback_commits()
 
-        self.step(f"What was it at the beginning of {WANTED_DAY}? No savepoint is of that moment.")
+        self.step(
+            f"What were the totals at the start of {WANTED_DAY}? No savepoint was taken at that moment."
+        )
         self.type(f"savepoints rollback --at {WANTED_DAY}T00:00:00Z --exact --yes")
         wanted = self.compare(WANTED_DAY)
-        self.step("Seen; and back to the present.")
-        self.type("savepoints rollback --undo --yes")
+        self.step("Back to the present.")
+        self.type("savepoints undo order_totals --yes")
         undone = self.compare(END_OF_DATA)
         exact = [first, before, restored, after, wanted, undone]
         rows = [
