@@ -296,7 +296,7 @@ class Savepoint:
         code_version: From `SAVEPOINTS_CODE_VERSION`, if it was set.
         settings: Spark's settings that the batch ran with.
         topics: Kafka's id of each topic that it has offsets of, as far as it was known; a topic
-            that was deleted and made anew has another.
+            that was deleted and recreated has another.
         edit: What was changed by hand; None for one that was taken of a checkpoint.
         tags: Names that people gave it.
         description: For people.

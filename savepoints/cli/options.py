@@ -134,7 +134,7 @@ class Invocation:
             return True
         if no_input or not sys.stdin.isatty():
             raise UsageError(
-                f"{plan.verb} changes things and nobody can be asked here",
+                f"{plan.verb} needs confirmation, and there is no terminal to ask on",
                 hint="look at the plan with --dry-run, then pass --yes",
             )
         return click.confirm("Do it?", err=True)

@@ -1,7 +1,7 @@
 """Whether what runs a restored checkpoint on fits to it: the program, and the topics it reads.
 
 Both go wrong without any error of Spark's: a state whose fields changed places, and offsets of a
-topic that was deleted and made anew.
+topic that was deleted and recreated.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def require_same_topics(
         archives: Archives of the topics.
 
     Raises:
-        SourceDataGoneError: If a topic was deleted and made anew since, or neither Kafka nor an
+        SourceDataGoneError: If a topic was deleted and recreated since, or neither Kafka nor an
             archive has what comes next.
     """
     if generation.begun_by == _CHOOSES_OFFSETS or not begun_from.topics:

@@ -52,7 +52,7 @@ def resolve(
         not looked at.
 
     Raises:
-        UsageError: If the time lies in the future or has no zone, the file is not of that form or
+        UsageError: If the time is in the future or has no zone, the file is not of that form or
             leaves out a partition that Kafka has, or the savepoint is of other topics.
         SavepointNotFoundError: If it is none of these.
     """
@@ -72,7 +72,7 @@ def _at(
     moment = parse_rfc3339(text)
     if moment > utc_now():
         raise UsageError(
-            f"{rfc3339(moment)} lies in the future, and records before it may still arrive",
+            f"{rfc3339(moment)} is in the future, and records before it may still arrive",
             hint="give a time that has passed, or --until latest",
         )
     return availability.at_time(topics, moment, settings, archives)

@@ -25,7 +25,7 @@ def test_trap_locate_prints_nothing_where_no_output_is_known(
     called = call("locate", "totals", "--store", str(local_store.root))
 
     assert called.code == 10
-    assert "no table is known that totals writes" in called.err
+    assert "no output table of totals is known" in called.err
     assert "attach(…, outputs=" in called.err
 
 

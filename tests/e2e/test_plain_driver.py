@@ -165,7 +165,7 @@ def test_without_a_table_that_is_known_a_rollback_wants_an_answer(driver: Driver
     good = attached.stop()
     assert good is not None
 
-    with pytest.raises(NotAlignedError, match="no table is known that numbers writes") as refused:
+    with pytest.raises(NotAlignedError, match="no output table of numbers is known") as refused:
         savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
     assert "--outputs none" in refused.value.hint
 
@@ -189,7 +189,7 @@ def test_trap_a_rollback_under_a_driver_that_nobody_attached(driver: Driver) -> 
         forms=("native",),
     )
 
-    with pytest.raises(QueryRunningError, match="its driver has gone on in"):
+    with pytest.raises(QueryRunningError, match="its driver has just committed a batch in"):
         savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
 
     query.stop()

@@ -263,7 +263,7 @@ def test_trap_a_query_that_went_on_is_taken_back_past_its_safety_savepoint(
     operation = journal.unfinished(query.store.root, "totals")
     assert operation is not None
 
-    with pytest.raises(StalePlanError, match=r"went on to batch 4 since .* at batch 3") as refused:
+    with pytest.raises(StalePlanError, match=r"has reached batch 4 since .* at batch 3") as refused:
         unfinished.resume(query.store, operation.id, settings=query.settings)
 
     assert f"savepoints operations undo {operation.id}" in refused.value.hint

@@ -30,7 +30,7 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     found = locate(call.store, query, settings=call.settings)
     if not found.outputs:
         raise NotFoundError(
-            f"no table is known that {query} writes",
+            f"no output table of {query} is known",
             hint=f"name it in [queries.{query}.outputs] of the settings, or where its savepoints "
             "are taken: savepoints create --table NAME=URI, attach(…, outputs={'NAME': 'URI'})",
             query=query,

@@ -96,7 +96,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
             ),
         )
     else:
-        output.line("No table is known that the query writes: a rollback takes none back.")
+        output.line("No output table of the query is known: a rollback rewinds none.")
 
 
 def availability(output: Terminal, found: Availability) -> None:

@@ -25,10 +25,10 @@ _REBUILD = "savepoints check --rebuild-catalog"
 # Files without which a table is not what it was; checksums and hints are beside it.
 _READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.parquet))")
 _TABLES = {
-    "catalog": f"make it anew: {_REBUILD}",
+    "catalog": f"rebuild it: {_REBUILD}",
     "generations": "compare savepoints lineage with what you know; to accept it as it is now, "
-    "delete generations/_sums/, which the next commit makes anew",
-    "events": "to accept it as it is now, delete events/_sums/, which the next commit makes anew",
+    "delete generations/_sums/, which the next commit writes again",
+    "events": "to accept it as it is now, delete events/_sums/, which the next commit writes again",
 }
 
 
@@ -73,11 +73,11 @@ def _catalog_rows(store: Store) -> list[Savepoint] | Seen:
     try:
         rows = store.catalog.all()
     except VerificationError as error:
-        return Seen("catalog", "broken", error.message, f"make it anew: {_REBUILD}")
+        return Seen("catalog", "broken", error.message, f"rebuild it: {_REBUILD}")
     hostile = [one.id for one in rows if not is_id(one.id)]
     if hostile:
         what = f"has rows whose id is none, such as {hostile[0]!r}"
-        return Seen("catalog", "broken", what, f"make it anew: {_REBUILD}")
+        return Seen("catalog", "broken", what, f"rebuild it: {_REBUILD}")
     return rows
 
 

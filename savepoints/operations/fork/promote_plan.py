@@ -138,7 +138,7 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
     if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
         raise UsageError(
             f"{fork} took over from {live} at {rfc3339(now.begun_at)}, and has not moved since",
-            hint=f"go on with savepoints run {live}, or savepoints resume {live}; or take it back: "
+            hint=f"go on with savepoints run {live}, or savepoints resume {live}; or undo it: "
             f"savepoints promote {live} --undo",
             query=live,
         )
@@ -215,7 +215,7 @@ def _warnings(
     if hand_over == "replace":
         yield (
             "streaming readers of the live tables see all rows replaced in one commit; those "
-            "without skipChangeCommits fail and begin anew"
+            "without skipChangeCommits fail and start over"
         )
     else:
         for name, uri in sorted(other.outputs.items()):

@@ -147,7 +147,7 @@ def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> di
     """Return topics with what archives have before what Kafka has of them.
 
     Raises:
-        SourceDataGoneError: If one was deleted and made anew since it was archived.
+        SourceDataGoneError: If one was deleted and recreated since it was archived.
         VerificationError: If an archive is damaged.
     """
     known = available_ranges.of_topics(archives, topics)
@@ -228,7 +228,7 @@ def _verdict(
         problems.append(f"the savepoint is {savepoint.state}{why}")
     problems += [f"Kafka has no topic {name}" for name in sorted(position.keys() - topics.keys())]
     renewed = [name for name in sorted(position) if _is_renewed(savepoint, name, topics)]
-    problems += [f"topic {name} was deleted and made anew since" for name in renewed]
+    problems += [f"topic {name} was deleted and recreated since" for name in renewed]
     gone = [
         (one, topics[one.topic].ranges.get(one.partition))
         for one in partitions
@@ -277,7 +277,7 @@ def _findings(
             )
         if name not in savepoint.topics:
             found.append(
-                f"the id of topic {name} was not recorded: if it was deleted and made anew, "
+                f"the id of topic {name} was not recorded: if it was deleted and recreated, "
                 "that is not noticed"
             )
     sources = savepoint.cut.offsets

@@ -128,7 +128,7 @@ def find(store: Store, grace: timedelta) -> FoundOrphans:
         raise VerificationError(
             f"the catalog of {store.root} has no rows, but {len(with_manifest)} savepoints have "
             f"manifests, such as {min(with_manifest)}",
-            hint="make it anew first: savepoints check --rebuild-catalog",
+            hint="rebuild it first: savepoints check --rebuild-catalog",
             savepoints=len(with_manifest),
         )
     shared = _shared(search)

@@ -195,7 +195,7 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     if begun.command != command:
         raise UnfinishedOperationError(
             f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
-            hint=f"finish it: savepoints operations resume {begun.operation_id}; or take it back: "
+            hint=f"finish it: savepoints operations resume {begun.operation_id}; or undo it: "
             f"savepoints operations undo {begun.operation_id}",
             operation=begun.operation_id,
         )

@@ -59,23 +59,25 @@ def refuse_active(
     gaps = sorted((after - before).total_seconds() for before, after in itertools.pairwise(times))
     if not gaps:
         raise QueryRunningError(
-            f"whether {query} runs is not known: nobody has its lease, and it has committed one "
-            "batch only, which does not tell how far they are apart",
-            hint="stop its driver, and say so: --stopped",
+            f"cannot tell whether {query} is running: nobody has its lease, and it has "
+            "committed only one batch, so its pace is unknown",
+            hint="stop its driver, then add --stopped",
             query=query,
         )
     # The longest may be one in which the driver was down.
     apart = gaps[-2:][0]
     watched = max(2 * apart, _SHORTEST_SECONDS)
     since = max((utc_now() - times[-1]).total_seconds(), 0.0)
-    assumed = f"nobody has {query}, which its own driver starts: it is taken to be stopped, as"
+    assumed = (
+        f"nobody has {query}, which its own driver starts: it is assumed to be stopped, because"
+    )
     if since > watched + _CLOCKS_SECONDS:
         return (f"{assumed} its last batch was committed {_text(since)} ago",)
     if watched > _WATCHED_SECONDS:
         raise QueryRunningError(
-            f"whether {query} runs is not known: nobody has its lease, and its batches were "
+            f"cannot tell whether {query} is running: nobody has its lease, and its batches were "
             f"{_text(apart)} apart, the last {_text(since)} ago",
-            hint="stop its driver, and say so: --stopped",
+            hint="stop its driver, then add --stopped",
             query=query,
         )
     before = _entries(checkpoint)
@@ -84,7 +86,7 @@ def refuse_active(
         time.sleep(min(_POLL_SECONDS, watched))
         if _entries(checkpoint) != before:
             raise QueryRunningError(
-                f"{query} runs: its driver has gone on in {checkpoint} just now",
+                f"{query} runs: its driver has just committed a batch in {checkpoint}",
                 hint="stop it; attach it next time, so that others are told who runs it",
                 query=query,
             )

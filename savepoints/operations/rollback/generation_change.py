@@ -207,8 +207,8 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
     if other:
         raise UsageError(
             f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)}, and can only "
-            "be finished so",
-            hint=f"finish it: savepoints operations resume {plan.operation_id}; or take it back: "
+            "be finished that way",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
             f"savepoints operations undo {plan.operation_id}",
             operation=plan.operation_id,
         )
@@ -430,9 +430,9 @@ def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     if newest == plan.from_batch or is_rewound or log.is_done("generation_begun"):
         return
     raise StalePlanError(
-        f"{plan.query} went on to batch {newest} since this {plan.verb} was begun at batch "
+        f"{plan.query} has reached batch {newest} since this {plan.verb} began at batch "
         f"{plan.from_batch}, and its safety savepoint does not have that",
-        hint="stop the query; take this back: savepoints operations undo "
+        hint="stop the query; undo this: savepoints operations undo "
         f"{plan.operation_id}; then {plan.verb} again",
         query=plan.query,
         operation=plan.operation_id,
@@ -477,7 +477,7 @@ def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
             plan_basis.refuse_changed(store, plan.query, plan.verb, plan.basis)
         if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
             raise QueryRunningError(
-                f"{plan.from_checkpoint} changed since the plan was made: the query runs",
+                f"{plan.from_checkpoint} changed since the plan was made: the query is running",
                 hint=f"stop the query, then {plan.verb} again",
                 query=plan.query,
             )

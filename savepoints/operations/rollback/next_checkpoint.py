@@ -16,7 +16,7 @@ def next_checkpoint(settings: Settings, query: str, number: int) -> str:
     configured = settings.queries.get(query)
     if configured is None:
         raise UsageError(
-            f"the query {query} is not in the settings, so where its new checkpoint goes is open",
+            f"the query {query} is not in the settings, nor is the place of its new checkpoint",
             hint="give a directory that does not exist: --to s3://bucket/path",
             query=query,
         )

@@ -366,7 +366,7 @@ def _moves(
     if isinstance(target, datetime):
         if target > utc_now():
             raise UsageError(
-                f"{rfc3339(target)} lies in the future", hint="use --to-latest, or a time before"
+                f"{rfc3339(target)} is in the future", hint="use --to-latest, or a time before"
             )
         target = Target(
             "time", offsets=availability.at_time(topics, target, settings.kafka, archives)
@@ -473,7 +473,7 @@ def _warnings(
     if now.batch_id is None:
         warnings.append("nothing was committed yet: no safety savepoint")
     if state == "keep" and again:
-        warnings.append(f"{again} records are worked into the kept state a second time")
+        warnings.append(f"{again} records will be applied to the kept state a second time")
     if state == "keep" and again and now.watermark_ms:
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
         warnings.append(f"the kept watermark is {reached}: rows from before are dropped as late")

@@ -173,7 +173,7 @@ def plan(
     current = store.generations.current(found.query)
     if sources is not None and (not found.is_saved or found.ends is not None):
         raise UsageError(
-            "other sources go with a savepoint alone",
+            "--source works with a savepoint only",
             hint="go to the point first, then to its savepoint with --source",
         )
     read = list(activity.refuse_active(store, current, settings, stopped=stopped))
@@ -394,11 +394,10 @@ def _taken_back(
     )
     if not outputs and not uris:
         raise NotAlignedError(
-            f"no table is known that {found.query} writes, so what it has written after batch "
-            f"{found.batch_id} would stay, and be written again",
-            hint="name them, here and for the savepoints to come: a table "
-            f"[queries.{found.query}.outputs] in the settings; or say that none is taken back: "
-            "--outputs none",
+            f"no output table of {found.query} is known, so rows written after batch "
+            f"{found.batch_id} would stay there and be written again",
+            hint="name its tables, for later savepoints as well: a table "
+            f"[queries.{found.query}.outputs] in the settings; or rewind none: --outputs none",
             query=found.query,
         )
     return outputs, [note for one in outputs for note in rewind.notes(one)]

@@ -91,7 +91,7 @@ def to(
         position=position.read(checkpoint).offsets,
         begun_from=begun_from,
     )
-    progress("comparing the program with the state that it goes on with")
+    progress("comparing the program with the restored state")
     compatibility.require_layout(store, runner, checkpoint, app)
     progress(f"running {app} on to {ends}")
     wanted = kafka_offsets(ends) or {}

@@ -125,7 +125,7 @@ def query_of(store: Store, query: str | None) -> str:
     if len(queries) == 1:
         return queries[0]
     raise UsageError(
-        f"the store has {len(queries)} queries, and which one is meant is open",
+        f"the store has {len(queries)} queries, and it is unclear which one is meant",
         hint=f"add --query, one of: {', '.join(queries) or 'none yet'}",
     )
 
@@ -141,7 +141,7 @@ def resolve(store: Store, point: Point, *, query: str | None, settings: Settings
 
     Raises:
         SavepointNotFoundError: If no savepoint fits.
-        UsageError: If the query is missing, the time lies in the future, or what was done last is
+        UsageError: If the query is missing, the time is in the future, or what was done last is
             undone already.
         NoCommittedBatchError: If the batch is not retained.
         NotFoundError: If there is nothing to undo.
@@ -158,7 +158,7 @@ def resolve(store: Store, point: Point, *, query: str | None, settings: Settings
         return _of_batch(store, name, point.batch_id, said, settings)
     if point.moment > utc_now():
         raise UsageError(
-            f"{rfc3339(point.moment)} lies in the future", hint="give a time that has passed"
+            f"{rfc3339(point.moment)} is in the future", hint="give a time that has passed"
         )
     if point.by == "commit":
         batch = _committed_by(store.generations.current(name), store, point.moment)
@@ -183,7 +183,7 @@ def save_batch(
         settings=settings,
         batch_id=batch_id,
         outputs=output_uris(store, query, settings),
-        description="a retained batch that was gone to",
+        description="saved as a rollback target",
         savepoint_id=savepoint_id,
         kind="manual",
     )
@@ -197,8 +197,8 @@ def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
     """
     if form == "canonical":
         raise UsageError(
-            f"batch {found.batch_id} is not saved yet, and is saved natively",
-            hint="leave --format out",
+            f"batch {found.batch_id} is not saved yet, and will be saved in the native form",
+            hint="omit --format",
         )
 
 
@@ -285,7 +285,7 @@ def _arrived_by(
     raise SavepointNotFoundError(
         f"no savepoint of {query} lies before {rfc3339(moment)}, when Kafka was at "
         f"{kafka_position(there)}",
-        hint=f"see them: savepoints list --query {query}; or begin anew: savepoints reset {query} "
+        hint=f"see them: savepoints list --query {query}; or start over: savepoints reset {query} "
         "--to-earliest",
         query=query,
     )
@@ -330,15 +330,14 @@ def _before_last(store: Store, query: str) -> Savepoint:
             if not done
             else f"the {done[0].verb} {done[0].id} of {query} had nothing to save, so there is "
             "nothing that it can be taken back to",
-            hint=f"see what there is to go to: savepoints list --query {query}",
+            hint=f"see the savepoints: savepoints list --query {query}",
             query=query,
         )
     last = done[0]
     if "--undo" in str(last.plan.get("command")).split():
         raise UsageError(
             f"the last rollback or reset of {query} was undone by {last.id} at {last.finished_at}",
-            hint="to go forth again to what was undone: savepoints rollback "
-            f"{last.plan['safety_id']}",
+            hint=f"to restore what was undone: savepoints rollback {last.plan['safety_id']}",
             query=query,
             operation=last.id,
         )

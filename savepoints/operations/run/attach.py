@@ -205,7 +205,7 @@ class Attached:
                 _LOG.error("no more savepoints of %s: %s", self._subject.name, error)
             return
         except SavepointsError as error:
-            _LOG.warning("whether %s is still ours is not known: %s", self._subject.name, error)
+            _LOG.warning("cannot tell whether %s is still ours: %s", self._subject.name, error)
         if self._subject.newest("commits") < 0:
             _LOG.debug("%s has committed nothing yet: no savepoint", self._subject.name)
             self._attempts.append(Attempt("skipped"))
@@ -222,7 +222,7 @@ class Attached:
             try:
                 self._held = self._leases.enter_context(self._subject.lease())
             except SavepointsError as error:
-                _LOG.warning("others may take %s to be free: %s", self._subject.name, error)
+                _LOG.warning("others may see %s as free: %s", self._subject.name, error)
 
     def _query_ended(self) -> None:
         """Give the lease up; called in a thread of Spark's, in which nothing long is done."""
@@ -331,8 +331,8 @@ def attach(
             raise
         if outputs is None and not subject.outputs:
             _LOG.warning(
-                "no table is known that %s writes, so its savepoints have none and a rollback "
-                "takes none back: savepoints.attach(…, outputs={'name': 's3://bucket/table'}), or "
+                "no output table of %s is known, so its savepoints have none and a rollback "
+                "rewinds none: savepoints.attach(…, outputs={'name': 's3://bucket/table'}), or "
                 "{} if there is none",
                 called,
             )

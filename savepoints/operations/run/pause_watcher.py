@@ -278,7 +278,7 @@ class Pauses:
                 except (LockedError, QueryRunningError, UnfinishedOperationError) as error:
                     # A run that begins at this moment sees the paused lease and gives up.
                     if str(error) != said:
-                        self._progress(f"waiting to go on: {error}")
+                        self._progress(f"waiting to resume: {error}")
                         said = str(error)
                 else:
                     self._release_paused_lease()
@@ -291,7 +291,7 @@ class Pauses:
         name = other.who if other else "another process"
         return QueryRunningError(
             f"the query {self._query} has a run that is paused: {name}",
-            hint=f"let it go on: savepoints resume {self._query}",
+            hint=f"resume it: savepoints resume {self._query}",
             query=self._query,
             holder=name,
         )

@@ -63,7 +63,7 @@ def require_present(store: Store, generation: Generation, bound: QuerySettings) 
         raise CheckpointDamagedError(
             f"the checkpoint of {generation.query}, {generation.checkpoint}, has no file "
             f"'metadata', although {because}",
-            hint="make it anew from the newest good savepoint, outputs included: "
+            hint="rebuild it from the newest good savepoint, outputs included: "
             f"savepoints run {generation.query} --recover",
             query=generation.query,
             checkpoint=generation.checkpoint,

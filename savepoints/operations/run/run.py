@@ -387,7 +387,7 @@ class _RunRequest:
             progress=self.progress,
         )
         if restored and not self.accept_state_names:
-            self.progress("comparing the program with the state that it goes on with")
+            self.progress("comparing the program with the restored state")
             compatibility.require_layout(self.store, runner, checkpoint, self.bound.app)
         return runner
 

@@ -171,7 +171,7 @@ def plan(
     if sources := source_positions.unreplayable(files.cut.offsets, paths):
         warnings += (f"{restore_checks.unreplayable_text(name, sources)} after a rollback",)
     if not tables:
-        note = f"no table is known that {name} writes, so a rollback would take none back: name "
+        note = f"no output table of {name} is known, so a rollback would rewind none: name "
         warnings += (note + "them with --table NAME=URI",)
     batch = f"batch {files.cut.batch_id}"
     if batch_id is None:

@@ -119,7 +119,7 @@ def _export(plan: ExportPlan, store: Store, settings: Settings, progress: Progre
         except FileExistsError:
             raise UsageError(
                 f"savepoint {plan.savepoint_id} is being exported by another process",
-                hint=f"look at it in a while: savepoints show {plan.savepoint_id}",
+                hint=f"check again later: savepoints show {plan.savepoint_id}",
                 savepoint=plan.savepoint_id,
             ) from None
         faults.reach("export.manifest")

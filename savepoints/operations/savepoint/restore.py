@@ -295,7 +295,7 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
     if form == "native" and change.words:
         raise UsageError(
             f"the native form keeps partitions and provider, so it cannot have {change.text}",
-            hint="leave --format out, or say --format canonical",
+            hint="omit --format, or use --format canonical",
             savepoint=savepoint.id,
         )
     reasons = [one.native_only for one in savepoint.operators if one.native_only]

@@ -87,8 +87,8 @@ def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:
     """Return what a person should know of a savepoint whose tables nobody knows."""
     if savepoint.outputs:
         return ()
-    note = f"no table is known that {savepoint.query} writes: one that has seen its batches drops "
-    return (note + "them without a word when they are run again",)
+    note = f"no output table of {savepoint.query} is known: one that has seen its batches drops "
+    return (note + "them silently when they run again",)
 
 
 def refuse_seen(savepoint: Savepoint) -> None:

@@ -117,17 +117,19 @@ def check(target: Location, batch_id: int, written: Sequence[OperatorState], pro
 
 def _require_rescalable(savepoint: Savepoint, partitions: int) -> None:
     if partitions < 1:
-        raise UsageError(f"{partitions} state partitions make no sense", hint="use 1 or more")
+        raise UsageError(
+            f"{partitions} is not a valid number of state partitions", hint="use 1 or more"
+        )
     if not savepoint.operators:
         raise RescaleError(
             f"savepoint {savepoint.id} has no state, so there are no partitions to change",
-            hint="leave --partitions out",
+            hint="omit --partitions",
             savepoint=savepoint.id,
         )
     if all(one.keyless for one in savepoint.operators):
         raise RescaleError(
             f"all state of savepoint {savepoint.id} is without keys, and stays in one partition",
-            hint="leave --partitions out",
+            hint="omit --partitions",
             savepoint=savepoint.id,
         )
     _require_rows(savepoint, "another number of state partitions", keyless_too=False)
@@ -137,7 +139,7 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
     if not savepoint.operators:
         raise ProviderError(
             f"savepoint {savepoint.id} has no state, so there is no provider to change",
-            hint="leave --provider out",
+            hint="omit --provider",
             savepoint=savepoint.id,
         )
     _require_rows(savepoint, "another provider", keyless_too=True)
@@ -148,7 +150,7 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
             raise ProviderError(
                 f"operator {one.operator_id} ({one.name}) has column families, which Spark's "
                 "default provider cannot hold",
-                hint="leave --provider out: it needs RocksDB",
+                hint="omit --provider: it needs RocksDB",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )
@@ -156,7 +158,7 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
         raise ProviderError(
             f"savepoint {savepoint.id} has state store checkpoint format "
             f"{savepoint.cut.checkpoint_format}, which Spark's default provider does not have",
-            hint="leave --provider out: it needs RocksDB",
+            hint="omit --provider: it needs RocksDB",
             savepoint=savepoint.id,
         )
 
@@ -167,7 +169,7 @@ def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None
             raise NativeOnlyError(
                 f"{what} needs the state rows of operator {one.operator_id} ({one.name}), but "
                 f"{one.native_only}",
-                hint="restore it as it was: leave --partitions and --provider out",
+                hint="restore it unchanged: omit --partitions and --provider",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )

@@ -1,6 +1,6 @@
 """Kafka's ids of the topics that a savepoint has offsets of, asked when it is taken.
 
-An offset means something in one topic only: a topic that was deleted and made anew under its name
+An offset means something in one topic only: a topic that was deleted and recreated under its name
 has other records at the same offsets, and only its id tells.
 """
 

@@ -122,7 +122,7 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
         raise NotAlignedError(
             f"{output.uri} is not the table that the savepoint knows: its id is "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint="it was deleted and made anew: fork a savepoint that was taken since",
+            hint="it was deleted and recreated: fork a savepoint that was taken since",
             uri=output.uri,
         )
     there = snapshot.read(output.uri, output.version)

@@ -76,7 +76,7 @@ def plan(
         raise NotAlignedError(
             f"{output.uri} is not the table that the savepoint knows: its id is "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint=f"it was deleted and made anew: {LEAVE_OUTPUTS}; then rebuild it",
+            hint=f"it was deleted and recreated: {LEAVE_OUTPUTS}; then rebuild it",
             uri=output.uri,
         )
     writable.require_writable(table, output.uri, removes=output.version < table.version())

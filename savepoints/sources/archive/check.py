@@ -91,7 +91,7 @@ def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveChec
 
     Raises:
         NotFoundError: If there is no archive.
-        SourceDataGoneError: If a topic was deleted and made anew.
+        SourceDataGoneError: If a topic was deleted and recreated.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
     table.require(Location.of(uri))

@@ -147,13 +147,13 @@ class ArchiveProgress:
             topic_ids: Kafka's ids of them now, as far as they are known.
 
         Raises:
-            SourceDataGoneError: If one was deleted and made anew.
+            SourceDataGoneError: If one was deleted and recreated.
         """
         for topic in sorted(topic_ids):
             known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
             if known - {topic_ids[topic]}:
                 raise SourceDataGoneError(
-                    f"the topic {topic} was deleted and made anew since it was archived at "
+                    f"the topic {topic} was deleted and recreated since it was archived at "
                     f"{self.uri}: its offsets mean other records now",
                     hint="archive the new topic at another place",
                     uri=self.uri,

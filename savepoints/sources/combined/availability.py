@@ -33,7 +33,7 @@ def require_available(
         positions: A savepoint's source positions; those of other sources than Kafka are left out.
         settings: Where Kafka is.
         topics: Kafka's id of each topic when the savepoint was taken, as far as it is known. A
-            topic that was deleted and made anew has other records at the same offsets.
+            topic that was deleted and recreated has other records at the same offsets.
         archives: Archives of the topics.
 
     Returns:
@@ -94,7 +94,7 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
     renewed = sorted(name for name, found in now.items() if found != known[name])
     if renewed:
         raise SourceDataGoneError(
-            f"topic {', '.join(renewed)} was deleted and made anew at "
+            f"topic {', '.join(renewed)} was deleted and recreated at "
             f"{settings.bootstrap_servers} since the savepoint was taken: its offsets mean other "
             "records now",
             hint="choose a newer savepoint: savepoints list --check-sources",

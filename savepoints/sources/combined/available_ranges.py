@@ -32,7 +32,7 @@ def ranges(
         timeout: Seconds that a broker may take for each answer.
 
     Raises:
-        SourceDataGoneError: If a topic was deleted and made anew since it was archived.
+        SourceDataGoneError: If a topic was deleted and recreated since it was archived.
         EnvironmentUnfitError: If no broker is configured or reachable.
         VerificationError: If an archive is damaged.
     """

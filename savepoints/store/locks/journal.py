@@ -166,14 +166,14 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
         return UnfinishedOperationError(
             f"{operation.verb} {operation.id} of {operation.query} was being taken back and is "
             "half undone",
-            hint=f"take it back to the end: savepoints operations undo {operation.id}",
+            hint=f"finish undoing it: savepoints operations undo {operation.id}",
             query=operation.query,
             operation=operation.id,
         )
     return UnfinishedOperationError(
         f"{operation.verb} {operation.id} of {operation.query} was interrupted after "
         f"{', '.join(operation.done) or 'its beginning'}",
-        hint=f"finish it first: {operation.command}; or take it back: "
+        hint=f"finish it first: {operation.command}; or undo it: "
         f"savepoints operations undo {operation.id}",
         query=operation.query,
         operation=operation.id,

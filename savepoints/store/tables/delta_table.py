@@ -260,7 +260,7 @@ class StoreTable:
         """Return the error for a table that cannot be read: damaged, or out of reach for now."""
         return unavailable(self.location.uri, str(why)) or VerificationError(
             f"the table {self.location} is damaged: {plain(str(why))[:500]}",
-            hint="see what is: savepoints check; the catalog can be made anew: "
+            hint="diagnose it: savepoints check; the catalog can be rebuilt: "
             "savepoints check --rebuild-catalog",
             table=str(self.location),
         )
@@ -269,7 +269,7 @@ class StoreTable:
         """Return the error for a table that cannot be written."""
         return unavailable(self.location.uri, str(why)) or SavepointsError(
             f"the table {self.location} cannot be written: {plain(str(why))[:500]}",
-            hint="see whether it is whole: savepoints check; on a local disk, look at its space "
+            hint="diagnose it: savepoints check; on a local disk, look at its space "
             "and permissions",
             table=str(self.location),
         )

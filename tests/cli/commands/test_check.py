@@ -55,7 +55,7 @@ def test_what_is_broken_exits_13_with_advice(
 
     assert (text.code, json.code) == (13, 13)
     assert "broken: catalog: " in text.out
-    assert "    make it anew: savepoints check --rebuild-catalog" in text.out
+    assert "    rebuild it: savepoints check --rebuild-catalog" in text.out
     assert json.document["grade"] == "broken"
 
 

@@ -185,7 +185,7 @@ def test_a_catalog_that_cannot_be_read_does_not_hide_the_rest(
 
     assert health.grade == "broken"
     assert found["catalog"].grade == "broken"
-    assert found["catalog"].advice == "make it anew: savepoints check --rebuild-catalog"
+    assert found["catalog"].advice == "rebuild it: savepoints check --rebuild-catalog"
     assert found["generations"].grade == found["events"].grade == "ok"
 
 

@@ -151,7 +151,7 @@ def test_trap_a_topic_made_anew_is_gone_on_with_from_the_archive_of_the_old(
     broker.make(partitions=2, name=query.topic)
     broker.put(query.topic, 0, *([HOUR] * 12))
     broker.put(query.topic, 1, *([HOUR] * 6))
-    with pytest.raises(SourceDataGoneError, match="deleted and made anew since it was archived"):
+    with pytest.raises(SourceDataGoneError, match="deleted and recreated since it was archived"):
         query.plan(Target("earliest"))
 
 

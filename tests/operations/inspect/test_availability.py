@@ -110,7 +110,7 @@ def test_a_topic_that_was_deleted_and_recreated_makes_its_savepoints_unrestorabl
     found = availability.check_savepoint(before, broker.settings)
     assert (found.restorable, found.reason) == (
         "no",
-        f"topic {topic} was deleted and made anew since",
+        f"topic {topic} was deleted and recreated since",
     )
     assert [one.available for one in found.partitions] == ["no"]
 

@@ -161,7 +161,7 @@ def test_another_unfinished_operation_is_refused(query: Query) -> None:
         query.plan()
 
     assert refused.value.hint == (
-        "finish it first: savepoints merge x; or take it back: savepoints operations undo op-x"
+        "finish it first: savepoints merge x; or undo it: savepoints operations undo op-x"
     )
 
 
@@ -291,4 +291,4 @@ def test_an_interrupted_rollback_is_only_finished_as_it_was_begun(query: Query) 
         query.plan(to=str(query.place / "elsewhere"))
     with pytest.raises(UnfinishedOperationError) as refused:
         query.plan(rewind_outputs=False)
-    assert f"{plan.command}; or take it back" in refused.value.hint
+    assert f"{plan.command}; or undo it" in refused.value.hint

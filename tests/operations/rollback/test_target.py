@@ -97,7 +97,7 @@ def test_copies_in_a_restored_checkpoint_are_no_commits_of_its_own(
 
 
 def test_a_time_in_the_future_is_refused(local_store: Store, live: Location) -> None:
-    with pytest.raises(UsageError, match="lies in the future"):
+    with pytest.raises(UsageError, match="is in the future"):
         find(local_store, AtTime(utc_now() + timedelta(hours=1), "commit"))
 
 

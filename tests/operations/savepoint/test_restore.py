@@ -390,36 +390,36 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
     ),
     "native with other partitions": (
         "rocksdb", {"form": "native", "partitions": 7}, True,
-        UsageError, "the native form keeps partitions", "leave --format out",
+        UsageError, "the native form keeps partitions", "omit --format",
     ),
     "native with the other provider": (
         "hdfs", {"form": "native", "provider": "rocksdb"}, True,
-        UsageError, "it cannot have provider=rocksdb", "leave --format out",
+        UsageError, "it cannot have provider=rocksdb", "omit --format",
     ),
     "no partitions": (
-        "rocksdb", {"partitions": 0}, True, UsageError, "0 state partitions", "1 or more",
+        "rocksdb", {"partitions": 0}, True, UsageError, "0 is not a valid number", "1 or more",
     ),
     "fewer than no partitions": (
         "rocksdb", {"partitions": -3}, True, UsageError, "-3 state partitions", "1 or more",
     ),
     "no partitions of a query without state": (
-        "two_sources", {"partitions": 0}, True, UsageError, "0 state partitions", "1 or more",
+        "two_sources", {"partitions": 0}, True, UsageError, "0 is not a valid number", "1 or more",
     ),
     "rescale without keys": (
         "grand_total", {"partitions": 7}, True,
-        RescaleError, "is without keys", "leave --partitions out",
+        RescaleError, "is without keys", "omit --partitions",
     ),
     "rescale without state": (
         "two_sources", {"partitions": 7}, True,
-        RescaleError, "has no state", "leave --partitions out",
+        RescaleError, "has no state", "omit --partitions",
     ),
     "rescale a join of format 4": (
         "join_4", {"partitions": 7}, False,
-        NativeOnlyError, "a join of format 4", "leave --partitions and --provider out",
+        NativeOnlyError, "a join of format 4", "omit --partitions and --provider",
     ),
     "the other provider for a join of format 4": (
         "join_4", {"provider": "hdfs"}, False,
-        NativeOnlyError, "a join of format 4", "leave --partitions and --provider out",
+        NativeOnlyError, "a join of format 4", "omit --partitions and --provider",
     ),
     "rows of a join of format 4": (
         "join_4", {"form": "canonical"}, False,
@@ -427,23 +427,23 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
     ),
     "the other provider for a limit": (
         "limit", {"provider": "hdfs"}, True,
-        NativeOnlyError, "globalLimit", "leave --partitions and --provider out",
+        NativeOnlyError, "globalLimit", "omit --partitions and --provider",
     ),
     "both for a limit": (
         "limit", {"partitions": 3, "provider": "hdfs"}, True,
-        NativeOnlyError, "globalLimit", "leave --partitions and --provider out",
+        NativeOnlyError, "globalLimit", "omit --partitions and --provider",
     ),
     "HDFS for state variables": (
         "transform_with_state", {"provider": "hdfs"}, True,
-        ProviderError, "column families", "leave --provider out",
+        ProviderError, "column families", "omit --provider",
     ),
     "HDFS for a join of format 3": (
         "join_3", {"provider": "hdfs"}, True,
-        ProviderError, "column families", "leave --provider out",
+        ProviderError, "column families", "omit --provider",
     ),
     "HDFS for checkpoint format 2": (
         "format_2", {"provider": "hdfs"}, True,
-        ProviderError, "checkpoint format 2", "leave --provider out",
+        ProviderError, "checkpoint format 2", "omit --provider",
     ),
 }  # fmt: skip
 

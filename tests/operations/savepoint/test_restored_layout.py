@@ -120,24 +120,24 @@ def test_trap_checkpoint_format_2_is_a_setting_of_the_session_and_is_said() -> N
     assert found.notes == (f"start the query with {setting}",)
 
 
-WITHOUT = "leave --partitions and --provider out"
+WITHOUT = "omit --partitions and --provider"
 
 
 @pytest.mark.parametrize(
     ("operators", "wanted", "error", "says", "hint"),
     [
-        ((KEYED,), {"partitions": 0}, UsageError, "0 state partitions", "1 or more"),
-        ((KEYLESS,), {"partitions": 0}, UsageError, "0 state partitions", "1 or more"),
-        ((), {"partitions": -1}, UsageError, "-1 state partitions", "1 or more"),
-        ((KEYLESS,), {"partitions": 3}, RescaleError, "without keys", "leave --partitions out"),
-        ((LIMIT,), {"partitions": 3}, RescaleError, "without keys", "leave --partitions out"),
-        ((), {"partitions": 3}, RescaleError, "has no state", "leave --partitions out"),
+        ((KEYED,), {"partitions": 0}, UsageError, "0 is not a valid number", "1 or more"),
+        ((KEYLESS,), {"partitions": 0}, UsageError, "0 is not a valid number", "1 or more"),
+        ((), {"partitions": -1}, UsageError, "-1 is not a valid number", "1 or more"),
+        ((KEYLESS,), {"partitions": 3}, RescaleError, "without keys", "omit --partitions"),
+        ((LIMIT,), {"partitions": 3}, RescaleError, "without keys", "omit --partitions"),
+        ((), {"partitions": 3}, RescaleError, "has no state", "omit --partitions"),
         ((JOIN_4,), {"partitions": 3}, NativeOnlyError, "operator 3", WITHOUT),
         ((KEYED, JOIN_4), {"partitions": 3}, NativeOnlyError, "operator 3", WITHOUT),
         ((LIMIT, JOIN_4), {"partitions": 3}, NativeOnlyError, "operator 3", WITHOUT),
         ((JOIN_4,), {"provider": "hdfs"}, NativeOnlyError, "operator 3", WITHOUT),
         ((KEYED, LIMIT), {"provider": "hdfs"}, NativeOnlyError, "globalLimit", WITHOUT),
-        ((VARIABLES,), {"provider": "hdfs"}, ProviderError, "column fam", "leave --provider out"),
+        ((VARIABLES,), {"provider": "hdfs"}, ProviderError, "column fam", "omit --provider"),
         ((KEYED, VARIABLES), {"provider": "hdfs"}, ProviderError, "operator 4", "RocksDB"),
     ],
 )  # fmt: skip
@@ -164,7 +164,7 @@ def test_trap_hdfs_files_have_no_checkpoint_format_2() -> None:
         restored_layout.plan_change(of, None, "hdfs")
 
     assert refused.value.details == {"savepoint": of.id}
-    assert "leave --provider out" in refused.value.hint
+    assert "omit --provider" in refused.value.hint
 
 
 def test_files_of_another_provider_may_become_rocksdb_whatever_they_hold() -> None:

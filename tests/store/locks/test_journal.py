@@ -37,7 +37,7 @@ def test_a_begun_operation_refuses_its_query_and_no_other(place: Location) -> No
     assert not refused.value.retryable
     assert refused.value.hint == (
         "finish it first: savepoints rollback sp-1 --yes; "
-        "or take it back: savepoints operations undo op-1"
+        "or undo it: savepoints operations undo op-1"
     )
     assert refused.value.details == {"query": "orders", "operation": "op-1"}
     assert "after its beginning" in refused.value.message
