@@ -400,7 +400,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
         "rocksdb", {"partitions": 0}, True, UsageError, "0 is not a valid number", "1 or more",
     ),
     "fewer than no partitions": (
-        "rocksdb", {"partitions": -3}, True, UsageError, "-3 state partitions", "1 or more",
+        "rocksdb", {"partitions": -3}, True, UsageError, "-3 is not a valid number", "1 or more",
     ),
     "no partitions of a query without state": (
         "two_sources", {"partitions": 0}, True, UsageError, "0 is not a valid number", "1 or more",
