@@ -9,6 +9,7 @@ import re
 import signal
 import time
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 
@@ -153,13 +154,20 @@ def test_many_that_add_change_and_remove_rows_do_not_undo_each_other(on_local: L
 
 
 def elsewhere(root: Location, path: str, *, left: timedelta) -> LeaseRecord:
-    """Make the holder of a lease one on another machine, whose lease ends soon."""
-    record = LeaseRecord.parse(root.get(path), path)
+    """Make the holder of a lease one on another machine, whose lease ends soon.
+
+    By a conditional write, as that machine would: on a disk the holder may be renewing it just now.
+    """
     holder = Holder("another-host/boot/pid:[1]", 4711, "123")
-    expires = rfc3339(utc_now() - lease.CLOCK_SKEW + left)
-    record = dataclasses.replace(record, holder=holder, expires_at=expires)
-    root.put(path, record.to_bytes())
-    return record
+    while True:
+        data, etag = root.get_version(path)
+        expires = rfc3339(utc_now() - lease.CLOCK_SKEW + left)
+        record = dataclasses.replace(
+            LeaseRecord.parse(data, path), holder=holder, expires_at=expires
+        )
+        with suppress(FileExistsError):
+            root.replace(path, record.to_bytes(), etag)
+            return record
 
 
 def test_of_many_that_wait_for_a_dead_machine_one_at_a_time_goes_on_after_its_lease(
