@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
         checkpoint=given.checkpoint,
         settings=settings,
         forms=forms,
-        outputs=dict(pair.split("=", 1) for pair in given.table),
+        outputs=dict(pair.split("=", 1) for pair in given.table) or None,
         progress=progress,
     )
     if attempt.error is not None:

@@ -23,6 +23,12 @@ from savepoints.model import FORMS, Form
 @click.option(
     "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
 )
+@click.option(
+    "--outputs",
+    type=click.Choice(["known", "none"]),
+    default="known",
+    help="none: without the tables that the query's newest savepoint has.",
+)
 @click.option("--at-batch", type=int, help="A batch that Spark still keeps; the newest by default.")
 @click.option(
     "--format",
@@ -41,6 +47,7 @@ def command(
     checkpoint: str | None,
     name: str | None,
     tables: tuple[str, ...],
+    outputs: str,
     at_batch: int | None,
     form: str,
     tags: tuple[str, ...],
@@ -71,7 +78,7 @@ def command(
         settings=call.settings,
         batch_id=at_batch,
         forms=forms,
-        outputs=dict(pair(text) for text in tables),
+        outputs={} if outputs == "none" and not tables else dict(map(pair, tables)) or None,
         tags=tags,
         description=description,
     )

@@ -33,6 +33,7 @@ from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
 from savepoints.operations.run import final_savepoint, periodic
 from savepoints.operations.run.periodic import Attempt
+from savepoints.operations.savepoint import history
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.spark import listener
@@ -288,7 +289,7 @@ def attach(
             `queryName`, or else Spark's id.
         checkpoint: Its checkpoint directory, found out by default.
         outputs: The Delta tables that it writes, by name; found out by default where the query has
-            Delta's sink or a file sink. `{}` says that there are none.
+            Delta's sink, a file sink, or a savepoint that has them. `{}` says that there are none.
         forms: `native`, `canonical` or both.
         on_ended: What is done when somebody has taken the query elsewhere, by a rollback for
             example, so that this one must not go on: stop it, or take no more savepoints.
@@ -318,7 +319,7 @@ def attach(
         directory,
         settings,
         tuple(forms),
-        _outputs(query, called, settings) if outputs is None else outputs,
+        _outputs(query, called, settings, opened) if outputs is None else outputs,
         on_ended,
     )
     with ExitStack() as leases:
@@ -341,13 +342,13 @@ def attach(
     return attached
 
 
-def _outputs(query: StreamingQuery, name: str, settings: Settings) -> dict[str, str]:
-    """Return the tables that a query writes, as far as the settings or its sink say so."""
+def _outputs(query: StreamingQuery, name: str, settings: Settings, store: Store) -> dict[str, str]:
+    """Return the tables that a query writes: by the settings, its sink, or its last savepoint."""
     bound = settings.queries.get(name)
     if bound is not None and bound.outputs:
         return dict(bound.outputs)
     table = listener.table_of(query)
     if table is None:
-        return {}
+        return history.pinned_uris(store, name)
     place = Location.of(table)
     return {_UNFIT.sub("_", place.uri.path.rpartition("/")[2]) or "table": str(place)}

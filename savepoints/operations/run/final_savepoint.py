@@ -51,7 +51,7 @@ def savepoint(
             query=generation.query,
             settings=settings,
             forms=forms,
-            outputs=dict(outputs or {}),
+            outputs=outputs,
             app=app,
             kind="final",
         )

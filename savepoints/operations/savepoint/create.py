@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -43,7 +43,13 @@ from savepoints.model import (
     utc_now,
 )
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import export, output_versions, restore_checks, topic_ids
+from savepoints.operations.savepoint import (
+    export,
+    history,
+    output_versions,
+    restore_checks,
+    topic_ids,
+)
 from savepoints.plan import (
     Plan,
     Progress,
@@ -114,7 +120,7 @@ def plan(
     settings: Settings | None = None,
     batch_id: int | None = None,
     forms: Sequence[Form] = FORMS,
-    outputs: dict[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
     tags: Sequence[str] = (),
     description: str = "",
     app: str | None = None,
@@ -131,7 +137,8 @@ def plan(
         settings: Where the outputs of the query are, and its application.
         batch_id: A retained batch; the newest committed one by default.
         forms: `native`, `canonical` or both.
-        outputs: Delta tables by name, besides those in the settings.
+        outputs: Delta tables by name, besides those in the settings; `{}` says that there are no
+            others. Where neither names one, those of the query's newest savepoint are meant.
         tags: Names to give it.
         description: For people.
         app: Reference of the application that runs, if it is not the one in the settings.
@@ -165,6 +172,8 @@ def plan(
     _refuse_other_checkpoint(store, name, location, generation)
     configured = bindings.complete(store, settings).queries.get(name) if settings else None
     tables = {**(configured.outputs if configured else {}), **(outputs or {})}
+    if not tables and outputs is None:
+        tables = history.pinned_uris(store, name)
     known = catalog.select(store.catalog.all(), query=name)
     kept, warnings = _forms(files, forms)
     paths = [info.path for info in files.all]
@@ -285,7 +294,7 @@ def save(
     kind: SavepointKind,
     checkpoint: str | None = None,
     batch_id: int | None = None,
-    outputs: dict[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
     savepoint_id: str | None = None,
 ) -> Savepoint:
     """Take a savepoint in the native form, as a step of another verb; it takes a moment and no JVM.

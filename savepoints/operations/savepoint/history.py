@@ -43,7 +43,13 @@ def saved(
 
 def output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:
     """Return where the outputs of a query are: by its newest savepoint, and by the settings."""
-    saved = history(store, query)[:1]
     bound = settings.queries.get(query)
-    pinned = {output.name: output.uri for one in saved for output in one.outputs}
-    return {**pinned, **(bound.outputs if bound else {})}
+    return {**pinned_uris(store, query), **(bound.outputs if bound else {})}
+
+
+def pinned_uris(store: Store, query: str) -> dict[str, str]:
+    """Return where the outputs of a query are by its newest savepoint, if it has one."""
+    if store.generations.find_current(query) is None:
+        return {}
+    saved = history(store, query)[:1]
+    return {output.name: output.uri for one in saved for output in one.outputs}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.config.settings import QuerySettings
+from savepoints.errors import NotFoundError
 from savepoints.io import in_parallel
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version
@@ -41,6 +42,10 @@ def outputs_of(
         name, uri = item
         named = [own_ids[name]] if name in own_ids else []
         writers = [*named, app_id(query, name, generation), files.query_id]
-        return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
+        try:
+            return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
+        except NotFoundError as error:
+            error.hint = f"check the URI of the output {name}; or leave it out: --outputs none"
+            raise
 
     return tuple(in_parallel(find, list(outputs.items())))

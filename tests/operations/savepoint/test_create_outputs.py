@@ -66,3 +66,30 @@ def test_a_file_sink_is_pinned_by_its_batch_and_looked_at(store: Store, place: L
     (sink / "_spark_metadata").delete(["0"])
     (finding,), _ = pinned_outputs.check_outputs(savepoint)
     assert "cannot be taken to batch 2" in finding.problem
+
+
+def test_trap_a_savepoint_by_hand_has_the_tables_that_attach_has_found(
+    local_store: Store, on_local: Location
+) -> None:
+    uri = str(on_local / "rows")
+    checkpoint = samples.unpack("rocksdb", on_local / "checkpoint")
+    for batch in range(4):
+        tables.append(uri, {"n": [batch]}, samples.query_id("rocksdb"), batch)
+
+    def take(batch: int, outputs: dict[str, str] | None) -> Savepoint:
+        plan = create.plan(
+            local_store,
+            checkpoint=str(checkpoint),
+            query="totals",
+            batch_id=batch,
+            forms=("native",),
+            outputs=outputs,
+        )
+        return create.execute(plan, local_store)
+
+    found = take(2, {"rows": uri})
+    by_hand, without = take(3, None), take(3, {})
+
+    assert [(one.name, one.uri, one.version) for one in found.outputs] == [("rows", uri, 2)]
+    assert [(one.name, one.uri, one.version) for one in by_hand.outputs] == [("rows", uri, 3)]
+    assert without.outputs == ()
