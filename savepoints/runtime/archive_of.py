@@ -123,7 +123,7 @@ def of_other_topics(
 def _of(
     store: Store, query: str, generation: int, is_wanted: Callable[[Merge], bool]
 ) -> tuple[Merge, ...]:
-    known = merge_ledger.Ledger(store.root).all()
+    known = store.ledger.all()
     wanted = {one.id for one in known if is_wanted(one)}
     # Asked only where it matters: a savepoint that is gone keeps no other query from running.
     if not wanted:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from savepoints.errors import (
     IncompatibleError,
@@ -23,6 +23,8 @@ from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables.catalog import Catalog
 from savepoints.store.tables.events import Events
 from savepoints.store.tables.generations import Generations
+from savepoints.store.tables.merge_ledger import Ledger
+from savepoints.store.tables.snapshot import Snapshot
 
 # A file that says that its directory is a store, and of which format.
 _MARK = "store.json"
@@ -36,10 +38,12 @@ class Store:
     Attributes:
         root: Where it is.
         any_line: `latest` and times mean savepoints that were rolled back, too.
+        read: What `snapshot` has read of its tables.
     """
 
     root: Location
     any_line: bool = False
+    read: Snapshot | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def at(cls, uri: str, *, any_line: bool = False) -> Store:
@@ -114,15 +118,28 @@ class Store:
                 progress(f"made a store at {self.root}")
         return self
 
+    def snapshot(self) -> Store:
+        """Return the store as it is now, each table of which is read once.
+
+        For verbs that only read, and for plans: what they say goes together. Whoever executes a
+        plan looks at the store itself, under the query's lease.
+        """
+        return self if self.read is not None else replace(self, read=Snapshot())
+
     @property
     def catalog(self) -> Catalog:
         """Which savepoints exist."""
-        return Catalog(self.root, self.any_line)
+        return Catalog(self.root, self.any_line, self.read)
 
     @property
     def generations(self) -> Generations:
         """Which checkpoint belongs to which life of which query."""
-        return Generations(self.root)
+        return Generations(self.root, self.read)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Which late batches were merged."""
+        return Ledger(self.root, self.read)
 
     @property
     def events(self) -> Events:

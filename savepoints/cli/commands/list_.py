@@ -76,8 +76,9 @@ def command(
     from savepoints.store import bindings
     from savepoints.store.tables import catalog, living_line
 
-    known = call.store.catalog.all()
-    rolled_back = living_line.rolled_back(known, call.store.generations.all())
+    store = call.store.snapshot()
+    known = store.catalog.all()
+    rolled_back = living_line.rolled_back(known, store.generations.all())
     found = catalog.select(
         known,
         query=query,
@@ -89,7 +90,7 @@ def command(
     )
     checked: dict[str, Availability] = {}
     if check_sources:
-        queries = bindings.complete(call.store, call.settings).queries
+        queries = bindings.complete(store, call.settings).queries
         archives = {name: tuple(one.archives.values()) for name, one in queries.items()}
         checked = availability.check_savepoints(found, call.settings.kafka, archives)
     if call.output.format == "json":

@@ -32,13 +32,14 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
     from savepoints.operations.inspect import availability
     from savepoints.store import bindings
 
-    savepoint = call.store.catalog.find(name, query=query)
+    store = call.store.snapshot()
+    savepoint = store.catalog.find(name, query=query)
     kafka = call.settings.kafka
     asks = bool(kafka.bootstrap_servers) and not no_source_check
-    bound_to = bindings.complete(call.store, call.settings).queries.get(savepoint.query)
+    bound_to = bindings.complete(store, call.settings).queries.get(savepoint.query)
     archives = tuple(bound_to.archives.values()) if bound_to else ()
     found = availability.check_savepoint(savepoint, kafka, archives) if asks else None
-    bound = bindings.find(call.store.root, savepoint.query, savepoint.generation)
+    bound = bindings.find(store.root, savepoint.query, savepoint.generation)
     clone_of = bound.clone_of if bound else {}
     if call.output.format == "json":
         call.output.document(savepoint=savepoint, availability=found, clone_of=dict(clone_of))

@@ -129,6 +129,7 @@ def plan(
         LockedError: If another verb has one.
         SourceDataGoneError: If Kafka no longer has what comes next.
     """
+    store = store.snapshot()
     settings = bindings.complete(store, settings)
     if len(set(queries)) < max(2, len(queries)):
         raise UsageError(

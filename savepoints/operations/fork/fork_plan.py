@@ -144,6 +144,7 @@ def plan_all(
         UsageError: If no name is given, or one twice.
         TargetExistsError: If two of them would write to one place.
     """
+    store = store.snapshot()
     if not names or len(set(names)) < len(names):
         raise UsageError(
             f"each fork needs a name of its own, and given are: {', '.join(names) or 'none'}",
@@ -195,6 +196,7 @@ def plan(
         NotAlignedError: If the version of an output is gone.
         IncompatibleError: If an output has features of which a copy is not known to be exact.
     """
+    store = store.snapshot()
     checked_name(name, "query")
     given = settings or Settings()
     saved = store.catalog.find(savepoint, query=query)

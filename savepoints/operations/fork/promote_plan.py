@@ -21,7 +21,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
-from savepoints.store.tables.merge_ledger import Ledger, Merge
+from savepoints.store.tables.merge_ledger import Merge
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ def plan(
         UnfinishedOperationError: If an operation on one of the two was interrupted.
         NotAlignedError: If late events were merged into the live query that the fork does not have.
     """
+    store = store.snapshot()
     origin = into or _origin(store, fork)
     command = _command(fork, origin, hand_over, checks=checks)
     if (begun := _begun(store, origin, command)) is not None:
@@ -150,7 +151,7 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
     Raises:
         NotAlignedError: Names them, and says how the fork gets them.
     """
-    merges, generations = Ledger(store.root).all(), store.generations.all()
+    merges, generations = store.ledger.all(), store.generations.all()
     savepoints = store.catalog.all()
 
     def merged(query: str) -> list[Merge]:

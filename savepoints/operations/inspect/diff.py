@@ -170,6 +170,7 @@ def diff(
         VerificationError: If files of a savepoint are missing.
         IncompatibleError: If Spark cannot read some state as typed rows.
     """
+    store = store.snapshot()
     pair = ValueChange(*(store.catalog.find(name, query=query) for name in (before, after)))
     operators = ValueChange(*(_operators(one, operator) for one in (pair.before, pair.after)))
     if operator is not None and not (operators.before or operators.after):

@@ -101,6 +101,7 @@ def estimate(
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
+    store = store.snapshot()
     begin, savepoint_id, batch_id, ids = _begin(store, query, from_savepoint)
     archives = archives_of(bindings.complete(store, settings), query)
     found = availability.require_available(

@@ -119,6 +119,7 @@ class Lineage:
 
 def lineage(store: Store, *, query: str | None = None) -> Lineage:
     """Find out how the generations and savepoints of a query, or of all, hang together."""
+    store = store.snapshot()
     return graph(
         catalog.select(store.catalog.all()),
         store.generations.all(),

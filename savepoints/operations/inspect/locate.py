@@ -46,6 +46,7 @@ def locate(store: Store, query: str, *, settings: Settings) -> Located:
     Raises:
         QueryNotFoundError: If the store has no query of that name.
     """
+    store = store.snapshot()
     current = store.generations.current(query)
     found = history.output_uris(store, query, bindings.complete(store, settings))
     return Located(query, current.generation, current.begun_at, found)

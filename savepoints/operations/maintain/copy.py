@@ -99,6 +99,7 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
         VerificationError: If the savepoint is broken, or files of it are missing.
         TargetExistsError: If the destination has another savepoint of this id.
     """
+    store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
     target = Store.at(destination)
     _refuse_nested(store.root, target.root)

@@ -143,6 +143,7 @@ def plan(
         UsageError: If nothing says what to keep.
         QueryNotFoundError: If the store has no savepoint of the query.
     """
+    store = store.snapshot()
     rows = store.catalog.all()
     queries = sorted({one.query for one in rows})
     if query is not None and query not in queries:

@@ -89,6 +89,7 @@ def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
     Raises:
         VerificationError: If the catalog has no rows although there are manifests: it was lost.
     """
+    store = store.snapshot()
     found = orphans.find(store, grace)
     return GcPlan(
         verb="gc",

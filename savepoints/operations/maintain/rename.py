@@ -20,7 +20,6 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
-from savepoints.store.tables.merge_ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,7 @@ def plan(store: Store, query: str, to: str, *, settings: Settings | None = None)
         TargetExistsError: If another query has that name.
         UnfinishedOperationError: If an operation on the query was interrupted.
     """
+    store = store.snapshot()
     checked_name(to, "query")
     store.generations.current(query)
     generations = store.generations.all(query)
@@ -123,7 +123,7 @@ def _refuse_managed(store: Store, query: str, settings: Settings) -> None:
         ),
         "savepoints run starts it": any(one.application for one in mine)
         or any(bindings.find(store.root, query, one.generation) for one in generations),
-        "its merges are of that name": bool(Ledger(store.root).all(query)),
+        "its merges are of that name": bool(store.ledger.all(query)),
     }
     for reason, holds in reasons.items():
         if holds:

@@ -63,6 +63,7 @@ def plan(
         SavepointNotFoundError: If there is no such savepoint.
         TargetExistsError: If another savepoint of the query has a tag.
     """
+    store = store.snapshot()
     if not (add or remove) and description is None and pinned is None:
         raise UsageError(
             "nothing is to be changed",

@@ -23,7 +23,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Ledger, Merge
+from savepoints.store.tables.merge_ledger import Merge
 
 VERB = "append"
 
@@ -133,7 +133,7 @@ def carry_out(
         )
         log.record("produced", events=count)
     if not log.is_done("in_ledger"):
-        Ledger(store.root).add(_row(plan))
+        store.ledger.add(_row(plan))
         log.record("in_ledger")
     log.finish()
     apply.discard(store, plan.operation_id)

@@ -57,7 +57,6 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Merge, MergePolicy, ReplayStrategy
 
 if TYPE_CHECKING:
@@ -318,7 +317,7 @@ def carry_out(
         archive.append_late(spark, plan.archive, events, plan.operation_id)
         faults.reach("merge.archived")
         check()
-        merge_ledger.Ledger(store.root).add(_row(plan, store))
+        store.ledger.add(_row(plan, store))
         faults.reach("merge.in_ledger")
         check()
         # Without one the query could not go back to where this generation began, nor be recovered.

@@ -17,7 +17,7 @@ from savepoints.store import batch_log
 from savepoints.store.batch_log import Batch
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
-from savepoints.store.tables.merge_ledger import Ancestry, Ledger, Merge
+from savepoints.store.tables.merge_ledger import Ancestry, Merge
 
 # Generations that begin with nothing but events, or with a savepoint as it was taken.
 _PLAIN = frozenset({"run", "rollback", "merge", "restore"})
@@ -40,7 +40,7 @@ class GenerationHistory:
     @classmethod
     def of(cls, store: Store) -> GenerationHistory:
         """Read it."""
-        return cls(store.generations.all(), store.catalog.all(), Ledger(store.root).all())
+        return cls(store.generations.all(), store.catalog.all(), store.ledger.all())
 
     def ancestry(self, query: str, generation: int) -> Ancestry:
         """Return the generations from which one descends."""

@@ -11,7 +11,7 @@ from savepoints.operations.merge.apply import Facts, MergingPlan
 from savepoints.operations.merge.plan import MergePlan
 from savepoints.operations.rollback.generation_change import Moved
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Ledger, MergePolicy, ReplayStrategy
+from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
 
 
 @dataclass(frozen=True)
@@ -119,5 +119,5 @@ def _facts(facts: Facts) -> dict[str, Any]:
 
 def _versions(store: Store, operation_id: str) -> dict[str, int]:
     """Return the versions that a merge has made, as the ledger has them."""
-    noted = next(one for one in Ledger(store.root).all() if one.id == operation_id)
+    noted = next(one for one in store.ledger.all() if one.id == operation_id)
     return {one.name: one.version for one in noted.outputs}

@@ -123,6 +123,7 @@ def plan(
             decoded.
         VerificationError: If the savepoint is broken.
     """
+    store = store.snapshot()
     _require_change(change, reason)
     savepoint = store.catalog.find(name, query=query)
     _require_editable(savepoint)

@@ -113,6 +113,7 @@ def plan(
         TargetExistsError: If anything else is in the directory.
         SavepointsError: If the program fails.
     """
+    store = store.snapshot()
     settings = bindings.complete(store, settings or Settings())
     target = Location.of(to)
     savepoint = store.catalog.find(name, query=query)

@@ -167,6 +167,7 @@ def plan(
         NoCommittedBatchError: If state is to be kept and there is none.
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
+    store = store.snapshot()
     settings = bindings.complete(store, settings or Settings())
     command = " ".join(["savepoints reset", query, *words, "--yes"])
     # A time is left out: `--by-duration` means another one each time it is said.

@@ -96,6 +96,7 @@ def plan(
         UsageError: If the query is not in the settings and has to be run on.
         TargetExistsError: If anything else is in the directory.
     """
+    store = store.snapshot()
     given = settings or Settings()
     found = rollback_target.resolve(
         store, point, query=query, settings=bindings.complete(store, given)

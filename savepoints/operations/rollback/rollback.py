@@ -148,6 +148,7 @@ def plan(
         SourceDataGoneError: If Kafka no longer has the records.
         NotAlignedError: If an output cannot be taken back without loss.
     """
+    store = store.snapshot()
     given_settings = settings or Settings()
     settings = bindings.complete(store, given_settings)
     sources = sources and tuple(map(checked, sources))

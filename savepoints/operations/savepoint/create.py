@@ -154,6 +154,7 @@ def plan(
         NativeOnlyError: If only the canonical form is asked for and an operator has none.
         IncompatibleError: If something else about the checkpoint cannot be saved.
     """
+    store = store.snapshot()
     if checkpoint is not None:
         location = Location.of(checkpoint)
         query = store.generations.name_of(location, query and checked_name(query, "query"))
@@ -262,6 +263,7 @@ def execute(
         NotAlignedError: If no version of an output belongs to the batch.
     """
     with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
+        store = store.snapshot()
         done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
         if done and done[0].state == "expired":
             raise SavepointNotFoundError(
@@ -276,9 +278,13 @@ def execute(
             complete = bindings.complete(store, settings or Settings())
             made = _make(plan, store, complete, held.moment(), progress)
             held.check()
-            store.root.create(path, made.to_bytes())
+            written = made.to_bytes()
+            store.root.create(path, written)
             faults.reach("create.manifest")
-        savepoint = store.manifest(plan.savepoint_id).savepoint
+            stored = Manifest.parse(written, path)
+        else:
+            stored = store.manifest(plan.savepoint_id)
+        savepoint = stored.savepoint
         held.check()
         store.catalog.add(savepoint)
         faults.reach("create.catalog")

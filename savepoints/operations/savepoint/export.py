@@ -57,6 +57,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
         AmbiguousNameError: If several fit.
         NativeOnlyError: If none of its operators has a canonical form.
     """
+    store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
     mine = tuple(one.operator_id for one in savepoint.operators if one.native_only is None)
     if savepoint.operators and not mine:

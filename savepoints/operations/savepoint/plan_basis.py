@@ -13,7 +13,6 @@ from typing import Any
 
 from savepoints.errors import StalePlanError
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def read(store: Store, query: str) -> Basis:
     return Basis(
         store.generations.current(query).generation,
         _digest(store, query),
-        len(Ledger(store.root).all(query)),
+        len(store.ledger.all(query)),
     )
 
 
@@ -57,7 +56,7 @@ def read_but_savepoints(store: Store, query: str) -> Basis:
         QueryNotFoundError: If the store has no such query.
     """
     generation = store.generations.current(query).generation
-    return Basis(generation, None, len(Ledger(store.root).all(query)))
+    return Basis(generation, None, len(store.ledger.all(query)))
 
 
 def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:

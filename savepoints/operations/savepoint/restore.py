@@ -149,6 +149,7 @@ def plan(
         NotAlignedError: If a table would silently drop what the restored query writes.
         IncompatibleError: If a source cannot be read again.
     """
+    store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
     stored = store.manifest(savepoint.id)
     if asked and not even_broken:

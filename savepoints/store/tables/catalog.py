@@ -27,6 +27,7 @@ from savepoints.store.savepoint import labels
 from savepoints.store.tables import living_line
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.generations import Generations
+from savepoints.store.tables.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,10 +47,12 @@ class Catalog:
     Attributes:
         root: The store's root.
         any_line: `latest` and times mean savepoints that were rolled back, too.
+        snapshot: What was read before.
     """
 
     root: Location
     any_line: bool = False
+    snapshot: Snapshot | None = None
 
     def all(self) -> list[Savepoint]:
         """Return all savepoints, the newest first.
@@ -61,8 +64,7 @@ class Catalog:
 
     def add(self, savepoint: Savepoint) -> None:
         """Add a savepoint, which makes it exist; adding it again changes nothing."""
-        if all(known.id != savepoint.id for known in self.all()):
-            self._table.append([_to_row(savepoint)])
+        self._table.append([_to_row(savepoint)], key="id")
 
     def put(self, savepoints: Sequence[Savepoint]) -> None:
         """Make the rows of savepoints say what they say, and add those that are missing."""
@@ -135,12 +137,12 @@ class Catalog:
     def find(self, name: str, *, query: str | None = None) -> Savepoint:
         """Return the one savepoint that a name means; see `resolve`."""
         alone = self.any_line or not _is_relative(name)
-        generations = [] if alone else Generations(self.root).all()
+        generations = [] if alone else Generations(self.root, self.snapshot).all()
         return resolve(self.all(), name, query=query, generations=generations)
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "catalog", _schema())
+        return StoreTable(self.root / "catalog", _schema(), self.snapshot)
 
 
 def select(

@@ -27,6 +27,7 @@ from savepoints.io import (
 )
 from savepoints.model import rfc3339
 from savepoints.store.tables import checksums
+from savepoints.store.tables.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,10 +52,12 @@ class StoreTable:
     Attributes:
         location: Its directory.
         schema: Its columns, made when the first row is written.
+        snapshot: What was read before, where it need not be as new as can be.
     """
 
     location: Location
     schema: pa.Schema
+    snapshot: Snapshot | None = None
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows; none when the table has not been made yet.
@@ -67,18 +70,26 @@ class StoreTable:
             table = self._open()
             return [] if table is None else self._rows(table)
 
-        return persistently(read)
+        if self.snapshot is None:
+            return persistently(read)
+        return self.snapshot.rows(str(self.location), lambda: persistently(read))
 
-    def append(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows in one commit; columns that an older version did not have are added."""
+    def append(self, rows: list[dict[str, Any]], *, key: str | None = None) -> None:
+        """Add rows in one commit; columns that an older version did not have are added.
+
+        Args:
+            rows: The rows.
+            key: A column; rows with a value in it that the table has are not added.
+        """
         from deltalake import write_deltalake
 
-        data = self._arrow(rows)
-
         def write(table: DeltaTable, properties: CommitProperties) -> None:
-            write_deltalake(
-                table, data, mode="append", schema_mode="merge", commit_properties=properties
-            )
+            there = set() if key is None else {row[key] for row in self._rows(table)}
+            if new := [row for row in rows if key is None or row[key] not in there]:
+                data = self._arrow(new)
+                write_deltalake(
+                    table, data, mode="append", schema_mode="merge", commit_properties=properties
+                )
 
         self._compact(self._commit(write))
 
@@ -173,6 +184,8 @@ class StoreTable:
                 _LOG.debug("%s: lost the race for a version, attempt %d", self.location, nth)
                 continue
             checksums.record(self.location, int(table.version()))
+            if self.snapshot is not None:
+                self.snapshot.forget(str(self.location))
             return table
         raise SavepointsError(
             f"{self.location}: others committed {COMMIT_RETRIES} times while this tried to",

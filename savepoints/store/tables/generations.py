@@ -14,6 +14,7 @@ from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, utc_now
 from savepoints.store.tables.delta_table import StoreTable
+from savepoints.store.tables.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,9 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Generations:
-    """The generations of all queries of a store."""
+    """The generations of all queries of a store.
+
+    Attributes:
+        root: The store's root.
+        snapshot: What was read before.
+    """
 
     root: Location
+    snapshot: Snapshot | None = None
 
     def all(self, query: str | None = None) -> list[Generation]:
         """Return the generations, of one query or all, the newest first."""
@@ -166,7 +173,7 @@ class Generations:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "generations", _schema())
+        return StoreTable(self.root / "generations", _schema(), self.snapshot)
 
 
 def _schema() -> pa.Schema:

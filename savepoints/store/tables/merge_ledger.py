@@ -18,6 +18,7 @@ from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, OutputVersion, Savepoint, to_json
 from savepoints.store.tables.delta_table import StoreTable
+from savepoints.store.tables.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,9 +108,15 @@ class Ancestry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The merges of a store."""
+    """The merges of a store.
+
+    Attributes:
+        root: The store's root.
+        snapshot: What was read before.
+    """
 
     root: Location
+    snapshot: Snapshot | None = None
 
     def all(self, query: str | None = None) -> list[Merge]:
         """Return the merges, of one query or all, the newest first."""
@@ -131,7 +138,7 @@ class Ledger:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "ledger", _schema())
+        return StoreTable(self.root / "ledger", _schema(), self.snapshot)
 
 
 def ancestry(
