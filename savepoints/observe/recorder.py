@@ -64,7 +64,9 @@ class Recording:
         try:
             store.events.append(event)
         except Exception as error:  # noqa: BLE001  (whatever it is, the verb is more important)
-            _LOG.warning("%s of %s is not in the events: %s", event.verb, event.query, error)
+            # Of a verb that failed by the same the user hears anyway.
+            level = logging.DEBUG if type(error).__name__ == event.error else logging.WARNING
+            _LOG.log(level, "%s of %s is not in the events: %s", event.verb, event.query, error)
         if openlineage.is_configured():
             try:
                 openlineage.emit(event, self.made)

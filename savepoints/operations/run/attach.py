@@ -27,10 +27,12 @@ from savepoints.errors import (
     PartlyDoneError,
     SavepointsError,
     UnfinishedOperationError,
+    UnreachableError,
     UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
+from savepoints.observe.outage import Outage
 from savepoints.operations.run import final_savepoint, periodic
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import history
@@ -65,6 +67,7 @@ class _Subject:
         forms: Forms of the savepoints.
         outputs: The tables that it writes, by name.
         on_ended: What is done when its generation was ended by somebody.
+        outage: Whether the store answers.
     """
 
     store: Store
@@ -74,6 +77,7 @@ class _Subject:
     forms: tuple[Form, ...]
     outputs: Mapping[str, str]
     on_ended: OnEnded
+    outage: Outage
 
     @property
     def generation(self) -> Generation | None:
@@ -117,6 +121,7 @@ class _Subject:
             settings=self.settings,
             forms=self.forms,
             outputs=dict(self.outputs),
+            outage=self.outage,
         )
 
 
@@ -205,6 +210,10 @@ class Attached:
             else:
                 _LOG.error("no more savepoints of %s: %s", self._subject.name, error)
             return
+        except UnreachableError as error:
+            self._subject.outage.noticed(error)
+            self._attempts.append(Attempt("failed", error=error))
+            return
         except SavepointsError as error:
             _LOG.warning("cannot tell whether %s is still ours: %s", self._subject.name, error)
         if self._subject.newest("commits") < 0:
@@ -218,10 +227,12 @@ class Attached:
         try:
             self._held.check()
         except LockedError as lost:
-            _LOG.warning("%s", lost)
+            _LOG.info("%s", lost)
             self._leases.close()
             try:
                 self._held = self._leases.enter_context(self._subject.lease())
+            except UnreachableError:
+                raise
             except SavepointsError as error:
                 _LOG.warning("others may see %s as free: %s", self._subject.name, error)
 
@@ -321,6 +332,7 @@ def attach(
         tuple(forms),
         _outputs(query, called, settings, opened) if outputs is None else outputs,
         on_ended,
+        Outage(called),
     )
     with ExitStack() as leases:
         held = leases.enter_context(subject.lease())

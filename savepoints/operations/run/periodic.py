@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from savepoints.config.settings import Settings
-from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError
+from savepoints.errors import (
+    LockedError,
+    NoCommittedBatchError,
+    SavepointsError,
+    UnreachableError,
+)
 from savepoints.model import FORMS, Form, Savepoint
 from savepoints.observe import metrics
+from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import expire
 from savepoints.operations.savepoint import create, history
@@ -50,6 +56,7 @@ def take(
     forms: Sequence[Form] = FORMS,
     outputs: dict[str, str] | None = None,
     app: str | None = None,
+    outage: Outage | None = None,
     progress: Progress = silent,
 ) -> Attempt:
     """Take a savepoint, then expire old ones and write metrics if the settings say so.
@@ -62,20 +69,26 @@ def take(
         forms: `native`, `canonical` or both.
         outputs: Delta tables by name, besides those in the settings.
         app: Reference of the application that runs, if it is not the one in the settings.
+        outage: What is known of the store from the attempts before.
         progress: Told what happens.
     """
     settings = settings or Settings()
+    outage = outage or Outage(query or checkpoint or "the query")
     try:
         attempt = _take(
             store, query, checkpoint, settings, forms, outputs, app=app, progress=progress
         )
+    except UnreachableError as error:
+        outage.noticed(error)
+        return Attempt("failed", error=error)  # Metrics would ask the store, too.
     except SavepointsError as error:
-        # What is known needs no traceback: a store that does not answer is one line each time.
+        # What is known needs no traceback.
         _LOG.error("the savepoint of %s failed; the query goes on: %s", query or checkpoint, error)
         attempt = Attempt("failed", error=error)
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
         _LOG.exception("the savepoint of %s failed; the query goes on", query or checkpoint)
         attempt = Attempt("failed", error=SavepointsError(str(error)))
+    outage.over()
     if attempt.savepoint is not None:
         _expire(store, attempt.savepoint.query, settings, progress)
     _write_metrics(store, settings)

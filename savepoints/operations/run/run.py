@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
@@ -20,6 +21,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, KafkaOffsets, Savepoint
+from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.rollback.next_checkpoint import checkpoint_of
 from savepoints.operations.run import final_savepoint as run_final_savepoint
@@ -260,8 +262,9 @@ class _RunRequest:
                 ran = self._nothing(generation, target, time.monotonic() - begun)
             else:
                 runner = self._runner(generation, restored=restored)
+                outage = Outage(self.query)
                 ticker = (
-                    Ticker(schedule, self._take, f"savepoints of {self.query}")
+                    Ticker(schedule, partial(self._take, outage), f"savepoints of {self.query}")
                     if schedule
                     else nullcontext()
                 )
@@ -396,7 +399,7 @@ class _RunRequest:
             self.store.root, self.query, generation.generation, Location.of(generation.checkpoint)
         )
 
-    def _take(self) -> None:
+    def _take(self, outage: Outage) -> None:
         """Take a periodic savepoint."""
         periodic.take(
             self.store,
@@ -404,6 +407,7 @@ class _RunRequest:
             settings=self.settings,
             forms=self.forms,
             app=self.bound.app,
+            outage=outage,
             progress=self.progress,
         )
 

@@ -176,7 +176,8 @@ class Lease:
             except (FileExistsError, FileNotFoundError):
                 self._lost = "another process took it"
             except SavepointsError as error:
-                _LOG.warning("could not renew the lease on %s: %s", self._record.query, error)
+                # It is tried again; `check` tells when it is too late.
+                _LOG.info("could not renew the lease on %s: %s", self._record.query, error)
 
     def stopped(self, batch: int) -> None:
         """Have it said on release that the query was stopped after a batch."""

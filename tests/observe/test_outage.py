@@ -1,0 +1,27 @@
+"""A store that does not answer is told once, and again at the next outage."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from savepoints.errors import UnreachableError
+from savepoints.observe.outage import Outage
+
+
+def test_each_outage_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outage = Outage("totals")
+    outage.over()
+
+    for _ in range(2):
+        for attempt in range(3):
+            outage.noticed(UnreachableError(f"no answer to request {attempt}"))
+        outage.over()
+
+    told = "no answer to request 0; totals goes on without savepoints until it does, and others may"
+    begun = ("ERROR", f"{told} take it for stopped")
+    ended = ("INFO", "the store answers again, after 0 s")
+    found = [(one.levelname, one.getMessage()) for one in caplog.records]
+    assert found == [begun, ended, begun, ended]
