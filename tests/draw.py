@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
+
+Test = TypeVar("Test", bound=Callable[..., object])
 
 SEED, TIER = "TESTS_SEED", "TESTS_TIER"
 # Workers of pytest-xdist, and tests after midnight, draw the same.
@@ -53,3 +55,16 @@ def some(count: int, cases: Iterable[object], *names: object) -> list[ParameterS
         pytest.param(*one, marks=[] if number in taken else pytest.mark.nightly)
         for number, one in enumerate(given)
     ]
+
+
+def taking_turns(name: str, *others: str) -> Callable[[Test], Test]:
+    """Mark a test for the night alone, unless it is drawn from among those that take turns.
+
+    Args:
+        name: What it is called here.
+        others: The others, each of which names all of them likewise.
+    """
+    peers = sorted((name, *others))
+    if chance(*peers).choice(peers) == name:
+        return lambda test: test
+    return pytest.mark.nightly

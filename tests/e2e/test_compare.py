@@ -19,6 +19,7 @@ from savepoints.io import Location
 from savepoints.operations.fork.verdict import Comparison
 from savepoints.store import bindings
 from spark_jobs.orders.cdnow import orders_between, read_orders
+from tests import draw
 from tests.e2e.shop import BUGGY, RIGHT, Shop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka]
@@ -60,6 +61,7 @@ def compare(shop: Shop, *queries: str, settings: Settings) -> Comparison:
     return savepoints.compare(shop.store, *queries, settings=settings, metrics=REVENUE)
 
 
+@draw.taking_turns("compare", "promote")
 def test_forks_see_the_same_batches_and_only_what_differs_is_found(
     spark: SparkSession,
     local_shop: Shop,

@@ -16,6 +16,7 @@ from savepoints.operations import unfinished
 from savepoints.operations.fork import promote
 from savepoints.store.locks import journal
 from spark_jobs.orders.comparison import compare
+from tests import draw
 from tests.e2e.shop import QUERY, Shop
 from tests.e2e.test_promote import V2, day, running
 from tests.spark_session import wait_until
@@ -55,6 +56,7 @@ def kill(shop: Shop, point: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+@draw.taking_turns("promote", "compare")
 @pytest.mark.parametrize(
     "point", [NOWHERE, *(pytest.param(one, marks=pytest.mark.nightly) for one in (*BEFORE, *STEPS))]
 )

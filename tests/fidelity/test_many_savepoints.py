@@ -10,6 +10,7 @@ import pytest
 
 import savepoints
 from savepoints.store.root import Store
+from tests import draw
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ ROWS_A_BATCH = 300
 KEYS = 40
 
 
+@draw.taking_turns("savepoints in a row", "applications")
 @pytest.mark.parametrize(
     ("count", "changelog"),
     [

@@ -179,7 +179,7 @@ def test_a_merge_gives_what_the_full_replay_gives(trial: Callable[[str], Trial],
     trial(name).require_situations()
 
 
-@pytest.mark.parametrize("name", programs(BY_DAY))
+@pytest.mark.parametrize("name", programs())
 def test_without_the_splice_state_and_later_batches_are_wrong(
     trial: Callable[[str], Trial], name: str
 ) -> None:
