@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import venv
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -149,3 +151,53 @@ def test_installed_its_programs_say_how_they_are_used(
     installed: Path, tmp_path: Path, program: str
 ) -> None:
     assert "usage:" in python(installed, tmp_path, "-m", program, "--help").lower()
+
+
+DRIVER = """
+from datetime import timedelta
+
+from pyspark.sql import SparkSession
+
+import savepoints
+
+
+def last_good(store: savepoints.Store, query: str) -> str:
+    return next(one.id for one in store.catalog.all() if one.query == query and one.pinned)
+
+
+spark = SparkSession.builder.getOrCreate()
+query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+attached: savepoints.Attached = savepoints.attach(spark, query, every="10m", store="s3://b/sp")
+taken: savepoints.Savepoint | None = attached.stop(wait=timedelta(minutes=1))
+store = savepoints.Store.open("s3://b/sp")
+try:
+    back: savepoints.RolledBack = savepoints.rollback(store, last_good(store, "clicks"), to="s3://b/c")
+    forked: tuple[savepoints.Forked, ...] = savepoints.fork(store, "latest", "clicks_b")
+    reveal_type(savepoints.compare(store, "clicks", "clicks_b", settings=savepoints.Settings()))
+except savepoints.QueryRunningError as error:
+    print(error.hint)
+savepoints.rollback(store, 7)
+"""
+
+
+def test_a_type_checker_sees_the_types_in_a_driver_of_a_user(
+    installed: Path, tmp_path: Path
+) -> None:
+    """What is right passes, and of what is wrong each is found: else all would be Any."""
+    (tmp_path / "driver.py").write_text(DRIVER)
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    # What it needs; a path of its own comes before the checkout that is on the path there.
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    shutil.copytree(installed, site, dirs_exist_ok=True)
+
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable",
+         str(tmp_path / "venv" / "bin" / "python"), "driver.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    said = [line for line in checked.stdout.splitlines() if line.startswith("driver.py")]
+    assert len(said) == 2, checked.stdout
+    assert 'Revealed type is "savepoints.operations.fork.verdict.Comparison"' in said[0]
+    assert 'Argument 2 to "rollback" has incompatible type "int"' in said[1]
