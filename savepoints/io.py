@@ -96,11 +96,7 @@ class Location:
         return str(self.uri)
 
     def require_space(self, size: int) -> None:
-        """Check that a local directory's disk has room for so many bytes; elsewhere, nothing.
-
-        Raises:
-            SavepointsError: If it has not.
-        """
+        """Check that a local directory's disk has room for so many bytes; elsewhere, nothing."""
         if self.uri.scheme != "file":
             return
         present = Path(str(self.uri))
@@ -424,10 +420,6 @@ def _translated(uri: Uri) -> Iterator[None]:
 
 def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     """Return the error for a store that refuses us or does not answer.
-
-    Args:
-        uri: What was asked for.
-        text: What obstore or deltalake said.
 
     Returns:
         None when it was something else, such as an object that is damaged.

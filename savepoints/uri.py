@@ -22,7 +22,6 @@ class Uri:
     Attributes:
         scheme: `s3` or `file`.
         bucket: Empty for `file`.
-        path: Without leading or trailing slash.
     """
 
     scheme: str

@@ -43,14 +43,11 @@ class CutFiles:
 
     Attributes:
         cut: The batch, its offsets, watermark, provider and partitions.
-        query_id: Spark's id of the query.
         conf: The Spark settings that the batch ran with.
-        operators: Its stateful operators.
         partitions: Number of existing state partitions of each operator.
         keyless: Operators without grouping keys, whose state is one partition.
         chains: Per state store and partition, the files that make the batch's version.
         small: Files to copy verbatim and first: logs, sources, metadata, schemas.
-        state: Snapshots and changes.
         ssts: Immutable, uniquely named files that savepoints may share.
     """
 
@@ -93,15 +90,12 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     """Find the files of a committed batch.
 
     Args:
-        checkpoint: The checkpoint directory of a running or stopped query.
         batch_id: The batch; None for the newest committed one.
 
     Raises:
-        CheckpointNotFoundError: If there is no `metadata` file.
         NoCommittedBatchError: If the batch is not committed or not kept any more.
         UnsupportedProviderError: If the state is not kept by one of Spark's own providers.
         IncompatibleError: If some format is not supported.
-        PartitionCountError: If state partitions are missing.
         FileNotFoundError: If the query's maintenance removed a file meanwhile: try again.
     """
     files = checkpoint.list()

@@ -38,16 +38,6 @@ def require_partitions(
     """Check that each store has exactly the state partitions that the query will look for.
 
     With others Spark computes wrong results and says nothing.
-
-    Args:
-        where: The checkpoint.
-        wanted: The number in the offset log.
-        stores: Names of the stores by operator.
-        directories: The directories of stores that exist.
-        keyless: Operators whose state is one partition whatever the number.
-
-    Raises:
-        PartitionCountError: If a store has others.
     """
     for operator_id, names in stores.items():
         right = [0] if operator_id in keyless else list(range(wanted or 0))
@@ -76,13 +66,7 @@ def require_settings(
     A restarted query takes both from there, and the settings of its session otherwise.
 
     Args:
-        where: The checkpoint.
-        entries: Files of the offset log by path.
         partitions: State partitions that were written; None in a stateless query.
-        provider: Class of the provider that wrote them.
-
-    Raises:
-        PartitionCountError: If one names others, or none.
     """
     if partitions is None:
         return
@@ -105,14 +89,7 @@ def require_schema_files(
     """Check that the schema files of an operator exist, and within its own checkpoint.
 
     Args:
-        where: The checkpoint.
-        metadata: Path of the operator metadata.
         schema_files: Absolute paths in it.
-        inside: URI of the checkpoint, as Hadoop writes it.
-        there: Paths that exist in the checkpoint.
-
-    Raises:
-        SchemaPathError: If one lies elsewhere: it may be gone one day, and with it the query.
     """
     for file in schema_files:
         if not file.startswith(f"{inside}/") or file.removeprefix(f"{inside}/") not in there:
@@ -145,11 +122,7 @@ def used_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[s
 
 
 def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogEntry) -> None:
-    """Check that the sources' own logs end where the offsets end.
-
-    Raises:
-        SourceLogError: If there is an entry that the batch has not used.
-    """
+    """Check that the sources' own logs end where the offsets end."""
     entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
     if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
         raise SourceLogError(
@@ -160,17 +133,7 @@ def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogE
 
 
 def require_state_ids(where: str, version: int, ids: StateIds, paths: Collection[str]) -> None:
-    """Check that the commit log names the state files of checkpoint format 2 that exist.
-
-    Args:
-        where: The checkpoint.
-        version: Of the state.
-        ids: From the commit log.
-        paths: Paths that exist in the checkpoint.
-
-    Raises:
-        StateIdsError: If a file that it names is not there.
-    """
+    """Check that the commit log names the state files of checkpoint format 2 that exist."""
     there = {match.groups() for path in paths if (match := _STATE_WITH_ID.match(path))}
     for operator_id, partitions in ids.items():
         for partition, stores in enumerate(partitions):

@@ -29,7 +29,6 @@ class CheckpointPosition:
             batch N as Spark's JSON, where it begins if it has read nothing; empty before the first
             batch.
         begun: N + 1 when the offset log has it already: planned, or begun by a query that died.
-        begun_positions: Where that batch ends.
         initial: By number of the source, where it begins when it has read nothing; only sources of
             Kafka say it.
         watermark_moved: Batch N moved the watermark, so that a batch without input would evict

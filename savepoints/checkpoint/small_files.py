@@ -24,7 +24,6 @@ class Skeleton:
     """Where and how a restored query will run.
 
     Attributes:
-        checkpoint: The directory to be.
         partitions: Number of state partitions; None in a stateless query.
         conf: Settings to be changed in the offset log besides.
         sources: Where each source goes on; None to leave that as it was.

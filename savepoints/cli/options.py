@@ -108,9 +108,6 @@ class Invocation:
         """Show a plan and find out whether to execute it.
 
         Args:
-            plan: The plan.
-            yes: Do not ask.
-            dry_run: Only show it.
             no_input: Never ask.
             show: Shows it as text, where its steps alone do not say it all.
 

@@ -34,7 +34,6 @@ class MigrationOptions:
     Attributes:
         maps: `old=new`.
         defaults: What new columns begin with.
-        allow_dropped_state: Whether state may be left behind.
     """
 
     maps: tuple[str, ...]

@@ -64,8 +64,6 @@ class Terminal:
         """Print a table.
 
         Args:
-            columns: Their names.
-            rows: A cell for each.
             optional: Columns to leave out while the table is wider than the screen, first ones
                 first.
         """

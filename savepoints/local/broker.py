@@ -35,11 +35,6 @@ _ANSWER_SECONDS = 2.0
 def prepare_broker(java: Java, jars: Jars, directory: Path) -> Launch:
     """Give a new, empty broker its ports, its configuration and its data directory.
 
-    Args:
-        java: What to run it with.
-        jars: The jars.
-        directory: Where configuration and data go; earlier data there is removed.
-
     Returns:
         How to launch the broker.
 

@@ -32,10 +32,6 @@ def java_option(java: Java, jars: Jars) -> str:
     The archive is made when it is first asked for, which takes a quarter of a minute, and lies in
     the cache (200 MB).
 
-    Args:
-        java: The Java that Spark will run with.
-        jars: The jars of the session.
-
     Returns:
         The option; empty where no archive can be made.
     """

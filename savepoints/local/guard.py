@@ -67,7 +67,6 @@ def stop(command: subprocess.Popen[bytes], grace_seconds: float) -> int:
     """Stop the command and everything in its process group.
 
     Args:
-        command: The leader of the group; it may have ended already.
         grace_seconds: How long it may take to end by itself after SIGTERM.
 
     Returns:

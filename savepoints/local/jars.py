@@ -40,7 +40,6 @@ class Jars:
     Attributes:
         directory: Where they are, with a directory `spark` and a directory `kafka` in it.
         spark: What a Spark session needs beyond PySpark's own jars.
-        kafka: The class path of a broker.
     """
 
     directory: Path
@@ -59,7 +58,6 @@ def resolve_jars(lock_directory: Path = LOCK_DIRECTORY) -> Jars:
 
     Raises:
         EnvironmentUnfitError: If the download fails, or a jar is missing or damaged.
-        MissingExtraError: If PySpark is needed for the download and not installed.
     """
     lock = (lock_directory / "SHA256SUMS").read_bytes()
     checksums = _parse(lock.decode())
@@ -97,9 +95,6 @@ def pyspark_directory() -> Path:
 
     Returns:
         The directory of the package.
-
-    Raises:
-        MissingExtraError: If PySpark is not installed.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:

@@ -23,9 +23,6 @@ def prepare_s3() -> Launch:
 
     Returns:
         How to launch the server.
-
-    Raises:
-        MissingExtraError: If moto is not installed, or not with what its server needs.
     """
     if not all(importlib.util.find_spec(package) for package in ("moto", "flask")):
         message = "the S3 server of the local world, moto, is not installed"
@@ -39,12 +36,7 @@ def prepare_s3() -> Launch:
 
 
 def create_bucket(endpoint: str, name: str) -> None:
-    """Create a bucket.
-
-    Args:
-        endpoint: URL of the server.
-        name: Name of the bucket.
-    """
+    """Create a bucket."""
     import boto3
 
     client = boto3.client(

@@ -30,8 +30,6 @@ class Launch:
     """One try to start a service, on ports that were free a moment ago.
 
     Attributes:
-        command: What to run.
-        endpoint: Where clients will find it.
         is_ready: Whether it answers; must return soon, and `OSError` means no.
     """
 
@@ -53,10 +51,7 @@ class Service:
         """Launch the service, without waiting for it.
 
         Args:
-            name: What to call it in messages and file names.
             prepare: Makes one launch; is called again when a port was taken meanwhile.
-            directory: Where its log and its lock go.
-            detach: Let it run on when this process ends.
 
         Raises:
             TargetExistsError: If a service of that name runs in the directory.
@@ -159,9 +154,6 @@ class Service:
 def free_ports(count: int) -> list[int]:
     """Find ports on which nothing listens now; somebody may take them before we do.
 
-    Args:
-        count: How many.
-
     Returns:
         Different ports.
     """
@@ -176,9 +168,7 @@ def stop_detached(name: str, pid: int, directory: Path) -> None:
     """Stop a service that was started to stay. Does nothing if it has ended.
 
     Args:
-        name: Its name.
         pid: Its process id, which is also that of its process group.
-        directory: Where its lock is.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + guard.GRACE_SECONDS

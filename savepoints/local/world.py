@@ -31,10 +31,8 @@ class LocalWorld:
     """The local world while it runs; as a context manager it stops at the end of the block.
 
     Attributes:
-        bootstrap_servers: Address of the broker.
         s3_endpoint: URL of the S3 server.
         spark_jars: What a Spark session needs beyond PySpark's own jars.
-        directory: Where logs and data are.
         environment: What a process needs in its environment to use this world.
     """
 
@@ -63,7 +61,6 @@ class LocalWorld:
 
         Raises:
             EnvironmentUnfitError: If Java or a jar is missing, or a service does not start.
-            MissingExtraError: If PySpark or moto is not installed.
             TargetExistsError: If a local world runs in the directory.
         """
         java = find_java()
@@ -122,9 +119,6 @@ class LocalWorld:
     def stop_detached(directory: Path) -> None:
         """Stop the world that was started in a directory with `detach`.
 
-        Args:
-            directory: The directory; logs and data in it stay.
-
         Raises:
             NotFoundError: If no such world was started there.
         """
@@ -137,11 +131,7 @@ class LocalWorld:
         file.unlink()
 
     def create_bucket(self, name: str) -> None:
-        """Create a bucket on the S3 server.
-
-        Args:
-            name: Name of the bucket.
-        """
+        """Create a bucket on the S3 server."""
         s3.create_bucket(self.s3_endpoint, name)
 
     def check(self) -> None:

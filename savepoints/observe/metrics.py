@@ -72,10 +72,6 @@ MetricValues = dict[tuple[str, ...], Any]
 def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str, MetricValues]:
     """Count all metrics.
 
-    Args:
-        savepoints: The catalog, the newest first.
-        events: All events, the newest first.
-
     Returns:
         For each metric the value by its labels; of the summary, count and sum.
     """
@@ -113,11 +109,7 @@ def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str
 
 
 def write(store: Store, path: Path) -> None:
-    """Write the metrics of a store as a text file for the node exporter, in one move.
-
-    Raises:
-        MissingExtraError: If prometheus-client is not installed.
-    """
+    """Write the metrics of a store as a text file for the node exporter, in one move."""
     _require()
     from prometheus_client import write_to_textfile
 
@@ -125,11 +117,7 @@ def write(store: Store, path: Path) -> None:
 
 
 def text(store: Store) -> str:
-    """Return the metrics of a store in the text format.
-
-    Raises:
-        MissingExtraError: If prometheus-client is not installed.
-    """
+    """Return the metrics of a store in the text format."""
     _require()
     from prometheus_client import generate_latest
 
@@ -141,9 +129,6 @@ def serve(store: Store, port: int, address: str = "127.0.0.1") -> tuple[int, Any
 
     Returns:
         The port (a free one for 0), and the server, which `shutdown` ends.
-
-    Raises:
-        MissingExtraError: If prometheus-client is not installed.
     """
     _require()
     from prometheus_client import start_http_server

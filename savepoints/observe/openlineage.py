@@ -32,10 +32,6 @@ def is_configured() -> bool:
 def emit(event: Event, savepoint: Savepoint | None) -> None:
     """Send a verb that ended as a START and a COMPLETE or FAIL event.
 
-    Args:
-        event: What was done.
-        savepoint: What it made, with the datasets that belong to it.
-
     Raises:
         ImportError: If the extra is not installed.
     """

@@ -42,7 +42,6 @@ class Recording:
     """An event that is not written yet; the verb notes on it what it finds out.
 
     Attributes:
-        event: What is known so far.
         made: The savepoint that the verb made, None for others.
         hooks: Who is told of a savepoint and of a failure.
     """
@@ -93,12 +92,8 @@ def recording(
     """Record what is done within, also when it fails.
 
     Args:
-        store: Where.
-        verb: What is done.
         query: Name of the query, None for verbs on the whole store.
-        savepoint: Id of the savepoint, if there is one.
         operation: Id of the operation in the journal, if there is one.
-        parameters: What was asked for.
         hooks: Who is told of a savepoint that was taken, and of a run or a savepoint that failed.
     """
     given = {

@@ -213,10 +213,6 @@ def load_for(query: str, bound: QuerySettings) -> App:
     One application may run as several queries: a fork, for example. That has to be said by
     `app_name`, so that a query does not by mistake go on with the program of another one.
 
-    Args:
-        query: Name of the query.
-        bound: What it is bound to.
-
     Raises:
         UsageError: If it cannot be imported, is of another name, or has an output without a table.
     """

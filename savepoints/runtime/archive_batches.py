@@ -42,9 +42,7 @@ class Reading:
     """What one batch reads.
 
     Attributes:
-        batch: Its number.
         inputs: By input, its records as a stream: Kafka's columns.
-        rows: How many there are.
         kept: What is held in memory until the batch is done.
     """
 
@@ -92,7 +90,6 @@ class ArchivedInputs:
         That is the end of the archive; and for topics that are read from Kafka alone, their end.
 
         Args:
-            position: Where it stands.
             ranges: What there is of its topics, of Kafka and of archives.
 
         Raises:
@@ -120,10 +117,6 @@ class ArchivedInputs:
 
         By the archive alone it is decided which of their events a batch reads, today and whenever
         it is run again.
-
-        Args:
-            begin: Where the batch begins.
-            end: Where it is to end.
         """
         found = {topic: dict(parts) for topic, parts in end.items()}
         for one in self.pending(begin):
@@ -137,9 +130,6 @@ class ArchivedInputs:
 
     def require_replayable(self, position: KafkaOffsets) -> tuple[Merge, ...]:
         """Check that the events of merges ahead can be read where they belong.
-
-        Args:
-            position: Where a query is to begin.
 
         Returns:
             These merges.
@@ -158,12 +148,7 @@ class ArchivedInputs:
     def reading(self, spark: SparkSession, now: CheckpointPosition) -> Reading | None:
         """Return what the batch reads that is planned; None when Kafka alone has it all.
 
-        Args:
-            spark: A session.
-            now: Where the checkpoint stands; a batch is begun.
-
         Raises:
-            SourceDataGoneError: If neither the archive nor Kafka has it.
             UsageError: If two sources read a topic from different offsets.
         """
         assert now.begun is not None

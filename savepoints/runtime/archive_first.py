@@ -34,16 +34,11 @@ def run_on(
     """Run a query until it is asked to stop or its time is over, from the archive on where needed.
 
     Args:
-        runner: The query and its checkpoint.
         scratch: An empty directory, used when the query has run nothing yet.
-        limits: Of these, the deadline ends it.
         check: Called all the time; raises when the run must not go on.
-        progress: Told of what is read from the archive.
 
     Raises:
-        SourceDataGoneError: If neither Kafka nor the archive has what comes next.
         NotAlignedError: If the archive does not go as far as merges that are read again.
-        SavepointsError: If the query fails.
     """
     started = time.monotonic()
     while runner.archived is not None and not runner.stopping:

@@ -34,13 +34,7 @@ def archived_inputs_of(
     """Return what the batches of a generation read beside Kafka; None when there is no such thing.
 
     Args:
-        store: Where the ledger is.
-        app: The application.
-        bound: What it is bound to.
-        settings: Where Kafka is.
-        query: Name of the query that the generation is of.
         generation: Its number, or that of the one which it is going to begin from.
-        position: Where it stands.
 
     Raises:
         NotAlignedError: If it cannot be said which merges it has, because a savepoint is gone from
@@ -67,17 +61,8 @@ def runner_of(
     """Bind an application to run a generation, with what that reads beside Kafka.
 
     Args:
-        spark: Where it runs.
-        store: Where the ledger is.
-        app: The application, under the name of its query.
-        bound: What it is bound to.
-        settings: Where Kafka is.
-        generation: Number of the generation.
-        checkpoint: Its checkpoint.
-        position: Where it stands.
         begun_from: The savepoint that it is going to begin from, when it has not begun yet: what
             that one's generation has merged, it has.
-        progress: Told of batches that take long.
 
     Raises:
         NotAlignedError: See `archived_inputs_of`.

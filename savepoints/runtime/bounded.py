@@ -82,22 +82,17 @@ def run_to(
     Args:
         runner: The query and its checkpoint, which may have run nothing yet.
         ends: Where to end, for every topic and partition of the query.
-        ranges: What Kafka has of these topics.
         scratch: An empty directory, used when the query has run nothing yet.
         through: Where each source is after each of the first batches, as Spark's JSON: those of
             another query that came to the ends from here. The query has run a batch already, and
             has begun none but the first of these.
-        limits: What ends it before.
         check: Called before each batch; raises when the run must not go on.
-        progress: Told of each batch.
 
     Raises:
-        SourceDataGoneError: If Kafka no longer has what comes next.
         UsageError: If the ends lie before what was read or beyond what Kafka has, or leave out a
             partition.
         NotAlignedError: If a batch was begun that goes beyond the ends and is in an output already,
             or several are planned.
-        SavepointsError: If the query fails.
     """
     started = time.monotonic()
     run = _BoundedRun(runner, ends, ranges, scratch, check, progress)
@@ -125,12 +120,7 @@ def run_on(
     """Run a query without an end, until it is asked to stop or its time is over.
 
     Args:
-        runner: The query and its checkpoint.
-        limits: Of these, the deadline.
         check: Called all the time; raises when the run must not go on.
-
-    Raises:
-        SavepointsError: If the query fails.
     """
     started, over = time.monotonic(), False
 
@@ -162,12 +152,7 @@ def replay(
     Args:
         runner: The query, whose newest committed batch is the one before the first of these.
         recorded: Where `offsets/N` of each batch lies.
-        batches: Their numbers, one after the other.
         check: Called before each batch; raises when the run must not go on.
-        progress: Told of each batch.
-
-    Raises:
-        SavepointsError: If the query fails.
     """
     for batch in batches:
         check()
@@ -182,9 +167,7 @@ def reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> Kafk
     Partitions that it has not seen are at their earliest offset, where it will begin with them.
 
     Args:
-        now: Where its checkpoint stands.
         ends: Where it is to go; more than it has seen only by new partitions.
-        ranges: What Kafka has.
 
     Raises:
         IncompatibleError: If a source is not Kafka.
@@ -198,7 +181,6 @@ def is_reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> b
     """Say whether a query has nothing to do to be at the given offsets, before Spark is started.
 
     Raises:
-        SourceDataGoneError: If Kafka no longer has what comes next.
         UsageError: If the ends cannot be reached from there.
     """
     begin = _beginning(now, ends, ranges)

@@ -38,17 +38,7 @@ def is_restored(generation: Generation, begun_from: Savepoint) -> bool:
 
 
 def require_layout(store: Store, runner: Runner, checkpoint: Location, app: str) -> None:
-    """Compare the program's state layout with that of a checkpoint, on empty inputs, by name.
-
-    Args:
-        store: Where there is room for trying out.
-        runner: The program.
-        checkpoint: What it is to go on with.
-        app: How to call the program in an error.
-
-    Raises:
-        LayoutChangedError: If a field has another name and the same type.
-    """
+    """Compare the program's state layout with that of a checkpoint, on empty inputs, by name."""
     with store.scratch() as scratch:
         runner.run_on_nothing(scratch)
         now = layout.read(scratch / "checkpoint")
@@ -65,15 +55,7 @@ def require_same_topics(
     """Check that the topics are still those whose offsets a generation began with.
 
     Args:
-        generation: The generation.
-        begun_from: The savepoint that it began from.
-        settings: Where Kafka is.
         progress: Told when it cannot be found out, which keeps no query from running.
-        archives: Archives of the topics.
-
-    Raises:
-        SourceDataGoneError: If a topic was deleted and recreated since, or neither Kafka nor an
-            archive has what comes next.
     """
     if generation.begun_by == _CHOOSES_OFFSETS or not begun_from.topics:
         return

@@ -40,12 +40,7 @@ def resolve(
     """Return where a run ends.
 
     Args:
-        store: Where savepoints are.
         until: `latest`, a time, the path of a file, or the name of a savepoint.
-        query: Whose savepoint, when it is one.
-        ranges: What Kafka has of every topic of the query.
-        settings: Where Kafka is.
-        archives: Archives of the topics.
 
     Returns:
         For every topic the next-to-read offset of its partitions. Whether they can be reached is

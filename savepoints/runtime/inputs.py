@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of an application, and where their events are.
-
-    Attributes:
-        app: The application.
-        bound: What it is bound to.
-        kafka: Where Kafka is.
-    """
+    """The inputs of an application, and where their events are."""
 
     app: App
     bound: QuerySettings
@@ -111,11 +105,7 @@ class Inputs:
         """Return the time of the newest event of an input before each of some positions.
 
         Args:
-            spark: A session.
-            name: The input.
             begin: A position before these; None for where the query began.
-            positions: In order.
-            wanted: What is beyond it does not matter.
 
         Returns:
             Exact times up to the first that reaches `wanted`, and then that one.
@@ -136,10 +126,6 @@ class Inputs:
 
     def require_merged(self, one: Merge, query: str) -> None:
         """Check that the archive of an input has the events of a merge.
-
-        Args:
-            one: The merge.
-            query: The query that has it in its state.
 
         Raises:
             NotFoundError: If it does not: what reads them again would silently take the merge back.

@@ -64,7 +64,6 @@ class ReplayBase:
     Attributes:
         entities: They: entity (string).
         saved: The state in which their rows are.
-        layout: The fields of that state.
     """
 
     entities: DataFrame
@@ -101,10 +100,7 @@ class Replay:
     """A replay under way.
 
     Attributes:
-        spark: Where it runs.
-        app: The application.
         place: An empty directory for everything.
-        live: The query that is replayed.
         partitions: State partitions of the scratch query; few, since it has few keys.
     """
 
@@ -153,11 +149,7 @@ class Replay:
         return self.probed.sources
 
     def keys(self, saved: SavedRows) -> list[OperatorKey]:
-        """Return by what the operators keep their rows.
-
-        Args:
-            saved: Rows of any cut of the query.
-        """
+        """Return by what the operators keep their rows."""
         from savepoints.state.merge import splice
 
         has_joins = any(one.name == "symmetricHashJoin" for one in self.operators)
@@ -167,11 +159,6 @@ class Replay:
 
     def seed(self, bases: Sequence[ReplayBase], *, watermark_ms: int, timestamp_ms: int) -> None:
         """Begin with the state that entities had; without it a replay begins with nothing.
-
-        Args:
-            bases: Each entity in one of them at most.
-            watermark_ms: The lowest of their watermarks.
-            timestamp_ms: A processing time before the first slice.
 
         Raises:
             IncompatibleError: If an operator is not kept by the entity, or a base has other state
@@ -210,11 +197,7 @@ class Replay:
             self._query.write_events(name, frame)
 
     def run(self, one: ReplayBatch) -> None:
-        """Run the next slice, with the events that were written for it, if any.
-
-        Raises:
-            SavepointsError: If the application fails.
-        """
+        """Run the next slice, with the events that were written for it, if any."""
         if self._first == 0 and self._batches_run == 0 and one.late_watermark_ms > 0:
             # Only a batch before it can say by what its late rows are dropped.
             self._first = 1

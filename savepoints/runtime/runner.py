@@ -139,16 +139,6 @@ class Runner:
     ) -> None:
         """Bind the application; nothing is started.
 
-        Args:
-            spark: Where it runs.
-            app: The application.
-            bound: What it is bound to.
-            settings: Where Kafka is.
-            generation: Number of the generation.
-            checkpoint: Its checkpoint.
-            archived: What planned batches read that Kafka alone does not give.
-            progress: Told of batches that take long.
-
         Raises:
             UsageError: If an output has no table in the settings.
         """
@@ -232,7 +222,6 @@ class Runner:
 
         Raises:
             CheckpointDamagedError: If Spark cannot load the state.
-            SavepointsError: If the query fails.
         """
         from pyspark.errors import StreamingQueryException
 
@@ -266,7 +255,6 @@ class Runner:
 
         Raises:
             CheckpointDamagedError: If Spark cannot load the state.
-            SavepointsError: If the query fails.
         """
         from pyspark.errors import StreamingQueryException
 
@@ -292,9 +280,6 @@ class Runner:
 
         The offset log there has the settings of a new query, and `sources/` the order in which
         Spark counts the sources, which is that of the plan and not of the application's inputs.
-
-        Raises:
-            SavepointsError: If the query fails.
         """
         from pyspark.errors import StreamingQueryException
 
@@ -446,16 +431,11 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
     """Run an application once on empty inputs, which shows the layout of its state.
 
     Args:
-        spark: Its settings decide how Spark lays the state out.
-        app: The application.
         scratch: An empty directory, where `empty/<input>` for each input and the directory
             `checkpoint` are made.
 
     Returns:
         The query, which has ended.
-
-    Raises:
-        SavepointsError: If it fails.
     """
     from pyspark.errors import AnalysisException, StreamingQueryException
 

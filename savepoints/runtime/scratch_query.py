@@ -56,9 +56,6 @@ class ScratchQuery:
     """An application, bound to a scratch directory.
 
     Attributes:
-        spark: Where it runs.
-        app: The application.
-        place: The directory.
         partitions: Number of its state partitions, and of the files of a slice.
     """
 
@@ -94,7 +91,6 @@ class ScratchQuery:
         """Write the events of an input, each entity in one file, in order of their time.
 
         Args:
-            name: The input.
             events: The columns of `savepoints.sources.events.events` and `replay_slice` (int). What
                 was written before is kept.
         """
@@ -110,9 +106,6 @@ class ScratchQuery:
         Args:
             number: Of the slice that the rows that it gives belong to.
             size: Bytes of the events that it reads.
-
-        Raises:
-            SavepointsError: If the query fails.
         """
         from pyspark.errors import StreamingQueryException
 
@@ -144,9 +137,6 @@ class ScratchQuery:
 
     def results(self, spark: SparkSession) -> DataFrame:
         """Return the rows that all its batches gave.
-
-        Args:
-            spark: Reads them.
 
         Returns:
             The columns of the result and the batch that gave a row, `replay_slice` (int).
@@ -183,10 +173,6 @@ class Probed:
 def compute(frames: Iterable[DataFrame], functions: str) -> None:
     """Compute frames, of which nothing is kept, to see that a program's functions do not fail.
 
-    Args:
-        frames: They.
-        functions: How to call the functions in an error.
-
     Raises:
         IncompatibleError: If one fails.
     """
@@ -206,12 +192,7 @@ def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
     """Run an application on nothing, to see which source is which input and what joins go by.
 
     Args:
-        spark: Where it runs.
-        app: The application.
         scratch: An empty directory.
-
-    Raises:
-        SavepointsError: If it fails.
     """
     query = run_on_nothing(spark, app, scratch)
     logs = {

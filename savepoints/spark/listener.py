@@ -24,8 +24,6 @@ def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None])
     """Call a function once when the query ends, however it ends.
 
     Args:
-        spark: The session in which the query runs.
-        query: The query.
         call: What to do; must be quick.
     """
     from pyspark.sql.streaming.listener import (

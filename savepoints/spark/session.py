@@ -42,12 +42,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 def session(settings: Settings, name: str) -> SparkSession:
     """Return the active Spark session, or make one from the settings.
 
-    Args:
-        settings: Master, jars and native Spark conf.
-        name: Application name, shown by Spark.
-
     Raises:
-        MissingExtraError: If PySpark is not installed.
         EnvironmentUnfitError: If the JVM does not start.
     """
     try:
@@ -95,7 +90,6 @@ def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
     which Spark adapts its plans.
 
     Args:
-        spark: Any session; its time zone is kept.
         rows: How many rows the queries are about, roughly; None for very many.
     """
     own = session_like(spark)

@@ -35,11 +35,9 @@ class Batch:
     """One committed batch, as its file in the offset log says.
 
     Attributes:
-        batch_id: The batch N.
         offsets: For each source, in order, its next-to-read position after the batch as Spark's
             JSON; None where it had none.
         watermark_ms: By which batch N evicts and emits, and batch N + 1 drops late rows.
-        timestamp_ms: Its processing time.
     """
 
     batch_id: int
@@ -134,10 +132,6 @@ def copy(
     """Copy the batches that a checkpoint has and the log lacks, as one chunk.
 
     Args:
-        root: The store.
-        query: Name of the query.
-        generation: Number of the generation.
-        checkpoint: Its checkpoint.
         after: Newest batch that is in the log, if it is known.
 
     Returns:

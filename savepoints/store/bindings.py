@@ -85,9 +85,6 @@ def overriding(
     """Return a binding that holds until the settings are changed.
 
     Args:
-        query: Name of the query.
-        generation: Its number.
-        given: What the settings say now.
         changes: What holds instead: fields of `QuerySettings`.
     """
     was = _json(given)
@@ -157,8 +154,6 @@ def complete(
     them twice changes nothing.
 
     Args:
-        store: Where the bindings are.
-        settings: What the files, the environment and the flags say.
         generations: Generations of some queries to take instead of their current ones; for these
             queries the settings must not be completed already.
     """
@@ -190,12 +185,6 @@ def taken_back(
 
     Somebody may have written into the settings since what that binding stood for; then what they
     had before holds again.
-
-    Args:
-        query: Name of the query.
-        generation: Number of the generation to be.
-        binding: That of the generation that is left.
-        given: What the settings say now.
 
     Returns:
         None when the settings were not changed so.

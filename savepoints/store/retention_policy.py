@@ -105,8 +105,6 @@ class Decision:
     """What becomes of one savepoint.
 
     Attributes:
-        savepoint: The savepoint.
-        kept: Whether it stays.
         reasons: Why it stays, all of them; empty when it goes.
     """
 

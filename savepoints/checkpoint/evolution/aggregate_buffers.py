@@ -42,11 +42,7 @@ def require_whole(
 
     Args:
         was: Columns of the savepoint.
-        now: Those of the program.
-        names: The addresses of both.
         starts: What Spark says of the last columns of the program.
-        matched: Which is which.
-        found: What was found is added to it.
     """
     names_was, names_now = names
     sources = matched.sources

@@ -143,7 +143,6 @@ def is_untouched(columns: Sequence[Column], was: int) -> bool:
 
     Args:
         columns: How the new columns are made.
-        was: How many there were.
     """
     return len(columns) == was and all(
         one.source == position and not one.is_cast and not one.inner and not one.forbids_nulls

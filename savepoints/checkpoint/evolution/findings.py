@@ -114,11 +114,7 @@ class ColumnFindings:
     """What became of the columns of a state, collected while they are looked at.
 
     Attributes:
-        columns: How the new ones are made.
-        dropped: Addresses of those that are gone.
-        reasons: What was found.
         used: What was needed of `--map`.
-        known: All addresses, for an error.
     """
 
     columns: tuple[Column, ...] = ()

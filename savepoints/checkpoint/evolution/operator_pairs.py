@@ -51,14 +51,9 @@ class Transfer:
 
     Attributes:
         operator_id: Number of the operator in the program.
-        store: Its state store there.
-        schema: Its schema there.
         source: Number of the operator, store and column family in the savepoint; None for empty.
-        was: The schema there.
         columns: How the values are made of those that were; none where a function makes them.
         function: Under which name the program has a function for the values.
-        key_function: The same for keys.
-        operator: Spark's name of the operator.
     """
 
     operator_id: int
@@ -86,13 +81,8 @@ class OperatorPair:
     """An operator of a savepoint and what it is in a program, and what was found of it.
 
     Attributes:
-        old: As the savepoint has it.
-        new: As the program has it.
         words: What is said of its columns.
-        functions: What the program has functions for.
-        compared: What was found.
         transfers: How its column families get their rows.
-        dropped: What is not taken along.
     """
 
     old: OperatorShape
@@ -123,9 +113,6 @@ class OperatorPair:
         """Compare one column family and say how it gets its rows.
 
         Args:
-            source: Its store in the savepoint, and its schema there.
-            store: Its store in the program.
-            now: Its schema there.
             label: What stands before the names of its columns.
         """
         old_store, was = source

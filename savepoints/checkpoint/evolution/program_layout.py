@@ -28,8 +28,6 @@ class OperatorShape:
     """A stateful operator of a program.
 
     Attributes:
-        operator_id: Operators count from the sink.
-        name: Spark's short name.
         stores: Schemas of each of its state stores.
         properties: What Spark says of a `transformWithState`: time mode, output mode, variables.
         rows: How many rows a savepoint has of it; None when that is not known.
@@ -69,10 +67,6 @@ class OperatorShape:
 
 def read(checkpoint: Location, conf: Mapping[str, str]) -> tuple[OperatorShape, ...]:
     """Read the operators of a checkpoint, from the sink.
-
-    Args:
-        checkpoint: Its directory, or that of its small files.
-        conf: Of its offset log.
 
     Raises:
         IncompatibleError: If a file is damaged or not supported.

@@ -28,7 +28,6 @@ class Rename:
     """One `--map`.
 
     Attributes:
-        text: As it was written.
         operator_id: The operator of the program that it is about; None for any.
         old: Name in the savepoint; None for something new.
         new: Name in the program; None for something that is gone.
@@ -74,11 +73,6 @@ def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
 
 def require_used(given: Sequence[Rename], used: Sequence[Rename], known: Sequence[str]) -> None:
     """Check that each fits exactly one thing.
-
-    Args:
-        given: All.
-        used: Each as often as it fitted.
-        known: Names that would have fitted, for the error.
 
     Raises:
         UsageError: If one fits nothing, or several operators.

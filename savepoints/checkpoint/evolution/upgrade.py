@@ -77,7 +77,6 @@ class OperatorComparison:
     """What becomes of the operators, and how.
 
     Attributes:
-        operators: In words.
         transfers: How each store of the program gets its rows.
     """
 
@@ -96,11 +95,7 @@ def compare_operators(
     """Compare the operators of a savepoint with those of a program.
 
     Args:
-        was: The savepoint's.
-        now: The program's.
-        given: What a person says of names.
         defaults: What new columns begin with, as text by address.
-        functions: What the program has functions for.
 
     Raises:
         UsageError: If something that was said fits nothing, or several things.

@@ -33,7 +33,6 @@ class OffsetLogEntry:
 
     Attributes:
         watermark_ms: Watermark by which batch N drops late rows, milliseconds since 1970.
-        timestamp_ms: Processing time of the batch.
         conf: Spark settings that the batch ran with; they win over the session on a restart.
         sources: End position of each source as JSON, in order, None for none.
         names: Directory below `sources/` of each source: its number, or its name in format v2.
@@ -66,7 +65,6 @@ def parse(data: bytes, name: str) -> OffsetLogEntry:
 
     Args:
         data: Its bytes.
-        name: How to call it in an error.
 
     Raises:
         IncompatibleError: If it is of another version, or not an offset log file.

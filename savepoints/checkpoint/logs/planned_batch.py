@@ -25,9 +25,7 @@ def next_batch(
     Args:
         offsets: The file `offsets/N` of the newest committed batch.
         commit: The file `commits/N`.
-        batch_id: N.
         positions: Where each source is to end, in order, as Spark's JSON.
-        now: The processing time of the batch.
 
     Raises:
         IncompatibleError: If a file is not what Spark would write.
@@ -51,7 +49,6 @@ def first_batch(offsets: bytes, positions: Sequence[str | None], now: datetime) 
     Args:
         offsets: An `offsets/0` that Spark wrote for the same program: its settings are kept.
         positions: Where each source is to end, in order, as Spark's JSON.
-        now: The processing time of the batch.
 
     Raises:
         IncompatibleError: If the file is not what Spark would write.

@@ -35,7 +35,6 @@ class SourceMap:
     """The sources of a program, each by where it comes from.
 
     Attributes:
-        starts: See the module.
         names: Directories below `sources/` of the savepoint's sources, in order: their numbers, or
             in offset log v2 their names.
     """
@@ -110,7 +109,6 @@ def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None,
 
     Args:
         starts: See the module; in the form of `checked`.
-        offsets: The positions in the savepoint.
 
     Raises:
         UsageError: If a source is kept that the savepoint does not have.
@@ -130,10 +128,6 @@ def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[i
     Spark's socket and memory sources have a bare number as their position (`LongOffset`) and no
     file below `sources/`. Its rate source has a bare number as well, of seconds, and keeps when it
     began: it makes the same rows again.
-
-    Args:
-        offsets: The position of each source.
-        paths: Files of the checkpoint.
     """
     kept = {match.group(1) for path in paths if (match := _OWN_FILE.match(path))}
     return tuple(

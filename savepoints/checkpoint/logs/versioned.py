@@ -22,8 +22,6 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, list[str]]
     """Return the version and the lines that follow it.
 
     Args:
-        data: The file.
-        name: How to call it in an error.
         kind: What kind of file it is, such as `commit log`.
         hint: What to do when it is of another version than 1 and 2.
 

@@ -45,7 +45,6 @@ def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
     Args:
         source: The compressed bytes, or something that reads them.
         codec: As Spark's setting has it: `lz4`, or a class of `org.apache.spark.io`.
-        name: How to call the file in an error.
 
     Returns:
         A reader whose `read(n)` returns n bytes, fewer only at the end. Reading raises
@@ -63,8 +62,6 @@ def open_writer(sink: BinaryIO, codec: str, name: str) -> BinaryIO:
 
     Args:
         sink: Takes the compressed bytes.
-        codec: As Spark's setting has it.
-        name: How to call the file in an error.
 
     Raises:
         UnsupportedFormatError: If there is no writer for the codec.

@@ -56,9 +56,6 @@ class StoreDirectory:
 
     Attributes:
         path: Relative to the checkpoint, such as `state/0/3` or `state/0/3/left-keyToNumValues`.
-        operator_id: The operator.
-        partition: The state partition.
-        store: Name of the store.
         files: Names relative to `path`.
     """
 
@@ -74,7 +71,6 @@ class SnapshotChain:
     """A snapshot and the changes on top of it that make one version.
 
     Attributes:
-        directory: The store's directory.
         snapshot: Path of the snapshot, relative to the checkpoint; None when changes start at 1.
         changes: Paths of the changelogs or deltas, the oldest first.
     """
@@ -134,11 +130,7 @@ def chain_of_id(
     """Choose the files that make a version of checkpoint format 2.
 
     Args:
-        directory: The store's directory.
-        version: The version.
-        unique_id: Its id, from the commit log.
         read: Returns the bytes of a file of the checkpoint.
-        codec: Name of the state stores' compression codec.
 
     Raises:
         NoCommittedBatchError: If the files are not all there.
@@ -199,7 +191,6 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
 
     Args:
         snapshot: Bytes of the zip.
-        path: How to call it in an error.
 
     Raises:
         UnsupportedFormatError: If it is of another version than 1.

@@ -64,14 +64,6 @@ def require_names(was: Layout, now: Layout, program: str) -> None:
     """Check that a program's state fields are called as those it is to go on with.
 
     What Spark notices itself is left to it: other operators, stores, types, numbers of fields.
-
-    Args:
-        was: Layout of the checkpoint.
-        now: Layout that the program makes.
-        program: How to call it in an error.
-
-    Raises:
-        LayoutChangedError: If a field has another name and the same type.
     """
     for (operator_id, store), schemas in was.items():
         for one in schema.differences(schemas, now.get((operator_id, store), ())):

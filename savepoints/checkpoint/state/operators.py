@@ -57,8 +57,6 @@ class Operator:
 
     Attributes:
         operator_id: Its directory below `state/`; operators count from the sink.
-        name: Spark's short name.
-        stores: Names of its state stores.
         partitions: Number of state partitions of its query; an operator without keys has one.
         schema_paths: Its schema files as absolute URIs; only version 2 lists them.
         has_column_families: Its stores are split into column families, which only RocksDB has.
@@ -80,12 +78,7 @@ class Operator:
 
 
 def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
-    """Say why an operator has no canonical form; None when it has one.
-
-    Args:
-        operator: The operator.
-        conf: Of the offset log.
-    """
+    """Say why an operator has no canonical form; None when it has one."""
     if operator.name not in CANONICAL:
         return f"Spark does not read the state rows of {operator.name}"
     join_format = int(conf.get(JOIN_FORMAT_KEY, "2"))
@@ -149,9 +142,6 @@ def moved(data: bytes, path: str, checkpoint: str, partitions: int | None) -> by
     """Return a metadata file as it must be in another checkpoint directory.
 
     Args:
-        data: The file.
-        path: How to call it in an error.
-        checkpoint: URI of the other directory, as Hadoop writes it.
         partitions: Number of state partitions there; None to keep it.
     """
     version, content = _content(data, path)

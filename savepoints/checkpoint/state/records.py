@@ -34,7 +34,6 @@ def read(
 
     Args:
         stream: The uncompressed bytes.
-        name: How to call the file in an error.
         row_checksums: What `ROW_CHECKSUM_KEY` says; the checksums are left out, not compared.
 
     Raises:
@@ -61,7 +60,6 @@ def write(sink: BinaryIO, batches: Iterable[Iterable[tuple[bytes, bytes]]]) -> i
 
     Args:
         sink: Takes the uncompressed bytes.
-        batches: Keys and values; each batch is put together in memory.
 
     Returns:
         The number of records.

@@ -34,9 +34,7 @@ class StateField:
     """A field of a state key or value.
 
     Attributes:
-        name: Its name.
         type: Its type as Spark's JSON.
-        nullable: Whether it may be null.
         metadata: What Spark keeps beside it, such as collations.
     """
 
@@ -68,12 +66,9 @@ class StateSchema:
 
     Attributes:
         column_family: Its name; `default` in stores without column families.
-        key: Fields of the key.
-        value: Fields of the value.
         key_encoder: How the key is laid out, as JSON; None in versions 1 and 2.
         user_key: Fields of the key of a map state; None for everything else.
         key_id: Number of the key's schema among those that the column family has had.
-        value_id: The same of the value's.
     """
 
     column_family: str
@@ -130,7 +125,6 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
 
     Args:
         data: Its bytes.
-        path: How to call it in an error.
 
     Returns:
         One schema per column family, in the order of the file.

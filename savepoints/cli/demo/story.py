@@ -60,9 +60,7 @@ class Story:
     """What all stories have in common.
 
     Attributes:
-        output: Where it is told.
         world: Kafka and S3.
-        directory: Where its commands are called.
     """
 
     output: Terminal
@@ -99,8 +97,6 @@ class Story:
         """Compare an output with the truth over the orders before a day.
 
         Args:
-            until: The day.
-            table: The output.
             v2_from: Since when it follows the second rule, None for never.
         """
         from spark_jobs.orders.comparison import compare
@@ -113,11 +109,7 @@ class Story:
         return found
 
     def type(self, line: str, *, expected: int = 0) -> None:
-        """Show a command as a user would type it, and run it.
-
-        Raises:
-            SavepointsError: If it ends with another exit code than the expected one.
-        """
+        """Show a command as a user would type it, and run it."""
         self.output.out.print(f"[bold cyan]$ {line}[/bold cyan]", highlight=False, soft_wrap=True)
         words = shlex.split(line)
         if words[0] == "savepoints":

@@ -18,7 +18,6 @@ def spread(
     Args:
         row: From JSON.
         columns: Paths at which to stop; a map looks as a struct does.
-        prefix: What the paths begin with.
     """
     for name, value in row.items():
         path = f"{prefix}{name}"

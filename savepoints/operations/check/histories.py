@@ -20,7 +20,6 @@ def check_histories(store: Store, savepoints: Sequence[Savepoint]) -> list[Seen]
     """Look at batch logs and finished journals.
 
     Args:
-        store: The store; its generations can be read.
         savepoints: Those of the catalog, with which the batch logs are compared.
     """
     generations = store.generations.all()

@@ -42,9 +42,7 @@ class RunFacts:
     """What is known of how the queries came to where they stand.
 
     Attributes:
-        costs: By query, what running it took.
         same_batches: See `Comparison`.
-        notes: Likewise.
     """
 
     costs: Mapping[str, RunCost] = field(default_factory=dict)
@@ -67,16 +65,10 @@ def compare_at(
     """Compare queries at savepoints of the same offsets; nothing is run and nothing is changed.
 
     Args:
-        store: Where the savepoints are.
         savepoints: Their names, that of the baseline first; at most one of each query.
-        settings: The programs, metrics and thresholds, and how to start Spark.
         keys: By output, the columns that identify a row, instead of those in the baseline's
             program.
         metrics: By name, SQL over the outputs, besides those in the settings.
-        sample: How many rows of each difference to give.
-        state: Whether to compare the state as well.
-        ran: What is known of how they came to be there.
-        progress: Told what happens.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

@@ -34,11 +34,7 @@ class ComparedQuery:
     """A query, what it is bound to, and where it stands.
 
     Attributes:
-        query: Its name.
-        generation: Its current generation.
-        bound: What it is bound to.
         application: Its program, under the name of the query.
-        position: How far it has come.
     """
 
     query: str
@@ -71,13 +67,7 @@ class ComparedQuery:
 
 @dataclass(frozen=True)
 class ComparisonRun:
-    """All queries, on their way to one end.
-
-    Attributes:
-        queries: The queries, the baseline first.
-        end: Next-to-read offset by topic and partition.
-        ranges: What Kafka has.
-    """
+    """All queries, on their way to one end."""
 
     queries: Sequence[ComparedQuery]
     end: KafkaOffsets
@@ -149,7 +139,6 @@ def ranges_of(queries: Sequence[ComparedQuery], settings: KafkaSettings) -> Rang
 
     Raises:
         UsageError: If they read different topics.
-        SourceDataGoneError: If a topic does not exist, or is not the one that was archived.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
     common = set.intersection(*(set(compared.bound.archives.values()) for compared in queries))

@@ -35,8 +35,6 @@ class _Program:
 
     Attributes:
         reference: `package.module:attribute`.
-        name: Its own name.
-        outputs: Its outputs.
     """
 
     reference: str
@@ -57,13 +55,7 @@ def bind_fork(
     """Find out what a fork is bound to.
 
     Args:
-        store: Where the savepoint is.
-        saved: What is forked.
-        name: Name of the fork.
-        settings: As they are given, without what generations are bound to.
         app: What it runs, None for what the origin runs.
-        checkpoints: Directory below which its generations get theirs.
-        outputs: Tables that were given.
 
     Raises:
         UsageError: If something is not known or contradicts the table `[queries.NAME]`.

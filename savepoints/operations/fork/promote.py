@@ -140,7 +140,6 @@ def finish(
 
     Raises:
         LockedError: If another verb has one of the two.
-        PartlyDoneError: If the live query's run does not go on within the time.
         NotAlignedError: If others have written to an output since.
     """
     with (

@@ -56,7 +56,6 @@ def run_checks(
 
     Raises:
         UsageError: If a check of the settings cannot be run.
-        SourceDataGoneError: If a topic is gone.
     """
     from savepoints.spark.session import session
 

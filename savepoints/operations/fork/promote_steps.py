@@ -75,13 +75,6 @@ def require_possible(
 ) -> None:
     """Refuse outputs that could not be handed over, before anything is run or paused.
 
-    Args:
-        store: Where both are.
-        live: Name of the live query.
-        fork: Name of the fork.
-        settings: Completed by bindings.
-        hand_over: What is to become of the outputs.
-
     Raises:
         UsageError: If the outputs of the two are not the same ones by name.
         NotFoundError: If a table is not there.
@@ -202,10 +195,6 @@ def carry_out(
 
     Args:
         plan: From `plan`.
-        store: Where both are.
-        held: The live query's lease.
-        given: The settings, not completed by bindings.
-        progress: Told what happens.
 
     Raises:
         UnfinishedOperationError: If another operation was begun since the plan.

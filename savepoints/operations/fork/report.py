@@ -40,11 +40,7 @@ class Bar:
     """One bar of a chart.
 
     Attributes:
-        label: What it is of.
-        value: As text.
-        y: Where its row begins.
         percent: Its length as a part of the longest, at least a hair for what is not 0.
-        first: It is that of the baseline.
     """
 
     label: str
@@ -59,8 +55,6 @@ class Chart:
     """Horizontal bars under each other.
 
     Attributes:
-        title: What is shown.
-        bars: From above.
         height: Of all of it, in CSS pixels.
     """
 
@@ -74,8 +68,6 @@ class Line:
     """A row that differs, as it is shown.
 
     Attributes:
-        difference: How.
-        row: What identifies it.
         values: Name, value before and value after; None where there is none.
     """
 
@@ -85,11 +77,7 @@ class Line:
 
 
 def require() -> None:
-    """Check that reports can be made, before anything is run for one.
-
-    Raises:
-        MissingExtraError: If Jinja is not installed.
-    """
+    """Check that reports can be made, before anything is run for one."""
     try:
         import jinja2  # noqa: F401
     except ImportError:
@@ -103,7 +91,6 @@ def write(comparison: Comparison, path: Path) -> None:
     """Write the page.
 
     Raises:
-        MissingExtraError: If Jinja is not installed.
         UsageError: If the file cannot be written.
     """
     page = render(comparison, utc_now())
@@ -119,11 +106,7 @@ def render(comparison: Comparison, now: datetime) -> str:
     """Return the page.
 
     Args:
-        comparison: What it shows.
         now: When it was made, in UTC.
-
-    Raises:
-        MissingExtraError: If Jinja is not installed.
     """
     require()
     template = _environment().from_string(_TEMPLATE.read_text(encoding="utf-8"))

@@ -42,9 +42,6 @@ def approach(
     """Decide how a query goes to where another one is.
 
     Args:
-        query: Its name.
-        own: Where it stands.
-        leader: Name of the query that is furthest.
         furthest: Where that one stands; what it has begun lies within the common end.
         recorded: Gives where the sources of that one were after a batch, None when it does not
             keep that any more.

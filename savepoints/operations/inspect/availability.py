@@ -87,13 +87,7 @@ class Availability:
 def check_savepoint(
     savepoint: Savepoint, settings: KafkaSettings, archives: Collection[str] = ()
 ) -> Availability:
-    """Find out whether a savepoint is restorable, and until when.
-
-    Args:
-        savepoint: The savepoint.
-        settings: Where Kafka is.
-        archives: Archives of the topics that its query reads.
-    """
+    """Find out whether a savepoint is restorable, and until when."""
     now = utc_now()
     try:
         topics = _look([savepoint], settings, archives)
@@ -114,11 +108,6 @@ def check_savepoints(
     """Find out which savepoints are restorable now, by id; Kafka is asked once for all.
 
     Until when is not looked for: that needs a record of each partition of each savepoint.
-
-    Args:
-        savepoints: They.
-        settings: Where Kafka is.
-        archives: By query, the archives of the topics that it reads.
     """
     now = utc_now()
     asked = {one.query: (archives or {}).get(one.query, ()) for one in savepoints}
@@ -147,7 +136,6 @@ def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> di
     """Return topics with what archives have before what Kafka has of them.
 
     Raises:
-        SourceDataGoneError: If one was deleted and recreated since it was archived.
         VerificationError: If an archive is damaged.
     """
     known = available_ranges.of_topics(archives, topics)

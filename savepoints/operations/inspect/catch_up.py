@@ -38,9 +38,7 @@ class Forecast:
     Attributes:
         catches_up: `now` without a backlog, `maybe` when only the better figures allow it,
             `unknown` when something was not measured.
-        reason: Why, in words.
         shortest_seconds: By the better figures; None for never, or when it is not known.
-        longest_seconds: By the worse figures, likewise.
     """
 
     catches_up: CatchesUp
@@ -55,9 +53,6 @@ def forecast(
     """Judge by the figures.
 
     Args:
-        backlog: Records that are not read yet.
-        speed: What past runs read.
-        arriving: What comes meanwhile.
         query: Name of the query, for the way out where nothing was measured.
     """
     if backlog == 0:
@@ -101,7 +96,6 @@ def retention_ends_first(
     or by `retention.bytes`.
 
     Args:
-        found: By the worse figures of it.
         policies: Of the topics; None for what could not be read.
         is_over: Whether the time of the first record of the backlog is over.
 

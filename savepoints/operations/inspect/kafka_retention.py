@@ -26,7 +26,6 @@ class RecordRetention:
     Attributes:
         until: At least until then; None when there is no limit, or it is not known.
         basis: Where that comes from, or why there is none.
-        known: Whether it could be found out.
     """
 
     until: datetime | None
@@ -54,13 +53,9 @@ def until(
     the size of records.
 
     Args:
-        position: Offsets that Kafka has.
         topics: As `topics.describe` found them.
-        settings: Where Kafka is.
-        now: When they were looked at.
 
     Raises:
-        SourceDataGoneError: If a topic was removed meanwhile.
         EnvironmentUnfitError: If Kafka does not answer any more.
     """
     places = {

@@ -138,8 +138,6 @@ def graph(
     """Put savepoints and generations together.
 
     Args:
-        savepoints: All that exist, of all queries.
-        generations: All there are, of all queries.
         query: Only this query, what its generations began from, and what was forked of it.
         bound: What generations are bound to, which says whose outputs are clones.
     """

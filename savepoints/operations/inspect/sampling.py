@@ -21,7 +21,6 @@ class ReadSubset:
     """A share of files: all of it, a random sample, or one of several fixed parts.
 
     Attributes:
-        text: As it was asked for.
         percent: Size of a random sample, None for a fixed part.
         part: Number of the fixed part, from 1.
         parts: How many there are; together they are all files.

@@ -41,10 +41,6 @@ def measured(events: Sequence[Event], query: str) -> Throughput | None:
     stopped may have waited for input most of the time; such runs count only when there are no
     others, and then say how fast the query is at least.
 
-    Args:
-        events: The store's events, the newest first.
-        query: Name of the query.
-
     Returns:
         What was measured, None when no run has read anything.
     """

@@ -71,8 +71,6 @@ def check_files(root: Location, manifests: Sequence[Manifest], subset: ReadSubse
     """Look whether every file is there with its size, and read and hash a share of them.
 
     Args:
-        root: The store.
-        manifests: Whose files.
         subset: Of which files the SHA-256 is compared, None for none. Logs of Delta tables are
             among them always: the rest of a table cannot be found without.
     """
@@ -140,11 +138,7 @@ def _differences(one: Savepoint, other: Savepoint) -> str:
 
 
 def compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding]]:
-    """Compare the row counts in the canonical table's log with those of the savepoint; no JVM.
-
-    Raises:
-        SavepointsError: If the log, which is whole, cannot be read at the moment.
-    """
+    """Compare the row counts in the canonical table's log with those of the savepoint; no JVM."""
     from deltalake.exceptions import DeltaError
 
     try:

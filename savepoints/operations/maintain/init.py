@@ -75,12 +75,10 @@ def read_checkpoint(checkpoint: Location, query: str | None = None) -> Checkpoin
     """Find out from a checkpoint what settings can say.
 
     Args:
-        checkpoint: Of a running or stopped query.
         query: What to call it; by default as the directory is called.
 
     Raises:
         UsageError: If that is no usable name.
-        CheckpointNotFoundError: If there is no checkpoint.
         NoCommittedBatchError: If it has no finished batch yet.
         IncompatibleError: If savepoints cannot be taken of it.
     """
@@ -107,8 +105,6 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
 
     Args:
         found: From `read_checkpoint`.
-        outputs: Table URIs by name.
-        store: URI of the store, if it is known.
     """
     query = _key(found.query)
     lines = [

@@ -63,10 +63,7 @@ class FoundOrphans:
     """What was found.
 
     Attributes:
-        orphans: What is old enough.
-        young: How many orphans are not.
         findings: What is left because nobody can know whether something needs it.
-        there: The directories of savepoints.
     """
 
     orphans: tuple[Orphan, ...]

@@ -89,8 +89,6 @@ class _Found:
         is_damaged: The table is damaged, even if its rows can be read.
         savepoints: As manifests and labels describe them, and as the row does where the manifest
             is damaged.
-        damaged: What is wrong with manifests.
-        notes: What is wrong with labels.
     """
 
     rows: list[Savepoint] | None

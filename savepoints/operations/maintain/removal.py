@@ -26,9 +26,7 @@ class Removed:
     """What was removed of one query id.
 
     Attributes:
-        ids: Savepoints that are gone.
         kept: Savepoints that something needs by now, with the reasons.
-        findings: Why shared files were left.
         files: Files that were deleted, labels not counted.
         bytes: Their bytes.
     """
@@ -92,12 +90,7 @@ def remove(
     """Remove those of some savepoints that are marked as expired, unless something needs them.
 
     Args:
-        store: Where they are.
-        query_id: Spark's id of their query.
-        ids: The savepoints.
-        held: The lease of the files of the query id.
         whole: Those that were marked just now, of which nothing is deleted yet.
-        progress: Told what happens.
     """
     rows = store.catalog.all()
     expired = [one for one in rows if one.id in ids and one.state == "expired"]

@@ -95,7 +95,6 @@ def finish(plan: AppendingPlan, store: Store, *, given: Settings, progress: Prog
 
     Raises:
         LockedError: If another merge of the query is under way.
-        PartlyDoneError: If Kafka does not take all events.
     """
     with lease.hold_merging(store.root, plan.query):
         return carry_out(plan, store, given=given, progress=progress)
@@ -108,7 +107,6 @@ def carry_out(
 
     Raises:
         UnfinishedOperationError: If another operation was begun since the plan.
-        PartlyDoneError: If Kafka does not take all events.
     """
     from savepoints.spark.session import session
 

@@ -32,9 +32,7 @@ class Used:
     """A base that entities are replayed from.
 
     Attributes:
-        base: Where they begin.
         savepoint: Its savepoint, None for the empty state.
-        entities: How many entities begin there.
     """
 
     base: BaseState
@@ -74,13 +72,7 @@ def candidates(
     """Return where entities of a query can begin, the newest first and the empty state last.
 
     Args:
-        store: Where the savepoints are.
-        query: Name of the query.
-        inputs: Those of it.
-        layout: The fields of its state.
-        lineage: What is known of its generations.
         reach: How far back its state can be told from its events.
-        beginning: Where it began to read.
     """
     known = tuple(inputs.arrivals(name) for name in inputs.app.inputs)
     savepoints = {one.id: one for one in history.history(store, query) if reach.has(one)}

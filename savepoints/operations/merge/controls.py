@@ -21,7 +21,6 @@ class Proof:
         state_rows: State rows that the live query has of them.
         state_different: State rows that differ, of both sides.
         outputs: What became of their rows in the outputs.
-        samples: Some differences, a line each.
     """
 
     state_rows: int
@@ -52,13 +51,7 @@ class Proof:
 
 
 def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proof:
-    """Compare the controls at the cut up to which was replayed.
-
-    Args:
-        replay: Which has replayed the controls too.
-        bound: The query's tables.
-        tolerance: Most by which floating-point numbers may differ, as a share.
-    """
+    """Compare the controls at the cut up to which was replayed."""
     from savepoints.state.merge import controls as merge_controls
     from savepoints.state.storage.row_sources import CheckpointRows
 

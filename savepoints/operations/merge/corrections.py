@@ -15,12 +15,6 @@ def corrections(
 ) -> tuple[Correction, ...]:
     """Find out whether the outputs can be corrected without loss; nothing is written.
 
-    Args:
-        scope: What the batch concerns.
-        number: Of the generation that begins.
-        batch_id: The last batch of the one that ends.
-        policy: How the batch is merged.
-
     Raises:
         NotAlignedError: If others have written to an output.
         FileSinkError: If one is a file sink.

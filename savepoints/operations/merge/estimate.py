@@ -20,10 +20,7 @@ class Size:
     """What a merge has to do, as far as its time depends on it.
 
     Attributes:
-        policy: Its policy.
         way: How it is replayed; None for policies that replay in one way or not at all.
-        rows: Events that are merged.
-        events: Events that are replayed.
         batches: Batches of the query since the oldest base.
     """
 
@@ -60,13 +57,7 @@ class Expected:
 
 
 def expected(events: Iterable[Event], query: str, size: Size) -> Expected | None:
-    """Estimate how long a merge will take; None when no such merge of the query was done.
-
-    Args:
-        events: Of the store, the newest first.
-        query: The query.
-        size: Of the merge.
-    """
+    """Estimate how long a merge will take; None when no such merge of the query was done."""
     alike = [
         one
         for one in events

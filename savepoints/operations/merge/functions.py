@@ -46,8 +46,6 @@ def require_states(checkpoint: Location, files: CutFiles, functions: MergeFuncti
     """Check that the functions combine the state of each operator.
 
     Args:
-        checkpoint: Of the query.
-        files: Its cut.
         functions: From `required`.
 
     Raises:
@@ -60,7 +58,6 @@ def state(live: CheckpointRows, late: SavedRows, functions: MergeFunctions) -> C
     """Return the state of a query with what late events gave.
 
     Args:
-        live: The query's.
         late: That of a `LateReplay`.
         functions: From `required`.
 
@@ -84,8 +81,6 @@ def rows(
     """Return what an output should hold of entities, as `correct.execute` wants it.
 
     Args:
-        spark: Any session.
-        correction: What is corrected.
         entities: `entity` string and `version` bigint, which is null for all.
         late: What the late events gave, with `replay_slice`.
         functions: From `required`.

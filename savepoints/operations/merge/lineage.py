@@ -25,13 +25,7 @@ _PLAIN = frozenset({"run", "rollback", "merge", "restore"})
 
 @dataclass(frozen=True)
 class GenerationHistory:
-    """What a store knows of its generations, read once.
-
-    Attributes:
-        generations: All of them.
-        savepoints: All of them.
-        merges: All of them.
-    """
+    """What a store knows of its generations, read once."""
 
     generations: Sequence[Generation]
     savepoints: Sequence[Savepoint]
@@ -112,8 +106,6 @@ def batches(
     """Return the batches that made the present, by number, as far as the batch log has them.
 
     Args:
-        store: Where it is.
-        query: Name of the query.
         known: From `reach`.
         checkpoint: That of the current generation, for batches that nobody has copied yet.
 

@@ -146,7 +146,6 @@ def finish(
     Raises:
         LockedError: If another verb has the query.
         NotAlignedError: If others have written to an output since.
-        PartlyDoneError: If the query's run does not go on within the time.
     """
     with (
         lease.hold_merging(store.root, begun.query),

@@ -46,13 +46,7 @@ _CORRECTED = "archive the events, note them in the ledger, and let it go on"
 def complete(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     """Count what is merged and replayed, and refuse what could not be corrected.
 
-    Args:
-        plan: With what the batch is.
-        scope: What it concerns.
-        cut: Where the query stands.
-
     Raises:
-        LateBatchError: If it removes what is not there.
         UsageError: If it removes something, and is to be appended.
         IncompatibleError: If the merge cannot be done so.
     """

@@ -53,10 +53,7 @@ def against_short(
     """Return why a replay in few slices cannot be exact; nothing where it may be.
 
     Args:
-        scope: What is merged.
-        events: What is replayed up to a cut, by input.
         known: From `batches`.
-        files: The cut.
     """
     reads = [
         Read(
@@ -80,10 +77,7 @@ def refuse_unknown(
     """Refuse a replay batch by batch where not all batches are known.
 
     Args:
-        scope: What is merged.
         known: From `batches`.
-        files: The cut.
-        against: Why it cannot be replayed in few slices.
 
     Raises:
         IncompatibleError: If some are not.
@@ -110,16 +104,9 @@ def replayed(
     """Replay up to a cut, and prove by the controls that it comes out as the live query has it.
 
     Args:
-        scope: What is merged.
-        settings: Completed by bindings.
         place: An empty directory.
-        cut: Files of the live query laid out at the cut.
-        proof: The savepoint that they are of.
-        planned: What spoke against few slices when the merge was planned.
-        progress: Told what happens.
 
     Raises:
-        CheckFailedError: If a control entity comes out otherwise than the query has it.
         IncompatibleError: If it cannot be replayed exactly.
     """
     known = batches(scope)

@@ -44,17 +44,9 @@ class MergeScope:
     """What a late batch concerns.
 
     Attributes:
-        spark: A session.
-        store: Where the savepoints are.
-        inputs: Those of the query.
-        query: Name of the query.
-        generation: Number of its current generation.
-        checkpoint: The generation's checkpoint.
         until: Next-to-read offsets of the cut up to which events are looked at.
         name: The input that the batch is of.
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
-        merge_id: That id.
-        controls: How many control entities are wanted.
         place: An empty directory, where what is found out is kept until the merge is over.
     """
 
@@ -158,11 +150,7 @@ class MergeScope:
         return self._materialize(fresh.select(*self.given.columns).unionByName(gone))
 
     def require_removable(self) -> None:
-        """Refuse a batch that removes what is not there.
-
-        Raises:
-            LateBatchError: Names the first of these events.
-        """
+        """Refuse a batch that removes what is not there."""
         removed = self.given.where("op = 'remove'")
         unknown = removed.join(self.known, ["event_id", "entity"], "left_anti")
         found = [str(row["event_id"]) for row in unknown.select("event_id").collect()]
@@ -181,11 +169,6 @@ class MergeScope:
     ) -> dict[str, DataFrame]:
         """Read what has arrived of the replayed entities since the batch was looked at.
 
-        Args:
-            since: Next-to-read offsets from which on.
-            until: Up to these.
-            of_all: Of all entities.
-
         Returns:
             By input: columns of `archive.SCHEMA`.
 
@@ -202,9 +185,6 @@ class MergeScope:
 
     def require_none_arrived(self, until: KafkaOffsets) -> None:
         """Refuse late events that have come by themselves since they were looked at.
-
-        Args:
-            until: Next-to-read offsets up to which is looked.
 
         Raises:
             NotAlignedError: If one has: it would count twice.
@@ -338,9 +318,6 @@ class MergeScope:
 
     def require_replayable(self, entities: int) -> None:
         """Refuse entities that have to be replayed from before something that no event tells of.
-
-        Args:
-            entities: How many begin with nothing.
 
         Raises:
             IncompatibleError: If there are such.

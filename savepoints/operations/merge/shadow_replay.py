@@ -28,10 +28,7 @@ class ShadowReplay(ABC):
     """A replay up to a cut of the live query, and after it.
 
     Attributes:
-        scope: What the late batch concerns.
-        place: The scratch directory of the merge.
         cut: Files of the live query laid out at the cut.
-        progress: Told what happens.
         strategy: How it is replayed; None for a policy that does neither.
         batch: The last batch of the live query that was replayed.
     """
@@ -60,10 +57,6 @@ class ShadowReplay(ABC):
     @abstractmethod
     def follow(self, checkpoint: Location, newest: int) -> None:
         """Replay the batches that the live query has run since.
-
-        Args:
-            checkpoint: Its checkpoint.
-            newest: Its newest committed batch, or an older one.
 
         Raises:
             NoCommittedBatchError: If it no longer has the offsets of a batch.

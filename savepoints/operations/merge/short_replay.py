@@ -20,7 +20,6 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
     """Return why only the faithful way can be exact; nothing where the short one may be.
 
     Args:
-        operators: The stateful operators of the query.
         dropped: How many events of the replayed entities came below the watermark that the live
             query dropped late rows by.
     """

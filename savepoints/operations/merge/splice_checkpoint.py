@@ -38,17 +38,14 @@ def write(
     """Write everything of the new checkpoint but `metadata`, and check it.
 
     Args:
-        spark: Any classic session.
         target: An empty directory, or one that only has the mark of a restore.
         live: The cut that is corrected. Nobody writes to its checkpoint any more.
-        replayed: The state of the entities at this cut.
         fields: From `savepoints.state.merge.splice.entity_fields`.
         entities: The entities that are replaced: entity (string); None for all, and then no field
             is needed.
 
     Raises:
         NotAlignedError: If a query could not go on from what was written.
-        SavepointsError: If Spark fails to write.
     """
     from savepoints.state.merge import splice
     from savepoints.state.storage import write

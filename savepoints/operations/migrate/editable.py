@@ -32,12 +32,6 @@ _DEFAULT = "default"
 def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: bool) -> Family:
     """Return where the rows of a variable lie and how they are laid out; no JVM.
 
-    Args:
-        store: Where the savepoint is.
-        savepoint: A savepoint with canonical rows.
-        variable: What is to be changed.
-        deletes: Whether rows are to be removed.
-
     Raises:
         IncompatibleError: If a change would make the state inconsistent; it says why.
         VerificationError: If the savepoint does not have the schema of these rows.

@@ -210,7 +210,6 @@ def fingerprint(compared: ProgramComparison, words: object) -> str:
 
     Args:
         compared: The program, of which layout, transfers and functions decide what is written.
-        words: What was said besides, as text of Python.
     """
     program = compared.program
     functions = [

@@ -41,15 +41,7 @@ _ROW_HINT = "correct the program, or its migrate={…}, and run the command agai
 
 @dataclass(frozen=True)
 class Writing:
-    """One execution of a plan.
-
-    Attributes:
-        plan: What to do.
-        compared: The program that it is for.
-        store: Where the savepoint is.
-        settings: How to start Spark.
-        progress: Told what happens.
-    """
+    """One execution of a plan."""
 
     plan: RestorePlan
     compared: ProgramComparison
@@ -207,8 +199,6 @@ def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[
     """Compare what was written with what the savepoint has.
 
     Args:
-        report: What was to be done.
-        counted: What was written, by operator.
         merged: How many new keys there are, by operator that gets some.
 
     Raises:

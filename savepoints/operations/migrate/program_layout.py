@@ -36,8 +36,6 @@ class NewProgram:
 
     Attributes:
         reference: `package.module:attribute`.
-        app: The program.
-        operators: Its stateful operators, from the sink.
         files: Metadata and schemas of its state, by path in a checkpoint.
         topics: The topic of each source, in Spark's order.
         notes: What its settings say that a restored query does not go by.
@@ -82,16 +80,10 @@ def find_out(
     """Run a program on empty inputs, with the settings that a restored query will have.
 
     Args:
-        store: For scratch.
-        savepoint: What is restored.
-        reference: The program.
-        settings: How to start Spark, and which topics are read.
-        progress: Told what happens.
         provider: State store provider to be; that of the savepoint by default.
 
     Raises:
         UsageError: If it cannot be imported.
-        SavepointsError: If it fails.
     """
     from savepoints.spark.session import session
     from savepoints.state.plan import initial_buffers

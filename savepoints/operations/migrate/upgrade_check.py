@@ -40,9 +40,6 @@ class ProgramComparison:
     """A savepoint and a changed program.
 
     Attributes:
-        savepoint: The savepoint.
-        program: The program.
-        upgrade: What was found, in words.
         transfers: How each store of the program gets its rows.
     """
 
@@ -218,7 +215,6 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
     Spark gives each source the position at its place in the offset log, whatever it reads.
 
     Args:
-        savepoint: The savepoint.
         sources: The topic of each source of the program, in Spark's order.
     """
     positions = [kafka_offsets(one) for one in savepoint.cut.offsets]

@@ -37,10 +37,7 @@ def refuse_active(
     """Refuse to act on a query that commits batches, or may at any moment.
 
     Args:
-        store: Its savepoints tell whether it was stopped in order.
-        generation: The present one, on which nobody has a lease.
         settings: Queries that they name are started by `run`, whose lease has been looked at.
-        stopped: Somebody says that it is.
 
     Returns:
         What was assumed, for the plan.

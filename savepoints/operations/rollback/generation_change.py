@@ -84,7 +84,6 @@ class NewCheckpoint:
     """What was written as the new checkpoint.
 
     Attributes:
-        seconds: How long that took.
         bytes: Bytes of its files.
     """
 
@@ -124,7 +123,6 @@ class OwnStep:
     """A step that only one verb has; run again after a crash it must come to the same.
 
     Attributes:
-        name: As it stands in the journal.
         do: What it is given raises when the lease was lost.
     """
 
@@ -156,7 +154,6 @@ def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
     """Read a plan from the journal, to go on with it.
 
     Args:
-        kind: The verb's plan.
         data: Its JSON.
         own: Fields of the kind whose values are not plain JSON.
     """
@@ -193,7 +190,6 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
     """Return a plan that was interrupted, if it was begun with what is given now.
 
     Args:
-        plan: As it was begun; it is finished so.
         given: Fields of it that were given now; None for what was not.
 
     Raises:
@@ -228,14 +224,9 @@ def restored(
     """Write the new checkpoint from the plan's savepoint: what most verbs do as `Work.write`.
 
     Args:
-        plan: Names savepoint and directory.
-        store: Where the savepoint is.
-        form: From which form; native when the savepoint has it.
         sources: Where each source goes on instead; see
             `savepoints.checkpoint.logs.source_positions`.
         query_id: Spark's id of the query, where the savepoint is of another one.
-        settings: How Spark is started for the canonical form.
-        progress: Told what happens.
     """
     assert plan.savepoint_id is not None
     restoring = restore.plan(
@@ -374,10 +365,7 @@ def undo(
     Once begun it cannot be changed into finishing the operation. The safety savepoint stays.
 
     Args:
-        plan: What was begun.
-        store: Where its journal is.
         also: Takes back what the verb's own last step may have done.
-        progress: Told what happens.
 
     Raises:
         UsageError: If the new generation has begun, so that only a formality is left to do.

@@ -16,8 +16,6 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     """Return the last operation; `rollback` to `BeforeLast` undoes it.
 
     Args:
-        store: The store.
-        query: Name of the query.
         verb: Which it must be; None for any that can be undone.
 
     Raises:

@@ -41,9 +41,6 @@ def next_app_id(output: OutputVersion, query: str, generation: int, number: int)
     """Return the application id under which the next generation writes an output.
 
     Args:
-        output: The output as it was.
-        query: The query.
-        generation: The generation that wrote it.
         number: The next one; a query that writes under an id of its own keeps that.
     """
     if output.app_id == app_id(query, output.name, generation):
@@ -66,10 +63,6 @@ def keep_output(
     counted from 0 again would be taken for written ones and silently dropped.
 
     Args:
-        name: What it is called.
-        uri: Where it is.
-        generation: The generation that wrote it.
-        number: The next one.
         own_id: The id that the user writes it under, None for ours or Spark's.
         batch_id: The next generation goes on after this batch; None to begin with batch 0.
 

@@ -59,20 +59,8 @@ def to(
 
     Args:
         ends: Where the topics are to be, as Spark's JSON.
-        query: The query.
-        app: What runs.
-        settings: What it is bound to.
-        generation: Number of the generation, under which the outputs are written.
-        checkpoint: The checkpoint.
-        store: Where there is room for trying out.
         begun_from: The savepoint that it begins from, where it has not begun yet.
         check: Called before each batch; raises when the run must not go on.
-        progress: Told what happens.
-
-    Raises:
-        LayoutChangedError: If fields of the restored state have other names in the program.
-        SourceDataGoneError: If Kafka no longer has the records.
-        SavepointsError: If the query fails.
     """
     from savepoints.spark.session import session
 

@@ -80,17 +80,8 @@ def take(
     """Take the safety savepoint; taken before, nothing happens.
 
     Args:
-        store: Where it goes.
         safety_id: Its id, from `plan`.
-        query: The query.
-        checkpoint: Where it lives.
         batch_id: The batch, from `plan`.
-        outputs: Table URI of each output.
-        command: What it is taken before.
-        settings: Where the outputs are.
-
-    Raises:
-        SavepointsError: If it cannot be taken.
     """
     return create.save(
         store,

@@ -79,14 +79,8 @@ class ResolvedTarget:
     """What a point turned out to be.
 
     Attributes:
-        query: The query.
         words: The point as arguments of a command; the same words always mean the same target.
-        savepoint_id: The savepoint to restore.
         is_saved: The savepoint exists; otherwise it is to be taken of the batch first.
-        generation: The generation that it is of.
-        batch_id: Its batch.
-        offsets: Source positions there.
-        outputs: The outputs' versions there.
         topics: Kafka's id of each topic, as far as it was recorded.
         ends: Where the topics are to be after running on from there; None to stay.
     """
@@ -133,19 +127,12 @@ def query_of(store: Store, query: str | None) -> str:
 def resolve(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
     """Find out what a point means; nothing is written.
 
-    Args:
-        store: Where the savepoints are.
-        point: The point.
-        query: The query; only a savepoint's name can do without.
-        settings: Where Kafka and the outputs are.
-
     Raises:
         SavepointNotFoundError: If no savepoint fits.
         UsageError: If the query is missing, the time is in the future, or what was done last is
             undone already.
         NoCommittedBatchError: If the batch is not retained.
         NotFoundError: If there is nothing to undo.
-        SourceDataGoneError: If a topic is gone.
     """
     if isinstance(point, Named):
         found = store.catalog.find(point.name, query=query)

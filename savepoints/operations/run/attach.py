@@ -60,14 +60,9 @@ class _Subject:
     """What is attached to.
 
     Attributes:
-        store: Where savepoints go.
-        name: What the query is called there.
-        checkpoint: Its directory.
         settings: Retention, hooks, metrics, and maybe the query's own table.
-        forms: Forms of the savepoints.
         outputs: The tables that it writes, by name.
         on_ended: What is done when its generation was ended by somebody.
-        outage: Whether the store answers.
     """
 
     store: Store

@@ -28,14 +28,7 @@ def savepoint(
     """Return a savepoint of the newest batch of a generation that nobody runs.
 
     Args:
-        store: Where savepoints are.
-        generation: The generation.
-        settings: Where the outputs of the query are.
-        forms: Forms of the savepoint.
         moved: Whether it has run a batch since somebody may have taken one.
-        progress: Told of a savepoint that is taken.
-        app: Reference of the application that ran, if it is known.
-        outputs: Delta tables by name, besides those in the settings.
 
     Returns:
         One that is there already, a new one, or None when nothing has been committed yet.

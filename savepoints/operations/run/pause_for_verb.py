@@ -25,18 +25,12 @@ def kept(
     """Keep a query's run from running within; it goes on afterwards.
 
     Args:
-        store: Where the query is.
-        query: Name of the query.
         reason: Why; by it a pause that was killed is recognised as one's own.
         wait: How long to wait for the run to pause, and then to go on.
-        progress: Told what happens.
 
     Yields:
         When it was asked to pause; None when no run of it is there, or somebody else wants it
         paused, so that it stays so.
-
-    Raises:
-        PartlyDoneError: If it does not pause, or does not go on, within the time.
     """
     before = pause.state(store, query)
     ours = before.wanted == "paused" and before.reason == reason

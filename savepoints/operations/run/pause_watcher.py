@@ -76,13 +76,9 @@ class Pauses:
         """Keep what is needed; nothing is read yet.
 
         Args:
-            store: Where the requests are.
-            query: Name of the query.
-            tell: Hooks that are told.
             idles: Whether the run waits while it is paused; one with an end of its own ends
                 instead, for cron would start another and another.
             signals: Gives a context in which a signal calls `stop`.
-            progress: Told what happens.
         """
         self._store = store
         self._query = query
@@ -193,7 +189,6 @@ class Pauses:
         """Answer that the query is paused; called when the lease was given up.
 
         Args:
-            taken: The savepoint taken where it stands.
             error: Why there is none although one was to be taken.
         """
         now = self._read_position()

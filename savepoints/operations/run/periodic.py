@@ -62,15 +62,9 @@ def take(
     """Take a savepoint, then expire old ones and write metrics if the settings say so.
 
     Args:
-        store: Where it goes.
-        query: Name of the query.
         checkpoint: Its checkpoint, for a query that `run` did not start.
-        settings: Outputs, retention, and where metrics go.
         forms: `native`, `canonical` or both.
-        outputs: Delta tables by name, besides those in the settings.
         app: Reference of the application that runs, if it is not the one in the settings.
-        outage: What is known of the store from the attempts before.
-        progress: Told what happens.
     """
     settings = settings or Settings()
     outage = outage or Outage(query or checkpoint or "the query")

@@ -129,20 +129,12 @@ def recover(
     Only savepoints count that the present comes from: not those of batches that were rolled back,
     nor those edited by hand, unless somebody took the query to one of them.
 
-    Args:
-        store: Where the savepoints are.
-        query: The query.
-        problem: What is wrong with its checkpoint.
-        settings: Where Kafka is and where checkpoints lie.
-        progress: Told what happens.
-
     Returns:
         The id of the savepoint.
 
     Raises:
         CheckpointDamagedError: If no savepoint is whole.
         QueryRunningError: If the query runs.
-        SourceDataGoneError: If Kafka no longer has what comes after the savepoint.
         NotAlignedError: If an output cannot be taken back without loss.
     """
     with recording(store, "recover", query=query, parameters={"problem": problem}) as noted:

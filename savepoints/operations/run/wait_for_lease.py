@@ -24,11 +24,7 @@ def hold(
     """Hold the lease of a query, having waited for it.
 
     Args:
-        store: Where the lease is.
-        query: Name of the query.
-        verb: What for.
         wait: How long at most; None for not at all.
-        progress: Told once who holds it.
 
     Raises:
         QueryRunningError: If a runner still holds it.

@@ -306,9 +306,6 @@ def save(
     """Take a savepoint in the native form, as a step of another verb; it takes a moment and no JVM.
 
     Args: See `plan`.
-
-    Raises:
-        SavepointsError: See `plan` and `execute`.
     """
     saving = plan(
         store,

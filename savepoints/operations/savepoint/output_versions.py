@@ -25,13 +25,6 @@ def outputs_of(
     `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
     what the user writes in `foreachBatch` under an id that the settings name.
 
-    Args:
-        query: Name of the query.
-        generation: The generation whose batch it is.
-        files: The batch.
-        outputs: Their URIs by output name.
-        bound: The query's settings, for the ids.
-
     Raises:
         NotFoundError: If an output is not there.
         NotAlignedError: If no version of an output belongs to the batch.

@@ -63,7 +63,6 @@ def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
     """Refuse to carry out a plan that was made from something else; the caller holds the lease.
 
     Raises:
-        StalePlanError: Says what has changed since.
         QueryNotFoundError: If the store has no such query any more.
     """
     if changes := list(_changes(basis, read(store, query))):

@@ -255,9 +255,6 @@ def fill(
     """Claim the directory of a plan, have it written, and make it a checkpoint.
 
     Args:
-        plan: Names the directory, and whose it is.
-        store: Where the savepoint is.
-        stored: Its manifest.
         write: Writes everything but `metadata`.
         begun: When the restore was begun, by `time.monotonic`.
 
@@ -404,9 +401,6 @@ def name_state(
     """Tell the commit log of checkpoint format 2 which state was written.
 
     Args:
-        target: The checkpoint.
-        batch_id: The batch whose state was written.
-        ids: Of the stores that were written.
         operators: All that the checkpoint has; ids of others are taken out.
 
     Returns:

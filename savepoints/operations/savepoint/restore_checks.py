@@ -56,11 +56,6 @@ def refuse_broken(savepoint: Savepoint) -> None:
 def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
     """Refuse to go back where a source cannot give again what it gave since.
 
-    Args:
-        query: Name of the query.
-        cut: Where it would go on.
-        paths: Files of the checkpoint.
-
     Raises:
         IncompatibleError: Names the sources.
     """

@@ -23,10 +23,8 @@ class LayoutChange:
 
     Attributes:
         partitions: State partitions to be; None without state.
-        provider: Class of the provider to be.
         written_conf: What the offset log has to say of state that is written as rows.
         words: What changes, such as `partitions=7`; empty when nothing does.
-        notes: What a person should know.
     """
 
     partitions: int | None
@@ -54,9 +52,6 @@ def plan_change(
 
     Raises:
         UsageError: If the number is none.
-        RescaleError: If the operators keep their number of state partitions.
-        ProviderError: If the other provider cannot hold the state.
-        NativeOnlyError: If something changes and an operator has no canonical form.
     """
     cut = savepoint.cut
     words, notes = [], []

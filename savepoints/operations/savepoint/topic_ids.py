@@ -28,9 +28,7 @@ def known_ids(
     It never fails: what kept it from knowing is logged and shown as progress.
 
     Args:
-        positions: A cut's source positions.
         settings: Where Kafka is; it is not asked when no broker is configured.
-        progress: Told when the ids are not known.
     """
     names = {name for position in positions for name in kafka_offsets(position) or ()}
     if not names:

@@ -152,11 +152,7 @@ def compare_outputs(
     """Compare an output of two queries, each at its pinned version.
 
     Args:
-        spark: Any session; it is not changed.
-        before: The output of the first query.
-        after: The same output of the second one.
         key: Columns that identify a row; whole rows are compared without any.
-        sample: How many rows of each difference to give.
 
     Raises:
         FileSinkError: If one is a file sink, whose versions Spark cannot read.

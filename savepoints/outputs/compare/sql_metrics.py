@@ -25,7 +25,6 @@ def measure(
 
     Args:
         spark: Any session; the views are made in one of its own.
-        outputs: Each is a view of its name.
         metrics: By name, a query that gives one row with one number.
 
     Raises:

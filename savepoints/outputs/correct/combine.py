@@ -30,9 +30,7 @@ class _Names:
     """Columns of a table.
 
     Attributes:
-        all: All of them.
         key: Those by which two rows are about the same, as the table calls them.
-        uri: The table.
     """
 
     all: tuple[str, ...]
@@ -50,7 +48,6 @@ def combined(
     """Return what a table should hold of entities, as if a replay of all they had had written it.
 
     Args:
-        rows: The table.
         entities: `entity` string and `version` bigint, which is null for all.
         late: What the late events gave alone: the program's columns and `replay_slice`.
         key: Columns by which two rows are about the same.

@@ -46,13 +46,8 @@ class Mark:
     """What the commit of a correction says of itself.
 
     Attributes:
-        merge_id: The merge.
-        output: What the output is called.
         app_id: Under which the next generation writes the table.
-        batch_id: The batch at which it begins.
         rows_removed: Rows that the table no longer has.
-        rows_added: Rows that it has besides.
-        entities: Entities whose rows changed.
     """
 
     merge_id: str
@@ -71,15 +66,7 @@ class Mark:
 def write(
     table: DeltaTable, rows: EntityRows, found: Differing, counts: Counts, mark: Mark
 ) -> None:
-    """Replace the rows that differ; where none does, only the id is committed.
-
-    Args:
-        table: The table.
-        rows: How it is read.
-        found: The rows that differ.
-        counts: How many.
-        mark: What the commit says.
-    """
+    """Replace the rows that differ; where none does, only the id is committed."""
     mark_session(rows.spark, mark)
     rows.spark.conf.set(_CONSTRAINT_CHECK, "false")
     rows.spark.conf.set("spark.sql.parser.escapedStringLiterals", "false")
@@ -95,7 +82,6 @@ def mark_session(spark: SparkSession, mark: Mark) -> None:
 
     Args:
         spark: A session of its own: MERGE takes them from there alone, and nobody else may.
-        mark: What the commit says.
     """
     spark.conf.set(_TXN_APP, mark.app_id)
     spark.conf.set(_TXN_VERSION, str(mark.batch_id))
@@ -103,13 +89,7 @@ def mark_session(spark: SparkSession, mark: Mark) -> None:
 
 
 def overwrite(rows: EntityRows, found: Differing, counts: Counts) -> None:
-    """Replace rows by an overwrite whose condition names the entities and hashes of the old ones.
-
-    Args:
-        rows: How the table is read; its session has the transaction.
-        found: The rows that differ.
-        counts: How many.
-    """
+    """Replace rows by one overwrite, conditional on the entities and hashes of the old ones."""
     # Few files, which everybody has to read.
     files = 1 + counts.rows_added // _ROWS_OF_A_FILE
     writer = found.added.coalesce(files).write.format("delta")
@@ -121,12 +101,7 @@ def overwrite(rows: EntityRows, found: Differing, counts: Counts) -> None:
 
 
 def merge(rows: EntityRows, found: Differing) -> None:
-    """Replace rows by a MERGE that finds the old ones by entity and hash.
-
-    Args:
-        rows: How the table is read; its session has the transaction.
-        found: The rows that differ.
-    """
+    """Replace rows by a MERGE that finds the old ones by entity and hash."""
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F
 
@@ -159,11 +134,6 @@ def merge(rows: EntityRows, found: Differing) -> None:
 
 def find_correction(uri: str, app_id: str, batch_id: int) -> tuple[int, Mark | None]:
     """Find the commit that recorded a batch, and what it says of a correction.
-
-    Args:
-        uri: The table.
-        app_id: Who wrote it.
-        batch_id: The batch.
 
     Returns:
         Its version, and its mark; None when it is no correction.

@@ -32,11 +32,8 @@ class OutputControls:
     """How an output has the controls.
 
     Attributes:
-        output: Its name.
         rows: Rows that the live table has of them.
-        entities: Controls whose rows differ.
         missing: Rows of the live table that the replay does not give.
-        extra: Rows that only the replay gives.
         sample: Some of both, as JSON values: `difference` and the row's columns in `row`.
     """
 
@@ -65,18 +62,15 @@ def compare_rows(
     """Compare the rows of the controls in a table with what the replay makes of them.
 
     Args:
-        spark: Any session; it is not changed.
         live: The table at the version that belongs to the batch up to which was replayed.
         entities: The controls: `entity` string, and `version` bigint of the table at the base of
             each, null for one that begins with nothing.
         replayed: The program's columns and `replay_slice`: all that the replay wrote.
-        mode: How the query writes it.
         key: Columns that identify a row, for `upsert`.
         entity: Column with the entity that a row is about.
         everybody: All entities that were replayed: `entity` string.
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
         tolerance: Most by which two floating-point numbers may differ, as a share.
-        sample: How many rows to give.
 
     Raises:
         IncompatibleError: If the replayed rows are no rows of the table, or are of entities that

@@ -67,10 +67,7 @@ class Corrected:
     """What a correction did.
 
     Attributes:
-        version: The version that its commit made.
         rows_removed: Rows that the table no longer has.
-        rows_added: Rows that it has besides.
-        entities: Entities whose rows changed.
     """
 
     version: int
@@ -97,17 +94,9 @@ def plan(
     """Find out whether a table can be corrected without loss, now that its query stands still.
 
     Args:
-        name: What the output is called.
-        uri: The table.
         bases: It at each base savepoint that is used; None for entities that begin with nothing.
-        mode: How the query writes it.
         key: Columns that identify a row, for `upsert`.
         entity: Column with the entity that a row is about; None to replace all rows.
-        owner: Beginning of the application ids that are the query's own.
-        own_ids: Others that are, whole.
-        app_id: Under which the next generation writes the table.
-        batch_id: The last batch of the live query.
-        merge_id: The merge.
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
 
     Raises:
@@ -148,8 +137,6 @@ def execute(
     """Replace the rows that differ, or all, in one commit; done before, nothing happens.
 
     Args:
-        spark: Any session; it is not changed.
-        correction: What was planned.
         entities: `entity` string, each once, and `version` bigint: of the table at its base, null
             for one that begins with nothing. None when all rows are replaced.
         replayed: The program's columns and `replay_slice`: all that the replay wrote. Rows of
@@ -276,10 +263,6 @@ def _open(uri: str) -> DeltaTable:
 
 def require_base(base: OutputVersion, uri: str) -> None:
     """Check that rows can be taken from a base: a version of this table, with its columns.
-
-    Args:
-        base: The table at a savepoint.
-        uri: The table.
 
     Raises:
         OutputVersionGoneError: If it cannot be read; another base may do.

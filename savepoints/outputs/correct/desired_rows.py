@@ -31,7 +31,6 @@ def content(base: DataFrame, replayed: DataFrame, mode: Mode, key: Sequence[str]
         base: Their rows at their bases, in the table's columns.
         replayed: What the replay wrote of them, in the same columns and `REPLAY_BATCH`; with
             `complete` only of the last batch in which it wrote anything at all.
-        mode: How the query writes.
         key: Columns that identify a row, for `upsert`.
 
     Returns:
@@ -68,7 +67,6 @@ def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
     Args:
         rows: From `as_stored`.
         key: Columns that identify a row.
-        uri: The table.
 
     Raises:
         SeveralRowsError: If there are such.
@@ -89,8 +87,6 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
 
     Args:
         rows: The program's columns and `REPLAY_BATCH`.
-        table: The table.
-        uri: Where it is.
 
     Raises:
         IncompatibleError: If one has columns that the other lacks: the values of some rows would be

@@ -25,10 +25,8 @@ class EntityRows:
     """A table of which the rows of some entities are looked at.
 
     Attributes:
-        spark: A session of one's own.
         live: The table at the version that counts, and which of its rows are the query's.
         entity: Column with the entity, as the table calls it.
-        mode: How the query writes it.
         key: Columns that identify a row, for `upsert`.
         table: The table at that version, rows of the query alone.
     """
@@ -48,9 +46,7 @@ class EntityRows:
 
         Args:
             spark: Any session; it is not changed, but its time zone and plans count.
-            live: The table.
             entity: Column with the entity.
-            mode: How the query writes it.
             key: Columns that identify a row, for `upsert`.
         """
         own = session_like(spark)

@@ -29,11 +29,9 @@ def write(
     """Replace them.
 
     Args:
-        spark: Any session; it is not changed.
         live: The table as it is, and which of its rows are the query's.
         replayed: The program's columns and `replay_slice`: all that the replay wrote.
         mark: What the commit says of itself; how many rows is counted here.
-        mode: How the query writes the table.
         key: Columns that identify a row, for `upsert`.
 
     Raises:

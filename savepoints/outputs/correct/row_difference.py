@@ -27,8 +27,6 @@ class Counts:
 
     Attributes:
         rows_removed: Rows that the table has and should not have.
-        rows_added: Rows that it lacks.
-        entities: Entities whose rows differ.
         groups: Hashes whose rows are taken out of the table.
     """
 
@@ -179,7 +177,6 @@ def row_hash(schema: StructType, prefix: str = "") -> Column:
 
     Args:
         schema: The row's columns.
-        prefix: In front of their names.
     """
     from pyspark.sql import functions as F
 

@@ -45,8 +45,6 @@ def has_batch(uri: str, app: str, batch_id: int) -> bool:
 
     Args:
         uri: The table; none there has no batch.
-        app: The transaction's application id.
-        batch_id: The batch.
 
     Raises:
         FileSinkError: If it is a directory of Spark's file sink.
@@ -125,12 +123,9 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
     """Find the version of an output that holds exactly the batches up to N.
 
     Args:
-        name: What the output is called.
-        uri: Its table, or the directory of Spark's file sink.
         app_ids: The `txn` application ids under which the query may write. Its batches are looked
             for under all of them; the first that the table knows is the one under which it goes
             on, or the first of all when it knows none yet.
-        batch_id: N.
 
     Raises:
         NotFoundError: If there is no table.
@@ -156,8 +151,6 @@ def present(name: str, uri: str, app_id: str) -> OutputVersion:
     """Return an output as it is now, whatever batch that is.
 
     Args:
-        name: What the output is called.
-        uri: Its table, or the directory of Spark's file sink.
         app_id: The `txn` application id under which the query writes.
 
     Raises:
@@ -174,12 +167,6 @@ def present(name: str, uri: str, app_id: str) -> OutputVersion:
 
 def foreign_commits(uri: str, since: int, owner: str, app_ids: tuple[str, ...]) -> list[Commit]:
     """Return commits after a version that changed rows and are not the query's own.
-
-    Args:
-        uri: The table.
-        since: The version; commits after it are looked at.
-        owner: Beginning of the application ids that are the query's own.
-        app_ids: Others that are, whole.
 
     Returns:
         The foreign commits, the newest first.
@@ -280,12 +267,7 @@ def _of_checkpoints(
     """Find the version among the log's checkpoints, where the JSON of the commit is gone.
 
     Args:
-        uri: The table.
-        table: It, opened.
-        app_ids: Who wrote.
-        batch_id: N.
         oldest: The oldest version whose JSON is there.
-        following: The oldest version seen there that has a later batch.
     """
     forgetful = RETENTION_OF_IDS in table.metadata().configuration
     rewound = log.rewinds(log.transactions(uri, int(table.version())))

@@ -30,13 +30,11 @@ class Commit:
     """One commit of a table's log.
 
     Attributes:
-        version: The table version that it made.
         operation: What Delta calls it, such as `MERGE`.
         transactions: Its `txn` actions: version by application id.
         changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
         back_to: The version to whose rows this library took the table back with it, None with all
             others. What was committed in between no longer counts.
-        user_metadata: What its writer said of it.
     """
 
     version: int
@@ -47,12 +45,7 @@ class Commit:
     user_metadata: str | None = None
 
     def written_by(self, owner: str, app_ids: tuple[str, ...]) -> bool:
-        """Say whether it is the query's own.
-
-        Args:
-            owner: Beginning of the application ids that are the query's own.
-            app_ids: Others that are, whole.
-        """
+        """Say whether it is the query's own."""
         return any(app.startswith(owner) or app in app_ids for app in self.transactions)
 
 
@@ -62,7 +55,6 @@ class LogCheckpoint:
 
     Attributes:
         version: The table version that it is the state of.
-        names: Its files, in order.
     """
 
     version: int

@@ -35,7 +35,6 @@ class Snapshot:
 
     Attributes:
         protocol: Which readers and writers may touch it, with its features.
-        metadata: Its schema, partitioning and properties.
         files: The `add` action of each data file.
         domains: Its `domainMetadata` actions.
     """
@@ -61,7 +60,6 @@ class FileAt:
 
     Attributes:
         directory: The table's own directory; of a file that a shallow clone reads, another one.
-        path: Below that.
     """
 
     directory: Location

@@ -44,11 +44,6 @@ def unknown(table: DeltaTable) -> list[str]:
 def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
     """Refuse a table that cannot be taken back.
 
-    Args:
-        table: The table.
-        uri: Where it is.
-        removes: Whether rows are to be removed.
-
     Raises:
         IncompatibleError: Names the features.
     """

@@ -57,7 +57,6 @@ def write_batch(
 
     Args:
         batch: Its rows. With `upsert` at most one row a key.
-        uri: The Delta table.
         mode: Add rows, update them by key, or replace the table by the batch.
         key: Columns that identify a row, for `upsert`.
         app: From `app_id`.

@@ -37,13 +37,7 @@ ASIDE_OF_LOG = f"{LOG}/{_ASIDE}"
 
 @dataclass(frozen=True)
 class _Operation:
-    """What an operation does to a log.
-
-    Attributes:
-        before: The entries before it.
-        wanted: Those after it.
-        done: Whether it has done it.
-    """
+    """What an operation does to a log."""
 
     before: Entries
     wanted: Entries
@@ -159,11 +153,6 @@ def is_at(output: OutputVersion) -> bool:
 
 def take_back(output: OutputVersion, newest: int, operation_id: str) -> int:
     """Make the log what it was at a version; goes on where it was killed, and does nothing twice.
-
-    Args:
-        output: The version.
-        newest: The newest batch when this was planned.
-        operation_id: Names the directory of what is set aside.
 
     Returns:
         The newest batch that the log has now, -1 when it has none.

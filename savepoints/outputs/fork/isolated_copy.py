@@ -136,8 +136,6 @@ def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambd
     """Make the table, in one commit; done before by the same operation, nothing happens.
 
     Args:
-        one: What was planned.
-        operation_id: By which it knows its own files after a crash.
         check: Called before the commit; raises when somebody else may make the fork by now.
 
     Raises:

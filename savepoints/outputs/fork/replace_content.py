@@ -64,13 +64,7 @@ def plan(
     """Find out whether a live table can be given another content without loss.
 
     Args:
-        name: What the output is called.
-        uri: The live table.
-        source: The version of the other table.
         owner: Beginning of the application ids that are the live query's own.
-        own_ids: Others that are, whole.
-        app_id: Under which the next generation writes the live table.
-        batch_id: The batch that the source version belongs to.
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
 
     Raises:

@@ -47,10 +47,6 @@ def notes(rewind: Rewind) -> tuple[str, ...]:
 def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
     """Say what becomes of the batches that are run again when an output is not taken back.
 
-    Args:
-        output: The version that belongs to the savepoint.
-        new_app_id: Application id under which the next generation writes.
-
     Raises:
         NotFoundError: If the output is gone.
     """

@@ -51,8 +51,6 @@ def plan(
     """Find out what taking an output back would mean, and refuse what would lose others' rows.
 
     Args:
-        output: The version that belongs to the savepoint.
-        owner: Beginning of the application ids that are the query's own.
         new_app_id: Application id under which the next generation writes; a query that writes
             under its own id goes on with the old one.
         own_rows: SQL predicate which is true for the query's rows alone, for a table that others
@@ -105,11 +103,6 @@ def plan_empty(
     """Find out what taking an output back to no rows at all would mean.
 
     Args:
-        name: What the output is called.
-        uri: Its table, or the directory of Spark's file sink.
-        owner: Beginning of the application ids that are the query's own.
-        app_ids: Others that are, whole.
-        new_app_id: Application id under which the next generation writes.
         own_rows: As in `plan`; then all rows go that match, and no others.
 
     Raises:
@@ -177,7 +170,6 @@ def execute(rewind: Rewind, operation_id: str) -> int:
     where it was killed.
 
     Args:
-        rewind: What was planned.
         operation_id: Put into the commit as a transaction id, which is how a repetition after a
             crash finds out that it was done.
 
@@ -203,10 +195,6 @@ def execute(rewind: Rewind, operation_id: str) -> int:
 
 def undo(rewind: Rewind, operation_id: str) -> int | None:
     """Bring an output back to what it was before a rewind, in one commit.
-
-    Args:
-        rewind: What was planned, and maybe done.
-        operation_id: The operation that did it.
 
     Returns:
         The version that the commit made; None when there was nothing to undo.

@@ -25,10 +25,6 @@ def take_back(
     """Commit rows of an older version together with transaction ids.
 
     Args:
-        table: The table, newest version.
-        uri: Where it is.
-        version: Whose rows it is to have.
-        transactions: Batch id by application id.
         predicate: Only rows that match are replaced by those of the version that match.
 
     Returns:
@@ -64,12 +60,6 @@ def remove_all(
     table: DeltaTable, uri: str, transactions: Mapping[str, int], predicate: str | None = None
 ) -> int:
     """Remove all rows, or those that match, and commit transaction ids with that.
-
-    Args:
-        table: The table, newest version.
-        uri: Where it is.
-        transactions: Batch id by application id.
-        predicate: Only rows that match are removed.
 
     Returns:
         The version that the commit made.

@@ -34,13 +34,6 @@ def require_usable(table: DeltaTable, uri: str, predicate: str) -> None:
 def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, ...]) -> None:
     """Check that the query wrote only rows that match since a version, and others none of them.
 
-    Args:
-        uri: The table.
-        predicate: True for the query's rows alone.
-        since: The version.
-        owner: Beginning of the application ids that are the query's own.
-        app_ids: Others that are, whole.
-
     Raises:
         NotAlignedError: Names the versions in which it is not so, or the log no longer says who
             wrote.

@@ -66,10 +66,8 @@ def append(
     second is made from the note (see `mend`).
 
     Args:
-        uri: The archive.
         events: Columns `EVENT_SCHEMA`.
         begin: Where the batch begins; a partition that is not in it begins at 0.
-        end: Where it ends.
         topic_ids: Kafka's own ids of the topics, as far as they are known.
 
     Raises:
@@ -127,11 +125,8 @@ def append_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str)
     """Add the events of a late batch under the id of their merge; a second time changes nothing.
 
     Args:
-        spark: A session.
-        uri: The archive.
         events: Columns `EVENT_SCHEMA` with `partition` -1 and offsets of their own; maybe `op`,
             which is null, `insert` or `remove`.
-        merge_id: Id of the merge, which is the transaction id too.
 
     Returns:
         How many rows were added; 0 when they were there already.
@@ -163,8 +158,6 @@ def read(
     """Read events that arrived between two positions, and those of some merges.
 
     Args:
-        spark: A session.
-        uri: The archive.
         entities: Only of these; a DataFrame has them in its first column. None for all.
         since: From these offsets on; None for all that there is.
         until: Up to these; partitions that are not in it are left out.
@@ -203,11 +196,8 @@ def choose(
     """Return the files that may have rows that are looked for, by what Delta knows of each.
 
     Args:
-        files: All files.
         few: The entities, sorted; None for all.
         since: From these offsets on; a partition that is not in it is from 0.
-        until: Up to these.
-        merges: Merges whose events are looked for whatever the positions.
     """
     starts = [since.get(topic, {}).get(p, 0) for topic, parts in until.items() for p in parts]
     ends = [offset for parts in until.values() for offset in parts.values()]

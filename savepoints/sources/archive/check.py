@@ -35,13 +35,7 @@ class PartitionCheck:
     """What was found in one partition; all offsets are next-to-read.
 
     Attributes:
-        topic: The topic.
-        partition: Its partition.
-        begin: Where the archive begins.
-        end: Where it ends.
-        rows: Records in it.
         compared_from: From here up to `end` each record was compared with Kafka's.
-        compared: Records that Kafka has there.
         missing: Of these, how many the archive lacks.
         extra: Records that the archive has there and Kafka does not.
         different: Records of another key, value or timestamp.
@@ -69,8 +63,6 @@ class ArchiveCheck:
     """What a check of an archive found.
 
     Attributes:
-        uri: The archive.
-        partitions: By topic and partition.
         problems: What is wrong; empty when the archive is whole.
         notes: What could not be told, or is so by nature.
     """
@@ -84,14 +76,8 @@ class ArchiveCheck:
 def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveCheck:
     """Compare an archive with Kafka, as far as Kafka still has its records; it only looks.
 
-    Args:
-        spark: A session.
-        uri: The archive.
-        settings: Where Kafka is.
-
     Raises:
         NotFoundError: If there is no archive.
-        SourceDataGoneError: If a topic was deleted and recreated.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
     table.require(Location.of(uri))

@@ -35,7 +35,6 @@ class Compacted:
     """What a compaction did.
 
     Attributes:
-        files_before: Data files of the archive.
         files_after: The same afterwards; as before when there was nothing to do.
         bytes_rewritten: Bytes of the files that were written again.
         runs: How many sorted runs there are now; a look at an entity reads a page or two of each.
@@ -51,10 +50,6 @@ class Compacted:
 
 def compact(spark: SparkSession, uri: str) -> Compacted:
     """Compact an archive, and remove files that no version has needed for a week.
-
-    Args:
-        spark: A session.
-        uri: The archive.
 
     Raises:
         NotFoundError: If there is no archive.

@@ -63,7 +63,6 @@ class WrittenFiles:
     """What was written.
 
     Attributes:
-        files: Not yet part of the table.
         arrived: Records and newest event time (microseconds) by topic and partition.
         doubled: Rows that have the position of another one.
     """
@@ -78,7 +77,6 @@ def spread(rows: DataFrame, count: int) -> DataFrame:
 
     Args:
         rows: Columns of `SCHEMA`.
-        count: How many rows there are, at most.
     """
     files = math.ceil(count / _BATCH_ROWS)
     return rows.repartition(files, "entity") if files > 1 else rows.coalesce(1)
@@ -89,7 +87,6 @@ def ordered(rows: DataFrame, count: int) -> DataFrame:
 
     Args:
         rows: Columns of `SCHEMA`; read twice, for Spark takes a sample first.
-        count: How many rows there are.
     """
     return rows.repartitionByRange(max(1, math.ceil(count / _RUN_ROWS)), "entity", "event_time")
 
@@ -99,8 +96,6 @@ def write(parts: DataFrame, root: Location, directory: str) -> WrittenFiles:
 
     Args:
         parts: Columns of `SCHEMA`.
-        root: The table.
-        directory: Below it; nothing is there yet.
     """
     from pyspark.sql import functions as F
 

@@ -23,7 +23,6 @@ def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, 
     """Find the first record at or after a time among those that Kafka no longer has.
 
     Args:
-        uri: The archive.
         moment: The time, by the timestamps of the records, to a millisecond as Kafka has it.
         ranges: What there is of the topics, of Kafka and of archives.
 

@@ -34,10 +34,6 @@ class Arrival:
     """What one batch of the archive brought of one partition.
 
     Attributes:
-        topic: The topic.
-        partition: Its partition.
-        first_offset: Where the batch began to read.
-        end_offset: The next offset after it.
         rows: Records; fewer than offsets where Kafka has none, as in compacted topics.
         max_event_us: Newest event time, microseconds since 1970; None without any.
         batches: How many batches it is of; see `coarsened`.
@@ -57,12 +53,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class ArchiveProgress:
-    """Everything that has arrived in an archive.
-
-    Attributes:
-        uri: The archive.
-        rows: In no order.
-    """
+    """Everything that has arrived in an archive."""
 
     uri: str
     rows: tuple[Arrival, ...]
@@ -145,9 +136,6 @@ class ArchiveProgress:
 
         Args:
             topic_ids: Kafka's ids of them now, as far as they are known.
-
-        Raises:
-            SourceDataGoneError: If one was deleted and recreated.
         """
         for topic in sorted(topic_ids):
             known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
@@ -203,14 +191,7 @@ def has(uri: str, app: str, version: int) -> bool:
 
 
 def add(uri: str, rows: Iterable[Arrival], *, app: str, version: int) -> None:
-    """Add what a batch brought; a batch that is there already changes nothing.
-
-    Args:
-        uri: The archive.
-        rows: Of the batch.
-        app: Transaction id.
-        version: Its version.
-    """
+    """Add what a batch brought; a batch that is there already changes nothing."""
     data = [dict(vars(row)) for row in rows]
     archive_table.append_rows(Location.of(uri) / DIRECTORY, data, _schema(), app, version)
 
@@ -285,7 +266,6 @@ def of_batch(
     Args:
         found: Records and newest event time (microseconds) by topic and partition.
         begin: Where the batch began; a partition that is not in it began at 0.
-        end: Where it ended.
         topic_ids: Kafka's own ids of the topics, as far as they are known.
 
     Returns:

@@ -26,11 +26,8 @@ def entities(
     """Choose entities by chance, whatever size the archive has.
 
     Args:
-        spark: A session.
         uri: The archive; an empty one has none.
-        count: How many at most.
         without: `entity` string: those not to choose.
-        seed: The same one chooses the same, of the same archive.
     """
     location = Location.of(uri)
     table = archive_table.open_if_exists(location)
@@ -62,9 +59,7 @@ def among(rows: DataFrame, count: int, without: DataFrame, seed: str) -> list[st
 
     Args:
         rows: With `entity` string.
-        count: How many at most.
         without: `entity` string: those not to choose.
-        seed: The same one chooses the same.
     """
     from pyspark.sql import functions as F
 

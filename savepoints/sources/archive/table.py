@@ -34,9 +34,7 @@ class File:
     """A data file of the table.
 
     Attributes:
-        path: Below the table's directory.
         size: Bytes.
-        rows: Number of rows.
         lowest: Smallest value by column, for skipping.
         highest: Largest value by column.
     """
@@ -153,10 +151,6 @@ def append_files(
     """Make files part of the table in one commit.
 
     Args:
-        location: The table.
-        files: Written below it already.
-        app: Transaction id.
-        version: Its version.
         note: What the commit says of itself; see `note_of`.
     """
     from deltalake.transaction import AddAction
@@ -207,12 +201,6 @@ def exchange(
 ) -> None:
     """Put files in place of others that have the same rows, in one commit.
 
-    Args:
-        location: The table.
-        table: At the version in which the old files were seen.
-        old: Files of it.
-        new: Written below it already.
-
     Raises:
         QueryRunningError: If somebody else has exchanged files since.
     """
@@ -250,7 +238,6 @@ def change_rows(
     """Write all rows of a small table anew, in one file; rows that are added meanwhile stay.
 
     Args:
-        location: The table; nothing is done without one.
         schema: Its columns.
         change: From all rows that there are to those that are to be there.
 

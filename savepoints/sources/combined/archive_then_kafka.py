@@ -27,9 +27,7 @@ class Seam:
 
     Attributes:
         archive_from: Where the archive is read from; empty when it is not read.
-        archive_to: Up to where.
         kafka_from: Where Kafka is read from; empty when it is not read.
-        kafka_to: Up to where.
     """
 
     archive_from: KafkaOffsets
@@ -45,9 +43,6 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
         since: From these offsets on; a partition that is not in it is wanted from 0 on.
         until: Up to these; partitions that are not in it are not read.
         known: What has arrived in the archive; None without one.
-
-    Raises:
-        SourceDataGoneError: If the archive begins later than `since`.
     """
     found = Seam({}, {}, {}, {})
     late = []
@@ -86,18 +81,12 @@ def records(
     """Read the records of a topic between two positions, each once.
 
     Args:
-        spark: A session.
         archive: Its archive; None to read Kafka alone.
-        kafka: Where Kafka is.
-        since: From these offsets on.
-        until: Up to these.
 
     Returns:
         Columns `RAW_SCHEMA`.
 
     Raises:
-        SourceDataGoneError: If Kafka does not have what the archive lacks, or the archive begins
-            after `since`.
         EnvironmentUnfitError: If Kafka is needed and does not answer.
     """
     known = progress.load(archive) if archive else None
@@ -144,13 +133,8 @@ def rows(
     What merges take away is still there; see `archive.applied`.
 
     Args:
-        spark: A session.
-        decoding: How the input reads records.
-        topic: The topic.
         archive: Its archive; None to read Kafka alone.
-        kafka: Where Kafka is.
         since: From these offsets on; None for the very first.
-        until: Up to these.
         entities: Only of these; a DataFrame has them in its first column. None for all.
         merges: Ids of the merges in effect: their events are read too, whatever the positions.
 
@@ -158,8 +142,6 @@ def rows(
         Columns of `archive.SCHEMA`.
 
     Raises:
-        SourceDataGoneError: If Kafka does not have what the archive lacks, or the archive begins
-            after `since`.
         EnvironmentUnfitError: If Kafka is needed and does not answer.
     """
     mine = {topic: until.get(topic, {})}

@@ -27,10 +27,6 @@ class Archiving:
     """What is archived, and where.
 
     Attributes:
-        uri: The archive.
-        topic: The topic.
-        decoding: How the input reads records.
-        kafka: Where Kafka is.
         most: Most records of a batch; None for no limit.
         every: Pause between two batches; None to archive what is there now and end.
     """
@@ -46,12 +42,7 @@ class Archiving:
 def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
     """Start to archive where the archive ends; a new one begins with the oldest record.
 
-    Args:
-        spark: A session.
-        what: What is archived.
-
     Raises:
-        SourceDataGoneError: If Kafka no longer has what comes next, or the topic was made anew.
         NotAlignedError: If the checkpoint of the query is of another archive.
     """
     archive.make(spark, what.uri)

@@ -31,19 +31,14 @@ def require_available(
 
     Args:
         positions: A savepoint's source positions; those of other sources than Kafka are left out.
-        settings: Where Kafka is.
         topics: Kafka's id of each topic when the savepoint was taken, as far as it is known. A
             topic that was deleted and recreated has other records at the same offsets.
-        archives: Archives of the topics.
 
     Returns:
         What there is of each partition; empty without Kafka sources.
 
     Raises:
-        SourceDataGoneError: If records are gone, or a topic or partition is, or a topic is another
-            one by now; names topic, partition, wanted and available offset of each.
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     wanted = [
         (topic, partition, offset)
@@ -110,9 +105,7 @@ def ranges(
     """Return what Kafka has of every partition of some topics, and archives before it.
 
     Raises:
-        SourceDataGoneError: If a topic does not exist, or is not the one that was archived.
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     found = available_ranges.ranges(topics, settings, archives)
     live_ranges.require_topics(topics, found, settings)
@@ -130,9 +123,7 @@ def at_time(
     As `live_ranges.at_time`, with the records that only an archive still has among them.
 
     Raises:
-        SourceDataGoneError: If a topic does not exist.
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     # The ends first: what arrives after this line is later than any record that is looked for
     # below, so that it is never taken for one from before the moment.

@@ -26,13 +26,9 @@ def ranges(
     """Return what there is of every partition; topics that Kafka does not have are left out.
 
     Args:
-        names: Names of topics.
-        settings: Where Kafka is.
-        archives: Archives of some of them.
         timeout: Seconds that a broker may take for each answer.
 
     Raises:
-        SourceDataGoneError: If a topic was deleted and recreated since it was archived.
         EnvironmentUnfitError: If no broker is configured or reachable.
         VerificationError: If an archive is damaged.
     """
@@ -47,12 +43,7 @@ def ranges(
 
 
 def notes(position: KafkaOffsets, found: Collection[Range]) -> list[str]:
-    """Say in words how much a query that goes on somewhere reads from where, if not all of Kafka.
-
-    Args:
-        position: Where it goes on.
-        found: What there is of its partitions.
-    """
+    """Describe how much of each source a query still has to read, if not all of Kafka."""
     counts = [
         (one.from_archive(offset), one.end - offset)
         for one in found
@@ -80,7 +71,6 @@ def extended(ranges: Ranges, known: Sequence[ArchiveProgress]) -> dict[str, dict
     """Return what there is of partitions when there are archives.
 
     Args:
-        ranges: What Kafka has.
         known: What has arrived in the archives; where two have one topic, each is needed.
     """
     return {

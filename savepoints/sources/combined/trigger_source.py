@@ -24,11 +24,6 @@ _COLUMN = "savepoints_turn"
 def streamed(spark: SparkSession, rows: DataFrame, begin: KafkaOffsets) -> DataFrame:
     """Return rows as a stream that gives them in the one batch that is planned.
 
-    Args:
-        spark: A session.
-        rows: They; at most one batch is run with them.
-        begin: Where their source begins when it has read nothing.
-
     Returns:
         The columns of `rows`.
     """

@@ -54,7 +54,6 @@ def among(rows: DataFrame, wanted: Entities) -> DataFrame:
 
     Args:
         rows: With a column `entity string`.
-        wanted: The entities.
     """
     from pyspark.sql import functions as F
 

@@ -52,7 +52,6 @@ def events(records: DataFrame, decoding: Decoding) -> DataFrame:
 
     Args:
         records: Columns `RAW_SCHEMA`.
-        decoding: How to read them.
 
     Returns:
         Columns `EVENT_SCHEMA`, a row for each record; the last three are null where `decode` leaves

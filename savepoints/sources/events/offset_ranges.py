@@ -34,7 +34,6 @@ class End:
     """Where a slice ends.
 
     Attributes:
-        offsets: Next-to-read offset by topic and partition.
         clock: Late events up to this time belong to it, unless to an earlier one; None for all.
     """
 
@@ -49,7 +48,6 @@ def numbered(events: DataFrame, ends: Sequence[End], *, first: int = 1) -> DataF
         events: `topic`, `partition`, `offset`, `event_time` and `merge_id`, which is null for what
             arrived.
         ends: Of the slices, in order; what arrived after the last one is left out.
-        first: Number of the first slice.
 
     Returns:
         The columns of `events` and `replay_slice` (int).
@@ -70,7 +68,6 @@ def clocks(events: DataFrame, ends: Sequence[KafkaOffsets], begin: datetime) -> 
 
     Args:
         events: What arrived from the first position on: columns of `archive.SCHEMA`.
-        ends: The positions, in order.
         begin: The time of the newest event before `events`.
     """
     from pyspark.sql import functions as F

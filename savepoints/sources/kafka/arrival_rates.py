@@ -27,7 +27,6 @@ class ArrivalCounts:
     Attributes:
         window: How long that was, up to now.
         counts: Records that came in it, by topic and partition.
-        basis: What was counted, in words.
     """
 
     window: timedelta
@@ -54,16 +53,13 @@ def arrivals(
 
     Args:
         topics: As `topics.describe` found them.
-        settings: Where Kafka is.
         now: The time until which `topics` was looked at.
 
     Returns:
         What was counted, the longest window first; empty when the topics have no records.
 
     Raises:
-        SourceDataGoneError: If a topic was removed meanwhile.
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     all_ranges = {
         (name, part): one for name, topic in topics.items() for part, one in topic.ranges.items()
@@ -108,7 +104,6 @@ def record_bytes(
 
     Args:
         places: An offset for each topic and partition that has records from there on.
-        settings: Where Kafka is.
 
     Returns:
         Average bytes of a record (key, value and headers, uncompressed) and how many were read;
@@ -116,7 +111,6 @@ def record_bytes(
 
     Raises:
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     read = probe_records.first(places, settings, most=SAMPLE)
     sizes = [one.size for some in read.values() for one in some]

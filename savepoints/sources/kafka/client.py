@@ -36,7 +36,6 @@ def admin(settings: KafkaSettings) -> AdminClient:
 
     Raises:
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
-        MissingExtraError: If Kafka's client is not installed.
     """
     opened: AdminClient = _opened(settings, lambda kafka: kafka.admin.AdminClient, {})
     return opened
@@ -47,12 +46,10 @@ def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator
     """Give a consumer that commits nothing and sees what Spark's sees: uncommitted records too.
 
     Args:
-        settings: Where Kafka is.
         options: Further ones of the client, with `_` for `.`; those in the settings win.
 
     Raises:
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
-        MissingExtraError: If Kafka's client is not installed.
     """
     looking: KafkaOptions = {
         "group.id": "savepoints-offset-check",
@@ -72,7 +69,6 @@ def producer(settings: KafkaSettings) -> Producer:
 
     Raises:
         EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
-        MissingExtraError: If Kafka's client is not installed.
     """
     once: KafkaOptions = {"enable.idempotence": True, "partitioner": "murmur2_random"}
     opened: Producer = _opened(settings, lambda kafka: kafka.Producer, once)
@@ -87,8 +83,6 @@ def answers(
     """Wait for what an admin client was asked.
 
     Args:
-        futures: What it returned.
-        settings: Of the client.
         missing: Codes of errors that mean that the thing does not exist; it is then left out.
 
     Raises:
@@ -110,11 +104,6 @@ def settled_answers(
     ask: Callable[[], Mapping[KeyT, Future[T]]], settings: KafkaSettings, seconds: float
 ) -> dict[KeyT, T]:
     """Wait for what partitions are asked; those that get a leader at the moment are asked again.
-
-    Args:
-        ask: Asks an admin client; called again until all have answered.
-        settings: Of the client.
-        seconds: How long to go on asking.
 
     Raises:
         EnvironmentUnfitError: If the broker does not answer, or refuses.

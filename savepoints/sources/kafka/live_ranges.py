@@ -17,9 +17,7 @@ def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int
     """Return what Kafka has of every partition of some topics.
 
     Raises:
-        SourceDataGoneError: If a topic does not exist.
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     found = kafka_topics.ranges(topics, settings)
     require_topics(topics, found, settings)
@@ -27,11 +25,7 @@ def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int
 
 
 def require_topics(topics: Sequence[str], found: Collection[str], settings: KafkaSettings) -> None:
-    """Check that every topic was found.
-
-    Raises:
-        SourceDataGoneError: If one does not exist.
-    """
+    """Check that every topic was found."""
     for topic in topics:
         if topic not in found:
             raise SourceDataGoneError(
@@ -49,7 +43,6 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
 
     Raises:
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     from confluent_kafka import KafkaException, TopicPartition
 

@@ -34,13 +34,10 @@ class Range:
     """What there is of a partition: offsets from `earliest` up to, not including, `end`.
 
     Attributes:
-        topic: Name of the topic.
-        partition: Number of the partition.
         earliest: First offset that can be read, of Kafka or of an archive.
         end: Offset that the next record will get.
         kafka_from: First offset that Kafka has, where an archive has earlier ones; None where
             `earliest` is Kafka's.
-        archived_to: Up to where that archive goes.
         beyond: What an archive has that cannot be read up to Kafka, in words; empty for nothing.
     """
 
@@ -73,11 +70,7 @@ class Range:
 
 
 def ends(ranges: Mapping[str, Mapping[int, Range]]) -> KafkaOffsets:
-    """Return where each partition ends.
-
-    Args:
-        ranges: By topic and partition.
-    """
+    """Return where each partition ends."""
     return {
         topic: {part: one.end for part, one in parts.items()} for topic, parts in ranges.items()
     }
@@ -182,11 +175,9 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
 
     Args:
         begin: Where the query stands; complete (see `with_new_partitions`).
-        end: Where it is to go.
         ranges: What Kafka has of the topics of both; a topic that it lacks is left out.
 
     Raises:
-        SourceDataGoneError: If Kafka no longer has what comes next after `begin`.
         UsageError: If the end lies before the beginning or beyond what Kafka has, or one of the
             three has a topic or partition that another lacks.
     """

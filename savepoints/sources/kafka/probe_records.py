@@ -24,7 +24,6 @@ class ProbeRecord:
     """A record, without what stands in it.
 
     Attributes:
-        offset: Its place in the partition.
         timestamp: When it came, or what its producer says of that; None when it has none.
         size: Bytes of key, value and headers, uncompressed.
     """
@@ -46,8 +45,6 @@ def first(
     Args:
         places: An offset for each topic and partition; best before the end, for at the end there
             is nothing to read.
-        settings: Where Kafka is.
-        most: Most records of a partition.
         seconds: How long this may take; what was not read by then is left out.
 
     Returns:
@@ -56,7 +53,6 @@ def first(
 
     Raises:
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     found: dict[tuple[str, int], list[ProbeRecord]] = {place: [] for place in places}
     if not places:

@@ -31,7 +31,6 @@ def ends(settings: KafkaSettings, topic: str) -> KafkaOffsets:
     """Return where each partition of a topic ends.
 
     Raises:
-        SourceDataGoneError: If there is no such topic.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
     return offsets.ends(live_ranges.ranges([topic], settings))
@@ -49,12 +48,7 @@ def missing(
     """Return the events that the topic does not have yet under a merge.
 
     Args:
-        spark: A session.
-        settings: Where Kafka is.
         events: With `event_id`.
-        topic: The topic.
-        since: Where it ended before the first of them was produced.
-        merge_id: The merge.
     """
     from pyspark.sql import functions as F
 
@@ -69,16 +63,12 @@ def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id
     """Produce events to the end of a topic, with the timestamps that they have.
 
     Args:
-        settings: Where Kafka is.
-        topic: The topic.
         events: `key`, `value`, `headers`, `timestamp_ms` and `event_id`.
-        merge_id: The merge.
 
     Returns:
         How many.
 
     Raises:
-        PartlyDoneError: If Kafka did not take all of them.
         EnvironmentUnfitError: If no broker is configured.
     """
     failed: list[KafkaError] = []

@@ -21,12 +21,6 @@ def read_records(
 ) -> DataFrame:
     """Read the records between two positions.
 
-    Args:
-        spark: A session.
-        settings: Where Kafka is.
-        begin: From these offsets on.
-        end: Up to these; of the same partitions.
-
     Returns:
         Columns `RAW_SCHEMA`.
     """
@@ -46,7 +40,6 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
     """Check that Kafka has what lies between two positions; Spark says less of it, and later.
 
     Raises:
-        SourceDataGoneError: If it does not; names what is wanted and what is available.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
     has = live_ranges.ranges(sorted(end), settings) if end else {}

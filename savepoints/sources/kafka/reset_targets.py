@@ -97,17 +97,12 @@ def resolve(
     """Find the next offset of every partition.
 
     Args:
-        target: Where to go.
-        current: Where the query stands.
-        ranges: What Kafka has of the query's topics.
-        scope: Partitions that move; the others stay. All of them without.
         skipped: Topics that move to their end instead: those between the queries of a chain.
         allow_data_loss: Begin with what Kafka has where the first records are gone.
 
     Raises:
         UsageError: If an offset is out of range, or a topic or partition is unknown; each is named
             with what is available.
-        SourceDataGoneError: If Kafka no longer has the records from the target on.
     """
     problems = _unknown(target, current, ranges, scope, skipped)
     gone, moves = [], []

@@ -14,9 +14,6 @@ _FETCH_WAIT_MS = "10"
 def reader_options(settings: KafkaSettings) -> dict[str, str]:
     """Return the options of a reader, streaming or not, but for what it reads.
 
-    Args:
-        settings: Where Kafka is; its own options win.
-
     Returns:
         Options by Spark's names. Records that are gone are an error, never passed over.
     """

@@ -47,12 +47,9 @@ class Topic:
     """A topic as it is now.
 
     Attributes:
-        name: Its name.
         id: Kafka's own id of it; a topic made anew under the name has another. None when the broker
             is too old to say it.
-        ranges: What it has of each partition.
         policy: How long it keeps records; None when that may not be read.
-        policy_problem: Why it may not.
     """
 
     name: str
@@ -68,13 +65,10 @@ def ids(
     """Return Kafka's id of each topic; those that do not exist or have none are left out.
 
     Args:
-        names: Names of topics.
-        settings: Where Kafka is.
         timeout: Seconds that a broker may take to answer.
 
     Raises:
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     if not names:
         return {}
@@ -89,13 +83,10 @@ def describe(
     """Ask for everything about some topics at once; those that do not exist are left out.
 
     Args:
-        names: Names of topics.
-        settings: Where Kafka is.
         timeout: Seconds that a broker may take for each answer.
 
     Raises:
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     if not names:
         return {}
@@ -116,7 +107,6 @@ def ranges(
 
     Raises:
         EnvironmentUnfitError: If no broker is configured or reachable.
-        MissingExtraError: If Kafka's client is not installed.
     """
     if not names:
         return {}

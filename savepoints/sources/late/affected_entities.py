@@ -33,7 +33,6 @@ class BaseState:
     Attributes:
         savepoint_id: The savepoint; None for the empty state before all events.
         clock: Time of the newest event that it has seen, or later; None for the empty state.
-        offsets: Next-to-read offset by topic and partition.
         has: Ids of the merges that it has seen.
     """
 
@@ -52,7 +51,6 @@ def thinned(bases: Sequence[BaseState], nothing: BaseState = NOTHING) -> list[Ba
     Leaving some out is exact: an older base than the newest possible one only means more to replay.
 
     Args:
-        bases: Savepoints.
         nothing: The empty state, at the offsets where the query began.
     """
     found = sorted(
@@ -103,7 +101,6 @@ def kept(counts: Mapping[int, int], bases: Sequence[BaseState]) -> list[BaseStat
     always possible where a newer one is.
 
     Args:
-        counts: Entities by index of their base.
         bases: From `thinned`.
     """
     most = sorted(counts, key=lambda one: -counts[one])[: MOST_BASES - 1]

@@ -46,13 +46,10 @@ class LateBatch:
         events: Columns `EVENT_SCHEMA` and `op` (`insert` or `remove`); an event that is replaced is
             removed and inserted. Stored, so that it is the same each time.
         rows: Its events; one that is replaced counts once.
-        entities: How many entities they are of.
         first_event_time: Earliest of them; None without any.
-        last_event_time: Latest of them, likewise.
         content_hash: Of the events, whatever their order: two differently seeded xxHash64 of each,
             by XOR, in hex.
         doubled: Rows that were there more than once, and count once.
-        rejected: Rows that were set aside.
         ignored: Columns that nothing used.
         left_out: Rows that happened too late to be looked at.
     """
@@ -83,9 +80,7 @@ def read(
     """Read and check a batch.
 
     Args:
-        spark: Any session.
         batch: A file, a directory, a pattern, or a Delta table; see `files.read`.
-        source: The input that it is for.
         place: An empty directory, where its events are stored.
         at: The time of the merge; of records that come without one it is the timestamp.
         clock: Newest event time that the live query has seen; later events are no late ones.
@@ -96,7 +91,6 @@ def read(
         NotFoundError: If there is nothing.
         UsageError: If its format is not known, or it has events and the input no `encode`.
         IncompatibleError: If its columns are others, or the application cannot read it.
-        LateBatchError: If it has bad rows and they are not to be set aside.
     """
     from pyspark.sql import functions as F
 

@@ -24,7 +24,6 @@ class Read:
 
     Attributes:
         begin: The first offset by topic and partition; where one is missing, 0.
-        end: The next offset after it.
         late_watermark_ms: The watermark of the batch before, milliseconds since 1970.
     """
 
@@ -39,7 +38,6 @@ def count(events: DataFrame, batches: Sequence[Read]) -> int:
     Args:
         events: `topic`, `partition`, `offset` and `event_time`; late events, whose partition is
             -1, are not counted.
-        batches: Those that read them.
     """
     from pyspark.sql import functions as F
 

@@ -47,7 +47,6 @@ class Stored:
     Attributes:
         rows: Columns of records (`value` and maybe `key`, `headers`, `timestamp`) or of events, and
             `op` string and `UNREADABLE` string, both null where there is nothing to say.
-        is_records: Whether they are records.
         ignored: Columns that nothing uses.
     """
 
@@ -60,7 +59,6 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
     """Read the rows of a batch.
 
     Args:
-        spark: Any session.
         batch: A file, a directory of files, a pattern such as `s3://bucket/late/*.json`, or a
             Delta table.
         records: Columns that a record may have.

@@ -32,9 +32,6 @@ class LateInput:
     """The input that a batch is for.
 
     Attributes:
-        name: What the application calls it.
-        topic: Its topic.
-        decoding: How it reads records.
         encode: From decoded columns to Kafka's `key` and `value`; None if the application has none.
     """
 
@@ -56,12 +53,9 @@ def store(
     """Encode, number and decode rows, and store what comes of it.
 
     Args:
-        spark: Any session.
         good: Records or decoded events, and `op` string.
-        source: The input that they are for.
         place: An empty directory.
         at: Timestamp of records that have none.
-        encoded: Whether they are records.
 
     Returns:
         Columns `EVENT_SCHEMA` and `op`, a row for each.

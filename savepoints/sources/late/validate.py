@@ -30,8 +30,6 @@ class Rejected:
     """Rows of a batch that cannot be merged, for one reason.
 
     Attributes:
-        reason: Why.
-        rows: How many.
         samples: The first of them, as JSON values.
     """
 

@@ -22,11 +22,6 @@ ColumnFunction: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 def make(made: Sequence[Column], old: Sequence[Array], count: int) -> list[Array]:
     """Make new columns.
 
-    Args:
-        made: How each is made.
-        old: The old ones.
-        count: How many rows there are.
-
     Raises:
         IncompatibleError: If a null is where the program can have none.
     """
@@ -75,11 +70,7 @@ def given(
     """Let a program's function make columns, and check them.
 
     Args:
-        function: The function.
-        rows_in: What it gets.
         fields: The columns that it has to give.
-        what: How to call it in an error.
-        count: How many rows it has to give.
 
     Raises:
         IncompatibleError: If it gives something else.

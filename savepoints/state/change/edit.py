@@ -52,13 +52,8 @@ class Family:
     """Rows of one kind in a canonical table.
 
     Attributes:
-        operator_id: Their operator.
-        store: Their state store.
         column_family: Their column family.
         kind: As in `savepoints.state.typed.typed`: rows, value, list or map.
-        ttl: Whether their values expire.
-        key: Fields of the key.
-        value: Fields of the value.
         frozen: Fields of the value that belong to the key, and must stay as they are.
     """
 
@@ -99,8 +94,6 @@ class Counted:
     """How many rows a change concerns.
 
     Attributes:
-        rows: All rows of the family.
-        chosen: Those that fit the condition.
         changed: Those that get other bytes.
         content_hash: Of the chosen rows and of what they become, in any order, in hex: two
             differently seeded xxHash64 of each over (key, place in a list, new value), by XOR.
@@ -117,9 +110,6 @@ class Edited:
     """A canonical table in which rows are about to be changed; nothing is computed yet.
 
     Attributes:
-        family: Which rows.
-        change: What becomes of them.
-        table: The whole table.
         frame: The rows of the family, with the columns above.
     """
 
@@ -189,13 +179,6 @@ class Edited:
 
 def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: StateEdit) -> Edited:
     """Read a canonical table and say what becomes of the rows of a family.
-
-    Args:
-        spark: Any session.
-        cut: The cut of the savepoint that has it.
-        table: The table.
-        family: Which rows; their key and value can be decoded.
-        change: What becomes of them.
 
     Raises:
         UsageError: If the condition or an assignment is none, or names what is not there.

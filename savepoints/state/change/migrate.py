@@ -50,7 +50,6 @@ class Migration:
     Attributes:
         transfers: For each column family.
         values: Functions for values, by the names that transfers have for them.
-        keys: The same for keys.
         merged: How many rows operators with new keys get, counted when their rows were made.
     """
 
@@ -62,11 +61,6 @@ class Migration:
 
     def rows_of(self, table: DataFrame, operator: OperatorState, store: str) -> DataFrame:
         """Return the rows of a store of the program, not yet placed.
-
-        Args:
-            table: The canonical table.
-            operator: The program's operator.
-            store: Its store.
 
         Returns:
             The columns key_hash, ord, key_bytes, value_bytes and column_family.

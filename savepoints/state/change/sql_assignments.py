@@ -143,12 +143,7 @@ def _key_stays(name: str, what: str) -> UsageError:
 
 
 def reads_text(given: DataType, wanted: DataType) -> bool:
-    """Say whether a cast would make something else out of text, also inside of arrays and structs.
-
-    Args:
-        given: Type of the expression.
-        wanted: Type that it would be cast to.
-    """
+    """Return whether a cast would change text, also inside arrays and structs."""
     from pyspark.sql.types import ArrayType, StringType, StructType
 
     if isinstance(given, StringType):

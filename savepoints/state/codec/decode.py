@@ -53,7 +53,6 @@ def arrow_type(spark_type: SparkType, field: str) -> pa.DataType:
 
     Args:
         spark_type: Spark's JSON of the type.
-        field: How to call the field in an error.
 
     Raises:
         IncompatibleError: If values of the type cannot be decoded.
@@ -103,10 +102,6 @@ def _named_types() -> dict[str, pa.DataType]:
 def arrow_fields(fields: Sequence[StateField], where: str) -> list[pa.Field[Any]]:
     """Return the Arrow fields of a state key or value.
 
-    Args:
-        fields: Its fields.
-        where: What has them, for an error.
-
     Raises:
         IncompatibleError: If one of them cannot be decoded; it says which.
     """
@@ -132,8 +127,6 @@ def decode(rows: pa.BinaryArray, fields: Sequence[StateField], where: str) -> li
 
     Args:
         rows: UnsafeRow bytes, no nulls.
-        fields: The fields of each row, or the first of them.
-        where: What the rows are, for an error.
 
     Returns:
         One array per field, of the types that `arrow_fields` says.

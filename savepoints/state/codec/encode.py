@@ -54,8 +54,6 @@ def encode(
     Args:
         columns: One array per field, of the types that `decode.arrow_fields` says and of one
             length; at least one.
-        fields: The fields of each row.
-        where: What the rows are, for an error.
         canonical_floats: Whether to write -0.0 as 0.0 and all NaNs alike, as Spark does for the
             keys of aggregations and joins (`NormalizeFloatingNumbers`). It keeps the bits of
             all other floating-point numbers.

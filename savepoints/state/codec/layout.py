@@ -26,7 +26,6 @@ class FieldValues(ABC):
     """The values of one field, or the elements of arrays.
 
     Attributes:
-        nulls: Which of them are null.
         sizes: The bytes that each of them takes behind the words, a multiple of 8; None if none
             of them takes any.
     """
@@ -121,12 +120,7 @@ class LargeDecimals(Behind):
 
 @dataclass(frozen=True, kw_only=True)
 class Structs(Behind):
-    """Rows in rows.
-
-    Attributes:
-        there: Which of them are not null.
-        row: Those.
-    """
+    """Rows in rows."""
 
     there: Integers
     row: MeasuredRows
@@ -141,10 +135,7 @@ class Arrays(Behind):
     """Arrays: their length, a bit per element that says it is null, the elements.
 
     Attributes:
-        there: Which of them are not null.
-        counts: How many elements those have.
         width: The bytes that an element takes.
-        elements: The elements of all of them.
     """
 
     there: Integers
@@ -184,7 +175,6 @@ class MeasuredRows:
     """Rows that are measured and not yet written.
 
     Attributes:
-        columns: The values of each field.
         sizes: How many bytes each row has.
     """
 

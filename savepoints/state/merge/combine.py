@@ -34,8 +34,6 @@ class Combined:
     """How the rows of an operator are combined.
 
     Attributes:
-        schema: Their fields.
-        function: Makes one row of two.
         where: How to call the operator in an error.
     """
 
@@ -49,7 +47,6 @@ class CombinedRows:
     """The state of a query with what late events gave alone; see `SavedRows`.
 
     Attributes:
-        live: The state of the query.
         late: The state of a run that began with nothing and read the late events only.
         operators: From `required`.
     """
@@ -83,8 +80,6 @@ def required(
     """Return how each operator is combined.
 
     Args:
-        operators: The stateful operators of the query.
-        layout: The fields of their state.
         functions: By Spark's name or the number of an operator, which goes before.
 
     Raises:

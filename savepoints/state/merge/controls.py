@@ -36,10 +36,7 @@ class ControlDifference:
     """A row of a control that did not come out as it is.
 
     Attributes:
-        operator_id: Its operator.
-        store: Its store.
         column_family: Its column family.
-        entity: Whose it is.
         live: Its value as the live query has it, None where it has no such row.
         replayed: Its value as the replay has it, the same.
     """
@@ -60,7 +57,6 @@ class StateControls:
         rows: How many rows the live query has of them.
         different: How many rows differ, of both sides.
         tolerated: How many more differ in floating-point numbers by no more than was allowed.
-        sample: Some that differ.
     """
 
     rows: int
@@ -87,9 +83,6 @@ def compare_states(
     """Compare the state of entities, in one job.
 
     Args:
-        live: The state of the live query at a cut.
-        replayed: That of the replay at the same cut.
-        operators: The operators of the query.
         fields: From `splice.entity_fields`.
         entities: The controls: entity (string). All rows of theirs that differ come to the driver.
         layout: Schemas of their rows; what has none is shown as bytes, and not tolerated.

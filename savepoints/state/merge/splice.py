@@ -40,8 +40,6 @@ class OperatorKey:
     """The key of an operator's rows.
 
     Attributes:
-        operator_id: The operator.
-        operator_name: Spark's name of it.
         fields: Fields of its canonical `key`.
         named: Those of them that are called as an entity key of the application.
     """
@@ -70,8 +68,6 @@ def keys(
     """Return the key of each operator.
 
     Args:
-        saved: Rows of any cut of the query.
-        operators: Its operators.
         entity_keys: The columns that the application's inputs call their entity key.
         join_keys: What is known of the columns of its joins.
 
@@ -126,9 +122,6 @@ def entity_fields(
     """Return the entity field of each operator, proved by rows of known entities.
 
     Args:
-        found: The keys.
-        saved: Rows of a replay.
-        operators: Its operators.
         entities: All entities that were replayed: entity (string).
 
     Raises:
@@ -161,7 +154,6 @@ def spliced(
     """Return what gives the rows of a store: those of some entities replayed, the others live.
 
     Args:
-        live: The state that is corrected.
         replayed: The state of the replay, which may have other entities besides.
         fields: From `entity_fields`.
         entities: The entities that are replaced: entity (string).

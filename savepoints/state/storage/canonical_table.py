@@ -30,7 +30,6 @@ class Contents:
     """What an operator's canonical rows add up to.
 
     Attributes:
-        rows: Their number.
         state_bytes: Bytes of all keys and values.
         content_hash: Independent of row order and of the number of partitions, in hex: two sums,
             modulo 2**64, of differently seeded xxHash64 over (store, column family, key, value).
@@ -50,16 +49,10 @@ def export(
     operator, `op0`, `op1`, …, since their keys have different types: `key.op0.customer_id`.
 
     Args:
-        spark: Any session.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
-        files: Its cut.
-        target: Where the table is made.
 
     Returns:
         What was written, by operator id.
-
-    Raises:
-        PlacementError: If a row is not in the state partition that its key belongs to.
     """
     from pyspark.sql import functions as F
 
@@ -85,11 +78,7 @@ def export(
 def of_checkpoint(
     spark: SparkSession, checkpoint: Location, files: CutFiles
 ) -> dict[int, Contents]:
-    """Read all state that has a canonical form and add it up, as `export` does.
-
-    Raises:
-        PlacementError: If a row is not in the state partition that its key belongs to.
-    """
+    """Read all state that has a canonical form and add it up, as `export` does."""
     own = read.reading_session(spark, files.cut.checkpoint_format)
     found = {}
     for operator in _canonical(files):

@@ -69,11 +69,7 @@ def read_store(
     files, not the partition.
 
     Args:
-        spark: Any session.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
-        files: Its cut.
-        operator: The operator.
-        store: Name of its store.
 
     Returns:
         partition_id (int), partition_key (struct), key_bytes, value_bytes (binary) and
@@ -128,18 +124,13 @@ def write_store(
 
     Args:
         placed: Its canonical rows; partition p of the frame becomes state partition p.
-        checkpoint: The directory, with the offset log and the store's schema.
         version: N + 1 for the state of batch N.
-        operator_id: The operator.
-        store: Name of the store.
 
     Returns:
         The number of rows written, by state partition.
 
     Raises:
         NotAlignedError: If the offset log makes the query look for something else than is written.
-        SavepointsError: If Spark fails to write, for example because a row is in another partition
-            than the query would look for its key.
     """
     from pyspark.errors import PySparkException
 

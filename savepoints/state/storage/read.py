@@ -66,8 +66,6 @@ def read_operator(
     Args:
         spark: From `reading_session`.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
-        files: Its cut.
-        operator: The operator.
 
     Returns:
         operator_id (int), operator_name, store_name, column_family (string), partition_id,

@@ -77,14 +77,12 @@ def write_state(
         checkpoint: The directory with logs, metadata and schemas; its offset log names provider
             and partitions.
         batch_id: N; the state gets version N + 1.
-        rows: Returns the rows of a store.
 
     Returns:
         The ids of the stores that were written; empty with checkpoint format 1.
 
     Raises:
         PrivateApiError: If this Spark's private API has another shape.
-        SavepointsError: If Spark fails to write.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started

@@ -35,12 +35,7 @@ class SavedRows(Protocol):
 
 @dataclass(frozen=True)
 class TableRows:
-    """Rows of the canonical table of a savepoint.
-
-    Attributes:
-        spark: Reads it.
-        table: The table.
-    """
+    """Rows of the canonical table of a savepoint."""
 
     spark: SparkSession
     table: Uri
@@ -62,7 +57,6 @@ class CheckpointRows:
         spark: From `read.reading_session`.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, or one of a query that
             has ended.
-        files: Its cut.
     """
 
     spark: SparkSession
@@ -71,13 +65,7 @@ class CheckpointRows:
 
     @classmethod
     def of(cls, spark: SparkSession, checkpoint: Location, files: CutFiles) -> CheckpointRows:
-        """Read with a session of its own.
-
-        Args:
-            spark: Any classic session.
-            checkpoint: The checkpoint.
-            files: Its cut.
-        """
+        """Read with a session of its own."""
         return cls(read.reading_session(spark, files.cut.checkpoint_format), checkpoint, files)
 
     def rows(self, operator_id: int, store: str) -> DataFrame:

@@ -57,20 +57,14 @@ def write_state(
     """Write the state of a cut into a checkpoint that has everything but its state.
 
     Args:
-        spark: Any classic session.
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
-        table: The canonical table.
         cut: Batch, provider, partitions and checkpoint format as they are to be; the number of
             partitions must be what `offsets/N` says, or the query would silently look for rows in
             the wrong place.
-        operators: Those that have a canonical form.
         rows_of: How the stores get their rows; as they were saved when not given.
-        saved: The operators of the table, when they are others.
 
     Raises:
         PrivateApiError: If this Spark's private API has another shape.
-        ListOrderError: If the table does not say in which order list state is.
-        SavepointsError: If Spark fails to write.
     """
     own = read.state_session(spark, cut.checkpoint_format)
     own.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
@@ -93,15 +87,12 @@ def write_rows(
     """Write the state of a cut from rows that are wherever they are; see `write_state`.
 
     Args:
-        spark: Any classic session.
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
         cut: As in `write_state`.
-        operators: Those whose rows are written.
         rows_of: Returns the canonical rows of a store. Those of one key are in the order of `ord`.
 
     Raises:
         PrivateApiError: If this Spark's private API has another shape.
-        SavepointsError: If Spark fails to write.
     """
     own = read.state_session(spark, cut.checkpoint_format)
     partitions = cut.partitions or 1
@@ -136,11 +127,7 @@ def count(
     """Return how many rows of each operator are in a checkpoint that was written.
 
     Args:
-        spark: Any classic session.
         checkpoint: The directory, with the ids of its stores in the commit log.
-        cut: As they were written.
-        operators: Those that were written.
-        written: What writing them gave.
     """
     if cut.provider == HDFS_PROVIDER:
         return dict(written.rows)

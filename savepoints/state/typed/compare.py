@@ -90,9 +90,6 @@ def compare_variables(
 
     Args:
         before: Of the first savepoint; None when it has no such variable.
-        after: Of the second savepoint; the same.
-        kind: Of the variable.
-        sample: How many rows of each difference to return.
 
     Raises:
         IncompatibleError: If Spark cannot read the state.

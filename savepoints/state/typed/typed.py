@@ -90,8 +90,6 @@ def variables(data: bytes, path: str, conf: Mapping[str, str]) -> tuple[Variable
 
     Args:
         data: Its metadata file, see `savepoints.checkpoint.state.operators`.
-        path: How to call it in an error.
-        conf: Of the offset log.
 
     Raises:
         IncompatibleError: If it is of another version, or not a metadata file.
@@ -145,7 +143,6 @@ def read_variable(
         spark: From `reading_session`.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's. It
             must be there as long as the frame is used.
-        batch_id: Its batch.
         variable: One of `variables`.
         whole_lists: Give list state as one row for each key, whose `value` is an array as Spark
             has it.

@@ -52,7 +52,6 @@ class Holder:
 
     Attributes:
         machine: Host, and on Linux boot and process namespace: equal only within one machine.
-        pid: Process id there.
         started: Start time of the process in the kernel's ticks, which tells a reused pid apart.
     """
 
@@ -211,11 +210,6 @@ class Lease:
 def hold(root: Location, query: str, verb: str) -> Iterator[Lease]:
     """Hold the lease of a query.
 
-    Args:
-        root: The store.
-        query: Name of the query.
-        verb: What for; others are told.
-
     Raises:
         QueryRunningError: If a runner holds it.
         LockedError: If another verb holds it.
@@ -231,12 +225,6 @@ def hold_files(root: Location, query_id: str, query: str, verb: str) -> Iterator
     Taking a savepoint relies on files that earlier ones brought, and expiring one deletes them, so
     these exclude each other; a query can run meanwhile.
 
-    Args:
-        root: The store.
-        query_id: Spark's id of the query, by which the files lie.
-        query: Its name, for messages.
-        verb: What for; others are told.
-
     Raises:
         LockedError: If another process holds it.
     """
@@ -249,10 +237,6 @@ def hold_files(root: Location, query_id: str, query: str, verb: str) -> Iterator
 def hold_paused(root: Location, query: str) -> Iterator[Lease]:
     """Show that a paused run of a query waits; others can mutate the query meanwhile.
 
-    Args:
-        root: The store.
-        query: Name of the query.
-
     Raises:
         LockedError: If another run waits already.
     """
@@ -263,10 +247,6 @@ def hold_paused(root: Location, query: str) -> Iterator[Lease]:
 @contextmanager
 def hold_merging(root: Location, query: str) -> Iterator[Lease]:
     """Be the one merge of a query, most of which happens while the query runs.
-
-    Args:
-        root: The store.
-        query: Name of the query.
 
     Raises:
         LockedError: If another merge of the query is under way.

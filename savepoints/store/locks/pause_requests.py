@@ -30,10 +30,7 @@ class Request:
 
     Attributes:
         id: `op-…`, as the event of asking has it.
-        query: Name of the query.
         wanted: `paused` or `running`.
-        asked_at: When.
-        asked_by: User and host, and the process.
         reason: Why, for people; may be empty.
     """
 
@@ -50,10 +47,6 @@ class PauseAnswer:
     """How a run obeyed a request to pause: no batch runs, and the lease of the query is free.
 
     Attributes:
-        request: Id of the request.
-        query: Name of the query.
-        paused_at: Since when nothing runs.
-        by: User and host, and the process.
         generation: The generation that ran, None when the query has none yet.
         batch_id: Its newest committed batch, None before the first.
         savepoint_id: What was taken there, None without one.
@@ -93,11 +86,7 @@ def ask(root: Location, query: str, wanted: Wanted, *, by: str, reason: str = ""
     """Ask for something of the run of a query.
 
     Args:
-        root: The store.
-        query: Name of the query.
         wanted: `paused` or `running`.
-        by: Who asks.
-        reason: Why.
 
     Returns:
         The new request; None when just that is in force already, which is left as it is.

@@ -23,13 +23,7 @@ _DIRECTORY = "uses"
 
 @contextmanager
 def using(root: Location, savepoint_id: str, verb: str) -> Iterator[None]:
-    """Say, for the while, that a savepoint is being read.
-
-    Args:
-        root: The store.
-        savepoint_id: What is read.
-        verb: What for.
-    """
+    """Say, for the while, that a savepoint is being read."""
     path = f"{_DIRECTORY}/{savepoint_id}/{new_id('op', utc_now())}.json"
     mark = lease.mark(root, path, savepoint_id, verb)
     try:

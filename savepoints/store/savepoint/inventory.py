@@ -26,9 +26,7 @@ class Directory:
     """One directory below `savepoints/`.
 
     Attributes:
-        savepoint_id: Its name.
         row: The catalog row, None without one.
-        files: What lies in it.
         manifest: None when it is missing, damaged, or of no interest.
         problem: Why there is no manifest, empty when there is one.
         is_newer: The manifest was written by a newer version of this library.
@@ -74,10 +72,6 @@ class Inventory:
     def unknown(self, query_id: str, ids: Iterable[str]) -> list[str]:
         """Say which shared files of a query id may be needed by whom nobody knows.
 
-        Args:
-            query_id: The query id.
-            ids: Savepoints that are to be looked at.
-
         Returns:
             What is wrong with each savepoint whose manifest cannot be read.
         """
@@ -89,12 +83,7 @@ class Inventory:
         ]
 
     def missing(self, savepoint_id: str, shared: Mapping[str, int]) -> list[str]:
-        """Name the files of a savepoint that are not there with their size.
-
-        Args:
-            savepoint_id: One whose manifest is whole.
-            shared: The shared files that are there, with their sizes.
-        """
+        """Name the files of a savepoint that are not there with their size."""
         found = self.directories[savepoint_id]
         there = {info.path: info.size for info in found.files} | dict(shared)
         files = found.manifest.files if found.manifest else ()
@@ -107,8 +96,6 @@ def list_directories(
     """Look at the directories of savepoints.
 
     Args:
-        root: The store.
-        rows: All rows of the catalog, as they are now.
         query_ids: Look at those of these only, and at directories without a row; at all when not
             given.
     """

@@ -43,8 +43,6 @@ def change(root: Location, savepoint: Savepoint, how: Callable[[Labels], Labels]
     A damaged file is replaced by what the catalog has.
 
     Args:
-        root: The store.
-        savepoint: As the catalog has it.
         how: Makes the new labels from those that are there; maybe called several times.
     """
     path = labels_path(savepoint.id)

@@ -27,7 +27,6 @@ class StoredFile:
         path: Where it lies in a checkpoint (native files) or in the savepoint's canonical table.
         stored_at: Where it lies in the store, relative to the store's root.
         size: Bytes.
-        sha256: In hex.
     """
 
     path: str
@@ -41,7 +40,6 @@ class Manifest:
     """A savepoint and all its files.
 
     Attributes:
-        savepoint: What the catalog shows too.
         native: The files of the checkpoint; without state files when the savepoint is canonical
             only.
         canonical: The files of the Delta table `state/`.

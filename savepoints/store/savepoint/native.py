@@ -36,7 +36,6 @@ class Pinned:
     Attributes:
         files: Path in the checkpoint, path in the store and size of each.
         copied: Those that this pin copied; the others were there already.
-        seconds: How long the copying took.
     """
 
     files: tuple[tuple[str, str, int], ...]
@@ -93,8 +92,6 @@ def checksummed(root: Location, pinned: Pinned, known: dict[str, str]) -> tuple[
     """Hash what a pin copied; the hash of a shared file comes from the savepoint that brought it.
 
     Args:
-        root: The store.
-        pinned: The pin.
         known: SHA-256 by path in the store, from earlier manifests of the query.
     """
 
@@ -114,9 +111,6 @@ def mount(
     Spark refuses a directory without `metadata`, so a half-laid one can never be started.
 
     Args:
-        root: The store.
-        files: What to lay out.
-        target: The directory.
         skeleton: How the small files must be there.
     """
 
@@ -136,15 +130,7 @@ def lay_out(
     target: Location,
     partitions: int | None,
 ) -> None:
-    """Make a checkpoint to be read and not to be started, with what is wanted of a savepoint.
-
-    Args:
-        root: The store.
-        files: The native files of the savepoint.
-        wanted: Says of a path whether it is needed.
-        target: The directory.
-        partitions: Number of state partitions, as the savepoint has it.
-    """
+    """Make a checkpoint to be read and not to be started, with what is wanted of a savepoint."""
     chosen = [file for file in files if wanted(file.path)]
     mount(root, chosen, target, Skeleton(target.uri, partitions, {}))
     seal(root, files, target)
@@ -156,9 +142,6 @@ def seal(
     """Write `metadata`, which makes a laid-out directory a checkpoint that Spark starts from.
 
     Args:
-        root: The store.
-        files: The native files of the savepoint.
-        target: The directory.
         query_id: Spark's id of the query to be, which stands in there; None to keep it.
     """
     metadata = next(file for file in files if file.path == "metadata")
@@ -173,7 +156,6 @@ def claim(target: Location, owner: str) -> bool:
     """Take an empty directory for a restore, or the one that the same restore left unfinished.
 
     Args:
-        target: The checkpoint directory to be.
         owner: What identifies the restore, beginning with the savepoint's id: the same one may
             go on after a crash.
 

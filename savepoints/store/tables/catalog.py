@@ -45,9 +45,7 @@ class Catalog:
     """The savepoints of a store.
 
     Attributes:
-        root: The store's root.
         any_line: `latest` and times mean savepoints that were rolled back, too.
-        snapshot: What was read before.
     """
 
     root: Location
@@ -109,12 +107,7 @@ class Catalog:
         self._table.remove("id", ids)
 
     def rebuild(self, savepoints: Sequence[Savepoint], aside: Location) -> None:
-        """Make the catalog anew, when its table can no longer be read.
-
-        Args:
-            savepoints: What it is to have.
-            aside: Where the damaged table is kept.
-        """
+        """Make the catalog anew, when its table can no longer be read."""
         self._table.rebuild([_to_row(one) for one in savepoints], aside)
 
     def exported(self, savepoint: Savepoint) -> None:
@@ -158,13 +151,9 @@ def select(
     """Choose savepoints, in the order in which they come.
 
     Args:
-        savepoints: All there are, the newest first.
-        query: Only of this query.
-        tag: Only with this tag.
         since: Only those whose cut was committed at this time or later.
         until: Only those whose cut was committed at this time or before.
         state: Only in this state; without it, all that are not being removed.
-        limit: At most so many.
     """
     chosen = [
         one
@@ -188,17 +177,14 @@ def resolve(
     """Find the savepoint that a name means.
 
     Args:
-        savepoints: All there are, the newest first.
         name: An id, a unique prefix of one, a tag, `latest`, `latest~2` (the second before it), or
             `@TIME` (the newest whose cut was committed at or before an RFC 3339 time). Savepoints
             that were edited by hand, and those of batches that were rolled back, are meant by id,
             prefix and tag only.
-        query: Only savepoints of this query.
         generations: Those of the store, which tell what was rolled back; without them nothing was.
 
     Raises:
         SavepointNotFoundError: If none fits.
-        AmbiguousNameError: If several fit; the message lists them.
     """
     mine = [
         one

@@ -50,7 +50,6 @@ class StoreTable:
     """One Delta table of the store.
 
     Attributes:
-        location: Its directory.
         schema: Its columns, made when the first row is written.
         snapshot: What was read before, where it need not be as new as can be.
     """
@@ -78,7 +77,6 @@ class StoreTable:
         """Add rows in one commit; columns that an older version did not have are added.
 
         Args:
-            rows: The rows.
             key: A column; rows with a value in it that the table has are not added.
         """
         from deltalake import write_deltalake
@@ -129,7 +127,6 @@ class StoreTable:
 
         Args:
             column: A column of text.
-            values: Ids, so that nothing in them needs to be quoted.
         """
         if values and self.rows():
             listed = ", ".join(f"'{value}'" for value in values)
@@ -142,7 +139,6 @@ class StoreTable:
         """Put the table aside, whatever is left of it, and make one with these rows.
 
         Args:
-            rows: All rows.
             aside: An empty directory, where the files of the old table are kept.
         """
         old = [info.path for info in self.location.list()]

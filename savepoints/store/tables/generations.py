@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Generations:
-    """The generations of all queries of a store.
-
-    Attributes:
-        root: The store's root.
-        snapshot: What was read before.
-    """
+    """The generations of all queries of a store."""
 
     root: Location
     snapshot: Snapshot | None = None
@@ -87,9 +82,6 @@ class Generations:
 
         Beginning a generation that has begun in the same directory changes nothing: the one that
         exists is returned.
-
-        Raises:
-            StalePlanError: If a generation of that number has begun in another directory.
         """
         now = utc_now()
         begun = Generation(
@@ -129,10 +121,6 @@ class Generations:
 
     def name_of(self, checkpoint: Location, wanted: str | None = None) -> str | None:
         """Return what the query of a checkpoint is called, None where nobody has said yet.
-
-        Args:
-            checkpoint: Its directory.
-            wanted: What somebody calls it now.
 
         Raises:
             UsageError: If it is called otherwise already: a checkpoint has one name.

@@ -56,13 +56,7 @@ class Line:
 def of_query(
     query: str, generations: Iterable[Generation], savepoints: Sequence[Savepoint]
 ) -> Line:
-    """Return the line of a query; of one that has ended, by its newest generation.
-
-    Args:
-        query: The query.
-        generations: Those of the store.
-        savepoints: Those of the store, from which generations began.
-    """
+    """Return the line of a query; of one that has ended, by its newest generation."""
     mine = {one.generation: one for one in generations if one.query == query}
     known = {one.id: one for one in savepoints if one.query == query}
     current = [one.generation for one in mine.values() if one.status == "current"]

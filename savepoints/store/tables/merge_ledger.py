@@ -35,28 +35,22 @@ class Merge:
 
     Attributes:
         id: `op-…`, also the merge id of the batch's events in the archive.
-        query: Name of the query.
         generation: The generation that the merge began; with the policy `append` the one that ran.
         input: Name of the input that the batch is of.
         batch: URI of the batch, or what was given for it.
         content_hash: Of the batch's events, whatever their order; see `sources.late`.
         rows: Events that were merged: of the batch, without those that were known already.
         known: Events of the batch that were known already.
-        entities: Entities that they touch.
         first_event_time: Earliest of them; None when all events were known already.
-        last_event_time: Latest of them, likewise.
         policy: `exact`, or what was given up.
         way: How it was replayed; None without a replay.
         controls: Entities that were replayed although no late event touches them.
         controls_differing: How many of them did not come out as the live query has them.
         batch_id: The last batch of the generation before, at which the state was spliced.
-        offsets: Next-to-read offsets there.
         outputs: The tables as the merge left them.
         descent: The generations from which the merge's own one descends, as `query/number`: they
             stay known when the savepoints in between are gone.
-        pause_seconds: How long the query stood still.
         by: Who did it: user, host and process.
-        at: When it was done.
     """
 
     id: str
@@ -92,7 +86,6 @@ class Ancestry:
     """The generations from which one descends, itself among them.
 
     Attributes:
-        generations: Query and number of each.
         lost: What cannot be followed any further, because the savepoint that a generation began
             from is gone: that generation and the savepoint's id; None when all are known.
     """
@@ -108,12 +101,7 @@ class Ancestry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The merges of a store.
-
-    Attributes:
-        root: The store's root.
-        snapshot: What was read before.
-    """
+    """The merges of a store."""
 
     root: Location
     snapshot: Snapshot | None = None
@@ -151,10 +139,7 @@ def ancestry(
     """Find out from which generations one descends.
 
     Args:
-        query: Its query.
-        generation: Its number.
         generations: All of the store; a fork descends from those of another query.
-        savepoints: All of the store.
         merges: All of the store; they know from what their generations descend.
     """
     recorded = {(one.query, one.generation): one.descent for one in merges}
@@ -185,10 +170,6 @@ def ancestry(
 
 def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
     """Return the merges that a generation has in its state, the oldest first.
-
-    Args:
-        merges: All of the store.
-        ancestry: From which generations it descends.
 
     Raises:
         NotAlignedError: If that cannot be said, because a savepoint is gone from which one of these
@@ -227,7 +208,6 @@ def find_same_batch(merges: Iterable[Merge], input_name: str, content_hash: str)
 
     Args:
         merges: Those in effect: one that was rolled back does not count.
-        input_name: The input.
         content_hash: See `Merge`.
     """
     return next(
