@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
 from savepoints.io import Location
@@ -24,13 +24,10 @@ from savepoints.model import (
     rfc3339,
 )
 from savepoints.store.savepoint import labels
-from savepoints.store.tables import living_line
+from savepoints.store.tables import columns, living_line
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.generations import Generations
 from savepoints.store.tables.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LATEST = re.compile(r"latest(~\d{1,9})?", re.ASCII)
 
@@ -38,6 +35,34 @@ _OF_CUT = ("batch_id", "watermark_ms", "provider", "partitions", "checkpoint_for
 
 # Candidates that an ambiguous name lists before it says "and N more".
 _CANDIDATES_SHOWN = 8
+
+_COLUMNS: columns.Shape = {
+    "id": "text", "query": "text", "query_id": "text", "generation": "long", "batch_id": "long",
+    "committed_at": "moment", "created_at": "moment", "watermark_ms": "long",
+    "positions": ["text"],
+    "offsets": [{"source": "int", "topic": "text", "partition": "int", "offset": "long"}],
+    "outputs": [columns.OUTPUT], "forms": ["text"],
+    "operators": [{
+        "operator_id": "int", "name": "text", "stores": ["text"], "partitions": "int",
+        "rows": "long", "state_bytes": "long", "content_hash": "text", "native_only": "text",
+        "keyless": "flag", "column_families": "flag",
+    }],
+    "cost": {
+        "pin_seconds": "double", "checksum_seconds": "double", "export_seconds": "double",
+        "objects_copied": "long", "bytes_copied": "long", "objects_shared": "long",
+        "bytes_shared": "long", "export_bytes": "long", "attempts": "long",
+    },
+    "provider": "text", "partitions": "int", "checkpoint_format": "int", "spark_version": "text",
+    "application": "text", "code_version": "text", "settings": [{"key": "text", "value": "text"}],
+    "topics": [{"topic": "text", "id": "text"}],
+    "edit": {
+        "by": "text", "reason": "text", "operator_id": "int", "variable": "text", "where": "text",
+        "assignments": ["text"], "function": "text", "rows_changed": "long",
+        "rows_removed": "long",
+    },
+    "parent": "text", "tags": ["text"], "description": "text", "pinned": "flag", "kind": "text",
+    "rows_missing": "text", "state": "text", "state_reason": "text",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -135,7 +160,7 @@ class Catalog:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "catalog", _schema(), self.snapshot)
+        return StoreTable(self.root / "catalog", columns.schema(_COLUMNS), self.snapshot)
 
 
 def select(
@@ -262,123 +287,6 @@ def _not_found(
         + ("; name one that was rolled back by its id, or add --any-line" if rolled_back else ""),
         savepoint=name,
         query=query,
-    )
-
-
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    moment: pa.DataType = pa.timestamp("us", tz="UTC")
-    text: pa.DataType = pa.string()
-    return pa.schema(
-        [
-            ("id", text),
-            ("query", text),
-            ("query_id", text),
-            ("generation", pa.int64()),
-            ("batch_id", pa.int64()),
-            ("committed_at", moment),
-            ("created_at", moment),
-            ("watermark_ms", pa.int64()),
-            ("positions", pa.list_(text)),
-            (
-                "offsets",
-                pa.list_(
-                    pa.struct(
-                        [
-                            ("source", pa.int32()),
-                            ("topic", text),
-                            ("partition", pa.int32()),
-                            ("offset", pa.int64()),
-                        ]
-                    )
-                ),
-            ),
-            (
-                "outputs",
-                pa.list_(
-                    pa.struct(
-                        [
-                            ("name", text),
-                            ("uri", text),
-                            ("table_id", text),
-                            ("version", pa.int64()),
-                            ("app_id", text),
-                            ("app_version", pa.int64()),
-                            ("kind", text),
-                        ]
-                    )
-                ),
-            ),
-            ("forms", pa.list_(text)),
-            (
-                "operators",
-                pa.list_(
-                    pa.struct(
-                        [
-                            ("operator_id", pa.int32()),
-                            ("name", text),
-                            ("stores", pa.list_(text)),
-                            ("partitions", pa.int32()),
-                            ("rows", pa.int64()),
-                            ("state_bytes", pa.int64()),
-                            ("content_hash", text),
-                            ("native_only", text),
-                            ("keyless", pa.bool_()),
-                            ("column_families", pa.bool_()),
-                        ]
-                    )
-                ),
-            ),
-            (
-                "cost",
-                pa.struct(
-                    [
-                        ("pin_seconds", pa.float64()),
-                        ("checksum_seconds", pa.float64()),
-                        ("export_seconds", pa.float64()),
-                        ("objects_copied", pa.int64()),
-                        ("bytes_copied", pa.int64()),
-                        ("objects_shared", pa.int64()),
-                        ("bytes_shared", pa.int64()),
-                        ("export_bytes", pa.int64()),
-                        ("attempts", pa.int64()),
-                    ]
-                ),
-            ),
-            ("provider", text),
-            ("partitions", pa.int32()),
-            ("checkpoint_format", pa.int32()),
-            ("spark_version", text),
-            ("application", text),
-            ("code_version", text),
-            ("settings", pa.list_(pa.struct([("key", text), ("value", text)]))),
-            ("topics", pa.list_(pa.struct([("topic", text), ("id", text)]))),
-            (
-                "edit",
-                pa.struct(
-                    [
-                        ("by", text),
-                        ("reason", text),
-                        ("operator_id", pa.int32()),
-                        ("variable", text),
-                        ("where", text),
-                        ("assignments", pa.list_(text)),
-                        ("function", text),
-                        ("rows_changed", pa.int64()),
-                        ("rows_removed", pa.int64()),
-                    ]
-                ),
-            ),
-            ("parent", text),
-            ("tags", pa.list_(text)),
-            ("description", text),
-            ("pinned", pa.bool_()),
-            ("kind", text),
-            ("rows_missing", text),
-            ("state", text),
-            ("state_reason", text),
-        ]
     )
 
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from savepoints.io import Location
+from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 Result = Literal["done", "failed", "skipped"]
+
+_COLUMNS: columns.Shape = {
+    "id": "text", "at": "moment", "verb": "text", "who": "text", "result": "text", "query": "text",
+    "savepoint": "text", "parameters": [{"key": "text", "value": "text"}], "error": "text",
+    "message": "text", "seconds": "double", "bytes": "long", "rows": "long",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,32 +77,9 @@ class Events:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "events", _schema())
+        return StoreTable(self.root / "events", columns.schema(_COLUMNS))
 
 
 def _from_row(row: dict[str, Any]) -> Event:
     parameters = {pair["key"]: pair["value"] for pair in row["parameters"]}
     return Event(**{**row, "parameters": parameters})
-
-
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    text: pa.DataType = pa.string()
-    return pa.schema(
-        [
-            ("id", text),
-            ("at", pa.timestamp("us", tz="UTC")),
-            ("verb", text),
-            ("who", text),
-            ("result", text),
-            ("query", text),
-            ("savepoint", text),
-            ("parameters", pa.list_(pa.struct([("key", text), ("value", text)]))),
-            ("error", text),
-            ("message", text),
-            ("seconds", pa.float64()),
-            ("bytes", pa.int64()),
-            ("rows", pa.int64()),
-        ]
-    )

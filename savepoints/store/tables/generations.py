@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, utc_now
+from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+_COLUMNS: columns.Shape = {
+    "query": "text", "generation": "long", "checkpoint": "text", "status": "text",
+    "begun_at": "moment", "begun_by": "text", "begun_from": "text", "ended_at": "moment",
+    "ended_why": "text", "restore_seconds": "double", "restored_bytes": "long",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -161,26 +165,4 @@ class Generations:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "generations", _schema(), self.snapshot)
-
-
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    moment: pa.DataType = pa.timestamp("us", tz="UTC")
-    text: pa.DataType = pa.string()
-    return pa.schema(
-        [
-            ("query", text),
-            ("generation", pa.int64()),
-            ("checkpoint", text),
-            ("status", text),
-            ("begun_at", moment),
-            ("begun_by", text),
-            ("begun_from", text),
-            ("ended_at", moment),
-            ("ended_why", text),
-            ("restore_seconds", pa.float64()),
-            ("restored_bytes", pa.int64()),
-        ]
-    )
+        return StoreTable(self.root / "generations", columns.schema(_COLUMNS), self.snapshot)

@@ -12,21 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, OutputVersion, Savepoint, to_json
+from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # A generation that begins so with nothing reads everything once more, what was merged too.
 _REREADS_EVERYTHING = "reset"
 MergePolicy = Literal["exact", "append", "replay-all", "merge-function"]
 ReplayStrategy = Literal["short", "faithful"]
+
+_COLUMNS: columns.Shape = {
+    "id": "text", "query": "text", "generation": "long", "input": "text", "batch": "text",
+    "content_hash": "text", "rows": "long", "known": "long", "entities": "long",
+    "first_event_time": "moment", "last_event_time": "moment", "policy": "text", "way": "text",
+    "controls": "long", "controls_differing": "long", "batch_id": "long",
+    "offsets": [{"topic": "text", "partition": "int", "offset": "long"}],
+    "outputs": [columns.OUTPUT], "descent": ["text"], "pause_seconds": "double", "by": "text",
+    "at": "moment",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Ledger:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "ledger", _schema(), self.snapshot)
+        return StoreTable(self.root / "ledger", columns.schema(_COLUMNS), self.snapshot)
 
 
 def ancestry(
@@ -218,59 +226,6 @@ def find_same_batch(merges: Iterable[Merge], input_name: str, content_hash: str)
 def _generation(name: str) -> tuple[str, int]:
     query, _, number = name.rpartition("/")
     return query, int(number)
-
-
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    moment: pa.DataType = pa.timestamp("us", tz="UTC")
-    text: pa.DataType = pa.string()
-    return pa.schema(
-        [
-            ("id", text),
-            ("query", text),
-            ("generation", pa.int64()),
-            ("input", text),
-            ("batch", text),
-            ("content_hash", text),
-            ("rows", pa.int64()),
-            ("known", pa.int64()),
-            ("entities", pa.int64()),
-            ("first_event_time", moment),
-            ("last_event_time", moment),
-            ("policy", text),
-            ("way", text),
-            ("controls", pa.int64()),
-            ("controls_differing", pa.int64()),
-            ("batch_id", pa.int64()),
-            (
-                "offsets",
-                pa.list_(
-                    pa.struct([("topic", text), ("partition", pa.int32()), ("offset", pa.int64())])
-                ),
-            ),
-            (
-                "outputs",
-                pa.list_(
-                    pa.struct(
-                        [
-                            ("name", text),
-                            ("uri", text),
-                            ("table_id", text),
-                            ("version", pa.int64()),
-                            ("app_id", text),
-                            ("app_version", pa.int64()),
-                            ("kind", text),
-                        ]
-                    )
-                ),
-            ),
-            ("descent", pa.list_(text)),
-            ("pause_seconds", pa.float64()),
-            ("by", text),
-            ("at", moment),
-        ]
-    )
 
 
 def _to_row(merge: Merge) -> dict[str, Any]:
