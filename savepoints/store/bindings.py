@@ -12,13 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from savepoints.config.settings import QuerySettings, Settings
-from savepoints.errors import VerificationError
 from savepoints.io import Location
-from savepoints.model import checked_name, to_json
+from savepoints.model import checked_name
 from savepoints.store.root import Store
-from savepoints.store.savepoint import sealed
+from savepoints.store.savepoint.sealed import Document
 
-SCHEMA_VERSION = 1
 DIRECTORY = "bindings"
 _PROGRAM = frozenset({"app", "app_name"})
 
@@ -97,12 +95,11 @@ def write(root: Location, query: str, generation: int, binding: Binding | None) 
 
     Who holds the query's lease writes it, in place of what an undone operation may have left.
     """
-    path = _path(query, generation)
     if binding is None:
-        root.delete([path])
+        root.delete([_path(query, generation)])
         return
     own = replace(binding, query=query, generation=generation)
-    root.put(path, sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(own)}))
+    _document(root, query, generation).put(own)
 
 
 def find(root: Location, query: str, generation: int) -> Binding | None:
@@ -111,23 +108,7 @@ def find(root: Location, query: str, generation: int) -> Binding | None:
     Raises:
         VerificationError: If the file is damaged.
     """
-    path = _path(query, generation)
-    try:
-        data = root.get(path)
-    except FileNotFoundError:
-        return None
-    try:
-        content = sealed.unseal(data)
-        if content.pop("schema_version") != SCHEMA_VERSION:
-            raise ValueError("another schema_version")
-        return Binding.from_json(content)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise VerificationError(
-            f"{path} is damaged: {error!r}",
-            hint=f"write what generation {generation} of {query} is bound to into a table "
-            f"[queries.{query}] of savepoints.toml, then delete the file",
-            file=path,
-        ) from None
+    return _document(root, query, generation).read()
 
 
 def every(root: Location) -> list[Binding]:
@@ -211,6 +192,14 @@ def _holding(binding: Binding, given: QuerySettings) -> list[str]:
 
 def _json(bound: QuerySettings) -> dict[str, Any]:
     return bound.model_dump(mode="json")
+
+
+def _document(root: Location, query: str, generation: int) -> Document[Binding | None]:
+    hint = (
+        f"write what generation {generation} of {query} is bound to into a table "
+        f"[queries.{query}] of savepoints.toml, then delete the file"
+    )
+    return Document(root, _path(query, generation), Binding.from_json, hint)
 
 
 def _path(query: str, generation: int) -> str:

@@ -23,7 +23,7 @@ from savepoints.operations.maintain import copy, rebuild_catalog, tag
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create, export, restore
 from savepoints.store.root import Store
-from savepoints.store.savepoint import labels
+from savepoints.store.savepoint import labels, sealed
 from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from tests.samples import contents, savepoint, take, unpack
 from tests.templates import first_of
@@ -228,7 +228,7 @@ def test_labels_that_were_edited_by_hand_name_themselves_only(
     taken = prepare(on_local, local_store)
     path = labels.labels_path(taken.id)
     hostile = Labels(taken.query, ("../../outside", "latest"), "../x", state_reason="/etc")
-    local_store.root.put(path, labels.to_bytes(dataclasses.replace(hostile)))
+    local_store.root.put(path, sealed.encode(dataclasses.replace(hostile)))
     before = contents(on_local / "outside")
 
     report = verify(local_store, taken.id, depth="checksums")
@@ -237,6 +237,6 @@ def test_labels_that_were_edited_by_hand_name_themselves_only(
     assert [one.what for one in report.findings] == [path]
     assert local_store.catalog.find("latest").id == taken.id
     assert contents(on_local / "outside") == before
-    elsewhere = labels.to_bytes(dataclasses.replace(hostile, query="../../outside"))
+    elsewhere = sealed.encode(dataclasses.replace(hostile, query="../../outside"))
     with pytest.raises(VerificationError, match="not a usable name"):
-        labels.parse(elsewhere, path)
+        labels.document(local_store.root, taken.id).decode(elsewhere)

@@ -13,8 +13,7 @@ from savepoints.operations.check import histories
 from savepoints.operations.inspect import verification
 from savepoints.operations.inspect.findings import Finding, Seen
 from savepoints.operations.maintain import gc
-from savepoints.store.locks import lease
-from savepoints.store.locks.journal import Operation
+from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import inventory
 from savepoints.store.savepoint.inventory import Directory
@@ -212,13 +211,12 @@ def _operations(root: Location) -> list[Seen]:
 
 def _operation(root: Location, path: str) -> Seen | None:
     try:
-        operation = Operation.parse(root.get(path), path)
-    except FileNotFoundError:
-        return None  # Finished at this moment.
+        operation = journal.document(root, path).read()
     except VerificationError as error:
         advice = "make sure that nothing runs on the query, then delete the file"
         return Seen(path, "broken", error.message, advice)
-    if operation.finished_at is not None or path.count("/") > 1:
+    # None: it was finished at this moment.
+    if operation is None or operation.finished_at is not None or path.count("/") > 1:
         return None
     after = ", ".join(operation.done) or "its beginning"
     what = f"{operation.verb} of {operation.query} was interrupted after {after}, or runs now"

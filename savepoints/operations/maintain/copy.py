@@ -305,8 +305,7 @@ def _labels(savepoint: Savepoint, known: Sequence[Savepoint]) -> tuple[Labels, t
 
 def _write_labels(target: Location, born: Savepoint, wanted: Labels) -> None:
     """Write the labels, or take away those of an interrupted copy; nobody sees them yet."""
-    path = labels_path(born.id)
     if wanted == born.labels:
-        target.delete([path])
+        target.delete([labels_path(born.id)])
     else:
-        target.put(path, labels.to_bytes(wanted))
+        labels.document(target, born.id).put(wanted)

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from savepoints import faults
-from savepoints.errors import UnfinishedOperationError, VerificationError
+from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Location
 from savepoints.model import rfc3339, to_json, utc_now
-from savepoints.store.savepoint import sealed
+from savepoints.store.savepoint.sealed import Document
 
-SCHEMA_VERSION = 1
 # A step of every operation that is taken back: from then on it cannot be finished any more.
 UNDOING = "undoing"
 _UNFINISHED = "operations"
@@ -56,26 +55,6 @@ class Operation:
         """Say how far it is: `unfinished`, `finished` or `undone`."""
         return "undone" if self.undone else "finished" if self.finished_at else "unfinished"
 
-    @classmethod
-    def parse(cls, data: bytes, path: str) -> Operation:
-        """Read the file of an operation.
-
-        Raises:
-            VerificationError: If it is damaged.
-        """
-        try:
-            content = sealed.unseal(data)
-            if content.pop("schema_version") != SCHEMA_VERSION:
-                raise ValueError("another schema_version")
-            return cls(**content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise VerificationError(
-                f"the journal {path} is damaged: {error!r}",
-                hint="its bucket may have an older version of the object; without the journal the "
-                "operation cannot be finished by itself",
-                file=path,
-            ) from None
-
 
 class Journal:
     """Records the steps of one operation."""
@@ -109,12 +88,12 @@ class Journal:
         self.operation = dataclasses.replace(
             self.operation, finished_at=rfc3339(utc_now()), undone=undone
         )
-        self._root.put(f"{_FINISHED}/{self.operation.id}.json", _encode(self.operation))
+        document(self._root, f"{_FINISHED}/{self.operation.id}.json").put(self.operation)
         faults.reach(f"{self.operation.verb}.finished")
         self._root.delete([_path(self.operation.id)])
 
     def _write(self) -> None:
-        self._root.put(_path(self.operation.id), _encode(self.operation))
+        document(self._root, _path(self.operation.id)).put(self.operation)
 
 
 def all_operations(root: Location) -> list[Operation]:
@@ -138,15 +117,20 @@ def unfinished(root: Location, query: str) -> Operation | None:
     return next(concerned, None)
 
 
+def document(root: Location, path: str) -> Document[Operation]:
+    """Return the file of an operation."""
+    hint = (
+        "its bucket may have an older version of the object; without the journal the "
+        "operation cannot be finished by itself"
+    )
+    return Document(root, path, lambda fields: Operation(**fields), hint)
+
+
 def _in(root: Location, directory: str) -> list[Operation]:
-    found = []
-    for info in root.list(directory):
-        if info.path.rpartition("/")[0] == directory:
-            try:
-                found.append(Operation.parse(root.get(info.path), info.path))
-            except FileNotFoundError:
-                continue  # Finished at this moment.
-    return found
+    paths = [info.path for info in root.list(directory)]
+    there = [path for path in paths if path.rpartition("/")[0] == directory]
+    found = (document(root, path).read() for path in there)
+    return [one for one in found if one is not None]  # None: it was finished at this moment.
 
 
 def refuse_unfinished(root: Location, query: str) -> None:
@@ -178,10 +162,6 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
         query=operation.query,
         operation=operation.id,
     )
-
-
-def _encode(operation: Operation) -> bytes:
-    return sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(operation)})
 
 
 def _path(operation_id: str) -> str:

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
-from savepoints.errors import UsageError, VerificationError
 from savepoints.io import Location
-from savepoints.model import checked_name, new_id, parse_rfc3339, to_json, utc_now
-from savepoints.store.savepoint import sealed
-
-SCHEMA_VERSION = 1
+from savepoints.model import checked_name, new_id, parse_rfc3339, utc_now
+from savepoints.store.savepoint.sealed import Document
 
 Wanted = Literal["paused", "running"]
-T = TypeVar("T", bound="Request | PauseAnswer")
+T = TypeVar("T")
+_HINT = "delete it; pause the query again if it is to be paused"
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def current(root: Location, query: str) -> Request | None:
     Raises:
         VerificationError: If the file is damaged.
     """
-    return _read(root, _request_path(query), Request)
+    return _request(root, query).read()
 
 
 def pause_in_force(root: Location, query: str) -> Request | None:
@@ -100,8 +98,7 @@ def ask(root: Location, query: str, wanted: Wanted, *, by: str, reason: str = ""
     def decide(before: Request | None) -> bool:
         return wanted != (before.wanted if before else "running")
 
-    written = _write(root, _request_path(query), Request, request, decide)
-    return request if written else None
+    return request if _written(_request(root, query), request, decide) else None
 
 
 def answer_to(root: Location, request: Request) -> PauseAnswer | None:
@@ -110,7 +107,7 @@ def answer_to(root: Location, request: Request) -> PauseAnswer | None:
     Raises:
         VerificationError: If the file is damaged.
     """
-    found = _read(root, _answer_path(request.query), PauseAnswer)
+    found = _answer(root, request.query).read()
     return found if found is not None and found.request == request.id else None
 
 
@@ -129,56 +126,28 @@ def answer(root: Location, given: PauseAnswer) -> bool:
     def decide(before: PauseAnswer | None) -> bool:
         return before is None or before.request != given.request
 
-    return _write(root, _answer_path(given.query), PauseAnswer, given, decide)
+    return _written(_answer(root, given.query), given, decide)
 
 
-def _read(root: Location, path: str, kind: type[T]) -> T | None:
-    try:
-        return _parse(root.get(path), path, kind)
-    except FileNotFoundError:
-        return None
-
-
-def _write(
-    root: Location, path: str, kind: type[T], new: T, decide: Callable[[T | None], bool]
-) -> bool:
-    """Put a document in place of the one before if `decide` says so of that; whether it did."""
-    data = sealed.seal({"schema_version": SCHEMA_VERSION, **to_json(new)})
+def _written(document: Document[T], new: T, decide: Callable[[T | None], bool]) -> bool:
+    """Put a document in place of the one before if `decide` says so of that; return if it did."""
     while True:
-        try:
-            before, etag = root.get_version(path)
-        except FileNotFoundError:
-            before, etag = None, ""
-        if not decide(None if before is None else _parse(before, path, kind)):
+        before, etag = document.read_version()
+        if not decide(before):
             return False
-        try:
-            if before is None:
-                root.create(path, data)
-            else:
-                root.replace(path, data, etag)
-        except (FileExistsError, FileNotFoundError):
-            continue  # Another was faster: look at what it wrote.
-        return True
+        if document.replace(new, etag):
+            return True  # Otherwise another was faster: look at what it wrote.
 
 
-def _parse(data: bytes, path: str, kind: type[T]) -> T:
-    try:
-        content: dict[str, Any] = sealed.unseal(data)
-        if content.pop("schema_version") != SCHEMA_VERSION:
-            raise ValueError("another schema_version")
-        moment = "asked_at" if kind is Request else "paused_at"
-        return kind(**{**content, moment: parse_rfc3339(content[moment])})
-    except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
-        raise VerificationError(
-            f"{path} is damaged: {error!r}",
-            hint="delete it; pause the query again if it is to be paused",
-            file=path,
-        ) from None
+def _request(root: Location, query: str) -> Document[Request]:
+    path = f"requests/{checked_name(query, 'query')}.json"
+    return Document(root, path, lambda fields: Request(**_at("asked_at", fields)), _HINT)
 
 
-def _request_path(query: str) -> str:
-    return f"requests/{checked_name(query, 'query')}.json"
+def _answer(root: Location, query: str) -> Document[PauseAnswer]:
+    path = f"requests/answers/{checked_name(query, 'query')}.json"
+    return Document(root, path, lambda fields: PauseAnswer(**_at("paused_at", fields)), _HINT)
 
 
-def _answer_path(query: str) -> str:
-    return f"requests/answers/{checked_name(query, 'query')}.json"
+def _at(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, name: parse_rfc3339(fields[name])}

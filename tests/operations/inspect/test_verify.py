@@ -25,7 +25,7 @@ from savepoints.operations.inspect.verify import Report, verify, verify_all
 from savepoints.operations.savepoint import restore
 from savepoints.outputs.delta import retention
 from savepoints.store.root import Store
-from savepoints.store.savepoint import labels, manifest
+from savepoints.store.savepoint import labels, manifest, sealed
 from tests.denied import denied
 from tests.draw import chance, examples, some
 from tests.faults.s3_proxy import Fault, proxy_of
@@ -505,7 +505,7 @@ def test_labels_that_are_damaged_lost_or_other_than_the_row_are_a_warning(
     for damage in (
         whole[:-3],
         whole.replace(b"one", b"two"),
-        labels.to_bytes(Labels(taken.query, ("two",))),
+        sealed.encode(Labels(taken.query, ("two",))),
     ):
         local_store.root.put(path, damage)
         report = checked(local_store, taken)
