@@ -58,7 +58,7 @@ def methods() -> list[tuple[str, object]]:
     ]
 
 
-@pytest.mark.parametrize(("name", "method"), methods(), ids=lambda one: str(one))
+@pytest.mark.parametrize(("name", "method"), methods(), ids=str)
 def test_help_says_what_each_argument_is(name: str, method: object) -> None:
     text = inspect.getdoc(method) or ""
     said = set(re.findall(r"^    \**(\w+): ", text, re.MULTILINE))
