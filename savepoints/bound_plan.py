@@ -104,7 +104,7 @@ def calls_about(
 
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         context = handle.context
-        known = _completed(function, context.known, kwargs)
+        known = _completed(function, context.known, kwargs, given=2)
         return function(context.store, context.subject, *args, **known)
 
     return _shown_as(function, method, given=2)
@@ -144,17 +144,24 @@ def named(handle: type[_H]) -> type[_H]:
 
 
 def _completed(
-    function: Callable[..., Any], known: Mapping[str, Any], given: Mapping[str, Any]
+    function: Callable[..., Any],
+    known: Mapping[str, Any],
+    keywords: Mapping[str, Any],
+    *,
+    given: int = 1,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a call: those given, and what the handle knows.
+    """Return the keyword arguments of a call: its own, and what the handle knows.
+
+    Args:
+        given: How many arguments are given by position already.
 
     Raises:
         TypeError: If a query's handle is told of a query.
     """
-    if "query" in known and "query" in given:
+    if "query" in known and "query" in keywords:
         raise TypeError(f"this is the handle of query {known['query']}: leave out query=")
-    accepted = inspect.signature(function).parameters
-    return {**{name: known[name] for name in accepted if name in known}, **given}
+    own = list(inspect.signature(function).parameters)[given:]
+    return {**{name: known[name] for name in own if name in known}, **keywords}
 
 
 def _shown_as(

@@ -109,3 +109,12 @@ def test_the_handle_of_a_savepoint_stays_that_one(clicks: savepoints.Query) -> N
 def test_a_query_has_a_name_already(clicks: savepoints.Query) -> None:
     with pytest.raises(TypeError, match="handle of query clicks"):
         clicks.rollback("latest", query="orders")
+
+
+def test_of_a_query_that_nobody_runs_its_name_is_enough(clicks: savepoints.Query) -> None:
+    renamed = clicks.rename("visits")
+    assert str(renamed).startswith("rename clicks")
+
+    renamed.execute()
+
+    assert clicks.store.queries() == ["visits"]

@@ -203,4 +203,4 @@ def test_a_type_checker_sees_the_types_in_a_driver_of_a_user(
     said = [line for line in checked.stdout.splitlines() if line.startswith("driver.py")]
     assert len(said) == 2, checked.stdout
     assert 'Revealed type is "savepoints.operations.fork.verdict.Comparison"' in said[0]
-    assert 'Argument 1 to "rollback" of "Query" has incompatible type "int"' in said[1]
+    assert 'driver.py:27: error: Argument 1 has incompatible type "int"' in said[1]

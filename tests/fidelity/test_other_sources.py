@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
 from savepoints.errors import IncompatibleError
 from savepoints.handle import Store
 from savepoints.operations.savepoint import create
@@ -162,9 +161,10 @@ def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path)
     assert "source 0 of lines counts what it reads and keeps nothing" in plan.warnings[0]
     create.execute(plan, store)
     to = str(tmp_path / "restored")
-    for verb in (savepoints.restore, savepoints.rollback):
+    saved = store.savepoint("latest", query="lines")
+    for verb in (saved.restore, saved.rollback):
         with pytest.raises(IncompatibleError, match="cannot be read again") as refused:
-            verb(store, "latest", to=to, query="lines")
+            verb(to=to)
         assert "--accept-unreplayable" in refused.value.hint
     assert not Path(to).exists()
 
