@@ -42,9 +42,9 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
 
 def _export(checkpoint: Path, scratch: Path) -> Mapping[str, Sample]:
     store = savepoints.Store.at(str(scratch)).make()
-    taken = savepoints.create(
-        store, query="totals", checkpoint=str(checkpoint), settings=state.settings()
-    )
+    taken = store.create(
+        query="totals", checkpoint=str(checkpoint), settings=state.settings()
+    ).execute()
     files = len(store.manifest(taken.id).canonical)
     return {"export": Sample(taken.cost.export_seconds, taken.cost.export_bytes, files)}
 

@@ -77,7 +77,7 @@ def _savepoints(
 
 
 def _take(store: savepoints.Store, checkpoint: Path) -> savepoints.Savepoint:
-    return savepoints.create(store, query="totals", checkpoint=str(checkpoint), forms=("native",))
+    return store.create(query="totals", checkpoint=str(checkpoint), forms=("native",)).execute()
 
 
 def _sample(taken: savepoints.Savepoint) -> Sample:

@@ -22,7 +22,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-import savepoints
 from benchmarks import activity, state
 from benchmarks.activity import INPUT, LATE, OUTPUT, QUERY, Site
 from benchmarks.result import Result, Sample
@@ -30,6 +29,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
 from savepoints.config.settings import Settings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.sources.archive import archive, compact
@@ -38,7 +38,6 @@ from savepoints.sources.combined import archiving_query
 from savepoints.sources.combined.archiving_query import Archiving
 from savepoints.sources.events.events import Decoding
 from savepoints.spark.session import session
-from savepoints.store.root import Store
 from spark_jobs.order_sessions import GAP_MS, ORDER, VIEW, app
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class _Story:
     def __init__(self, directory: Path, site: Site, rounds: int) -> None:
         self.directory, self.site, self.rounds = directory, site, rounds
         self.settings = site.settings
-        self.store = Store.at(self.settings.store).make()
+        self.store = Store.at(self.settings.store, settings=self.settings).make()
         self.spark = session(self.settings, "savepoints benchmarks")
         self.batch = site.events // OF_THE_HISTORY
         self.produced = 0
@@ -120,9 +119,7 @@ class _Story:
 
     def _run(self, most: int | None) -> None:
         _LOG.info("running the query, %s events a batch", most or "all")
-        savepoints.run(
-            self.store, QUERY, settings=self._limited(most), until="latest", forms=("native",)
-        )
+        self.store.query(QUERY).run(settings=self._limited(most), until="latest", forms=("native",))
 
     def _limited(self, most: int | None) -> Settings:
         bound = self.settings.queries[QUERY].model_copy(update={"max_offsets_per_trigger": most})
@@ -162,9 +159,7 @@ class _Story:
         batch = self._late(name)
         _LOG.info("merging the late events of %s", name)
         begun = time.monotonic()
-        merged = savepoints.merge(
-            self.store, QUERY, batch, settings=self.settings, progress=_LOG.info
-        )
+        merged = self.store.query(QUERY).merge(batch).execute(progress=_LOG.info)
         self._sample(f"merge of {name}", time.monotonic() - begun)
         self.notes.append(
             f"merge of {name}: {merged.rows} late events of {merged.entities} clients"

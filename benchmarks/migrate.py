@@ -59,7 +59,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     root = directory / "store"
     root.mkdir()
     store = savepoints.Store.at(str(root)).make()
-    savepoints.create(store, query="totals", checkpoint=str(checkpoint), settings=state.settings())
+    store.create(query="totals", checkpoint=str(checkpoint), settings=state.settings()).execute()
     samples = in_turns(directory, rounds, _plain(store), _migrated(store))
     plain, migrated = seconds(samples[_PLAIN]), seconds(samples[_MIGRATED])
     rate = f"{keys / migrated / 1e6:.2f} million rows a second, each decoded, changed and encoded"
@@ -69,8 +69,10 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
 def _plain(store: savepoints.Store) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
         begun = time.monotonic()
-        done = savepoints.restore(
-            store, "latest", str(scratch / "plain"), form="canonical", settings=state.settings()
+        done = (
+            store.savepoint("latest")
+            .restore(str(scratch / "plain"), form="canonical")
+            .execute(settings=state.settings())
         )
         return {_PLAIN: Sample(time.monotonic() - begun, done.bytes_written, done.objects)}
 
@@ -80,12 +82,10 @@ def _plain(store: savepoints.Store) -> Side:
 def _migrated(store: savepoints.Store) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
         begun = time.monotonic()
-        done = savepoints.restore_migrated(
-            store,
-            "latest",
-            str(scratch / "migrated"),
-            app=f"{__name__}:app",
-            settings=state.settings(),
+        done = (
+            store.savepoint("latest")
+            .migrate(str(scratch / "migrated"), app=f"{__name__}:app", settings=state.settings())
+            .execute()
         )
         return {_MIGRATED: Sample(time.monotonic() - begun, done.bytes_written, done.objects)}
 

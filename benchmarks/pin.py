@@ -42,9 +42,9 @@ def _pinned(checkpoint: Path, keys: int) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
         store = savepoints.Store.at(str(scratch)).make()
         begun = time.monotonic()
-        taken = savepoints.create(
-            store, query="totals", checkpoint=str(checkpoint), forms=("native",)
-        )
+        taken = store.create(
+            query="totals", checkpoint=str(checkpoint), forms=("native",)
+        ).execute()
         whole = time.monotonic() - begun
         cost = taken.cost
         return {

@@ -44,19 +44,17 @@ def _store(directory: Path, keys: int) -> savepoints.Store:
     root = directory / f"store-{keys}"
     root.mkdir()
     store = savepoints.Store.at(str(root)).make()
-    savepoints.create(store, query="totals", checkpoint=str(checkpoint), settings=state.settings())
+    store.create(query="totals", checkpoint=str(checkpoint), settings=state.settings()).execute()
     return store
 
 
 def _restore(store: savepoints.Store) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
         begun = time.monotonic()
-        done = savepoints.restore(
-            store,
-            "latest",
-            str(scratch / "restored"),
-            form="canonical",
-            settings=state.settings(),
+        done = (
+            store.savepoint("latest")
+            .restore(str(scratch / "restored"), form="canonical")
+            .execute(settings=state.settings())
         )
         return {"restore": Sample(time.monotonic() - begun, done.bytes_written, done.objects)}
 

@@ -18,11 +18,11 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     root = directory / "store-native"
     root.mkdir()
     store = savepoints.Store.at(str(root)).make()
-    savepoints.create(store, query="totals", checkpoint=str(checkpoint), forms=("native",))
+    store.create(query="totals", checkpoint=str(checkpoint), forms=("native",)).execute()
 
     def restore(scratch: Path) -> Mapping[str, Sample]:
         begun = time.monotonic()
-        done = savepoints.restore(store, "latest", str(scratch / "restored"), form="native")
+        done = store.savepoint("latest").restore(str(scratch / "restored"), form="native").execute()
         return {"restore": Sample(time.monotonic() - begun, done.bytes_written, done.objects)}
 
     def full_copy(scratch: Path) -> Mapping[str, Sample]:

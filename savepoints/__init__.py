@@ -3,9 +3,12 @@
 ```python
 import savepoints
 
-store = savepoints.Store.at("s3://bucket/savepoints").make()
-taken = savepoints.create(store, checkpoint="s3a://bucket/checkpoints/clicks")
-savepoints.restore(store, "latest", "s3a://bucket/checkpoints/clicks-2")
+store = savepoints.Store.open("s3://bucket/savepoints")
+clicks = store.query("clicks")
+clicks.create(tags=["before-release"]).execute()
+plan = clicks.rollback("before-release")
+print(plan)
+plan.execute(progress=print)
 ```
 
 Names are imported when they are first used, so that `import savepoints` costs nothing and needs no
@@ -18,26 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from savepoints.api import (
-        compare,
-        copy,
-        create,
-        edit,
-        expire,
-        export,
-        fork,
-        gc,
-        merge,
-        promote,
-        rebuild_catalog,
-        rename,
-        reset,
-        restore,
-        restore_migrated,
-        restore_point,
-        rollback,
-        tag,
-    )
+    from savepoints.bound_plan import BoundPlan
     from savepoints.checkpoint.evolution.upgrade import Upgrade
     from savepoints.config.settings import Settings
     from savepoints.errors import (
@@ -84,31 +68,29 @@ if TYPE_CHECKING:
         UsageError,
         VerificationError,
     )
+    from savepoints.handle import Query, SavepointHandle, Store
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
-    from savepoints.operations.check.check import Health, check
+    from savepoints.operations.check.check import Health
     from savepoints.operations.fork.fork import Forked
     from savepoints.operations.fork.promote import Promoted
     from savepoints.operations.fork.verdict import Comparison
-    from savepoints.operations.inspect.diff import Diff, diff
-    from savepoints.operations.inspect.drill import Drilled, drill
-    from savepoints.operations.inspect.estimate import Estimate, estimate
-    from savepoints.operations.inspect.lineage import Lineage, lineage
-    from savepoints.operations.inspect.locate import Located, locate
-    from savepoints.operations.inspect.read_state import read_state
-    from savepoints.operations.inspect.verify import Report, verify, verify_all
+    from savepoints.operations.inspect.diff import Diff
+    from savepoints.operations.inspect.drill import Drilled
+    from savepoints.operations.inspect.estimate import Estimate
+    from savepoints.operations.inspect.lineage import Lineage
+    from savepoints.operations.inspect.locate import Located
+    from savepoints.operations.inspect.verify import Report, Reports
     from savepoints.operations.maintain.copy import Copied
     from savepoints.operations.maintain.expire import Expired
     from savepoints.operations.maintain.gc import Collected
     from savepoints.operations.maintain.rebuild_catalog import Rebuilt
     from savepoints.operations.merge.result import Merged
-    from savepoints.operations.migrate.upgrade_check import upgrade_check
     from savepoints.operations.rollback.generation_change import Moved
     from savepoints.operations.rollback.rollback import RolledBack
     from savepoints.operations.rollback.target import AtBatch, AtTime, BeforeLast
     from savepoints.operations.run.attach import Attached, attach
-    from savepoints.operations.run.pause import PauseState, pause, resume
+    from savepoints.operations.run.pause import PauseState
     from savepoints.operations.run.periodic import Attempt
-    from savepoints.operations.run.run import run
     from savepoints.operations.savepoint.restore import Restored
     from savepoints.runtime.app import (
         App,
@@ -122,29 +104,8 @@ if TYPE_CHECKING:
     from savepoints.sources.kafka.reset_targets import Target
     from savepoints.state.change.edit import StateEdit
     from savepoints.store.retention_policy import RetentionPolicy
-    from savepoints.store.root import Store
 
 _NAMES = {
-    "savepoints.api": (
-        "compare",
-        "copy",
-        "create",
-        "edit",
-        "expire",
-        "export",
-        "fork",
-        "gc",
-        "merge",
-        "promote",
-        "rebuild_catalog",
-        "rename",
-        "reset",
-        "restore",
-        "restore_migrated",
-        "restore_point",
-        "rollback",
-        "tag",
-    ),
     "savepoints.checkpoint.evolution.upgrade": ("Upgrade",),
     "savepoints.config.settings": ("Settings",),
     "savepoints.errors": (
@@ -191,31 +152,30 @@ _NAMES = {
         "UsageError",
         "VerificationError",
     ),
+    "savepoints.bound_plan": ("BoundPlan",),
+    "savepoints.handle": ("Query", "SavepointHandle", "Store"),
     "savepoints.model": ("Cut", "Generation", "OutputVersion", "Savepoint"),
-    "savepoints.operations.check.check": ("Health", "check"),
+    "savepoints.operations.check.check": ("Health",),
     "savepoints.operations.fork.fork": ("Forked",),
     "savepoints.operations.fork.promote": ("Promoted",),
     "savepoints.operations.fork.verdict": ("Comparison",),
-    "savepoints.operations.inspect.diff": ("Diff", "diff"),
-    "savepoints.operations.inspect.drill": ("Drilled", "drill"),
-    "savepoints.operations.inspect.estimate": ("Estimate", "estimate"),
-    "savepoints.operations.inspect.lineage": ("Lineage", "lineage"),
-    "savepoints.operations.inspect.locate": ("Located", "locate"),
-    "savepoints.operations.inspect.read_state": ("read_state",),
-    "savepoints.operations.inspect.verify": ("Report", "verify", "verify_all"),
+    "savepoints.operations.inspect.diff": ("Diff",),
+    "savepoints.operations.inspect.drill": ("Drilled",),
+    "savepoints.operations.inspect.estimate": ("Estimate",),
+    "savepoints.operations.inspect.lineage": ("Lineage",),
+    "savepoints.operations.inspect.locate": ("Located",),
+    "savepoints.operations.inspect.verify": ("Report", "Reports"),
     "savepoints.operations.maintain.copy": ("Copied",),
     "savepoints.operations.maintain.expire": ("Expired",),
     "savepoints.operations.maintain.gc": ("Collected",),
     "savepoints.operations.maintain.rebuild_catalog": ("Rebuilt",),
     "savepoints.operations.merge.result": ("Merged",),
-    "savepoints.operations.migrate.upgrade_check": ("upgrade_check",),
     "savepoints.operations.rollback.generation_change": ("Moved",),
     "savepoints.operations.rollback.rollback": ("RolledBack",),
     "savepoints.operations.rollback.target": ("AtBatch", "AtTime", "BeforeLast"),
     "savepoints.operations.run.attach": ("Attached", "attach"),
-    "savepoints.operations.run.pause": ("PauseState", "pause", "resume"),
+    "savepoints.operations.run.pause": ("PauseState",),
     "savepoints.operations.run.periodic": ("Attempt",),
-    "savepoints.operations.run.run": ("run",),
     "savepoints.operations.savepoint.restore": ("Restored",),
     "savepoints.runtime.app": (
         "App",
@@ -229,7 +189,6 @@ _NAMES = {
     "savepoints.sources.kafka.reset_targets": ("Target",),
     "savepoints.state.change.edit": ("StateEdit",),
     "savepoints.store.retention_policy": ("RetentionPolicy",),
-    "savepoints.store.root": ("Store",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -241,6 +200,7 @@ __all__ = [
     "Attached",
     "Attempt",
     "BeforeLast",
+    "BoundPlan",
     "CheckFailedError",
     "CheckpointDamagedError",
     "CheckpointNotFoundError",
@@ -285,17 +245,20 @@ __all__ = [
     "PrivateApiError",
     "Promoted",
     "ProviderError",
+    "Query",
     "QueryNotFoundError",
     "QueryRunningError",
     "Ran",
     "Rebuilt",
     "Report",
+    "Reports",
     "RescaleError",
     "Restored",
     "RetentionPolicy",
     "RolledBack",
     "RowCombination",
     "Savepoint",
+    "SavepointHandle",
     "SavepointNotFoundError",
     "SavepointsError",
     "SchemaPathError",
@@ -318,37 +281,6 @@ __all__ = [
     "UsageError",
     "VerificationError",
     "attach",
-    "check",
-    "compare",
-    "copy",
-    "create",
-    "diff",
-    "drill",
-    "edit",
-    "estimate",
-    "expire",
-    "export",
-    "fork",
-    "gc",
-    "lineage",
-    "locate",
-    "merge",
-    "pause",
-    "promote",
-    "read_state",
-    "rebuild_catalog",
-    "rename",
-    "reset",
-    "restore",
-    "restore_migrated",
-    "restore_point",
-    "resume",
-    "rollback",
-    "run",
-    "tag",
-    "upgrade_check",
-    "verify",
-    "verify_all",
 ]
 
 

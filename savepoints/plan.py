@@ -48,3 +48,11 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         return dict(to_json(self))
+
+    def __str__(self) -> str:
+        """Return it as the command line shows it: steps, then notes."""
+        of = f" {self.query}" if self.query else ""
+        steps = [f"  {number}. {step.what}" for number, step in enumerate(self.steps, 1)]
+        return "\n".join(
+            [f"{self.verb}{of}:", *steps, *(f"  note: {one}" for one in self.warnings)]
+        )

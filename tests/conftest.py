@@ -15,10 +15,10 @@ from zlib import crc32
 import hypothesis
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
-from savepoints.store.root import Store
 from tests import draw, second_s3, spark_session
 from tests.fidelity import local_files
 

@@ -3,10 +3,10 @@ can be found."""
 
 from __future__ import annotations
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.savepoint import restore
-from savepoints.store.root import Store
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import manifest_path
 from savepoints.store.tables import catalog

@@ -30,7 +30,7 @@ from savepoints.cli.main import main
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
+from savepoints.handle import Store
 from tests.samples import savepoint
 
 for package in (savepoints.cli, savepoints.operations):

@@ -9,11 +9,11 @@ import zipfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from savepoints.handle import Store
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, OperatorState, OutputVersion, Savepoint
 from savepoints.operations.savepoint import create
 from savepoints.plan import Progress, silent
-from savepoints.store.root import Store
 
 CHECKPOINTS = Path(__file__).parent / "data" / "checkpoints"
 BEGINNING = datetime(2026, 11, 20, 10, tzinfo=timezone.utc)

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Concatenate, ParamSpec, TypeVar
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.store.root import Store
 from tests.samples import take, unpack
 
 P = ParamSpec("P")

@@ -169,14 +169,17 @@ spark = SparkSession.builder.getOrCreate()
 query = spark.readStream.format("rate").load().writeStream.format("noop").start()
 attached: savepoints.Attached = savepoints.attach(spark, query, every="10m", store="s3://b/sp")
 taken: savepoints.Savepoint | None = attached.stop(wait=timedelta(minutes=1))
-store = savepoints.Store.open("s3://b/sp")
+store = savepoints.Store.open("s3://b/sp", settings=savepoints.Settings())
+clicks = store.query("clicks")
 try:
-    back: savepoints.RolledBack = savepoints.rollback(store, last_good(store, "clicks"), to="s3://b/c")
-    forked: tuple[savepoints.Forked, ...] = savepoints.fork(store, "latest", "clicks_b")
-    reveal_type(savepoints.compare(store, "clicks", "clicks_b", settings=savepoints.Settings()))
+    plan = clicks.rollback(last_good(store, "clicks"), to="s3://b/c")
+    print(plan, plan.to_json())
+    back: savepoints.RolledBack = plan.execute(progress=print)
+    forked: tuple[savepoints.Forked, ...] = store.savepoint("latest").fork("clicks_b").execute()
+    reveal_type(store.compare("clicks", "clicks_b").execute())
 except savepoints.QueryRunningError as error:
     print(error.hint)
-savepoints.rollback(store, 7)
+clicks.rollback(7)
 """
 
 
@@ -200,4 +203,4 @@ def test_a_type_checker_sees_the_types_in_a_driver_of_a_user(
     said = [line for line in checked.stdout.splitlines() if line.startswith("driver.py")]
     assert len(said) == 2, checked.stdout
     assert 'Revealed type is "savepoints.operations.fork.verdict.Comparison"' in said[0]
-    assert 'Argument 2 to "rollback" has incompatible type "int"' in said[1]
+    assert 'driver.py:27: error: Argument 1 has incompatible type "int"' in said[1]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from savepoints.errors import (
     IncompatibleError,
@@ -29,6 +30,8 @@ from savepoints.store.tables.snapshot import Snapshot
 # A file that says that its directory is a store, and of which format.
 _MARK = "store.json"
 FORMAT = "savepoints-store/1"
+
+_S = TypeVar("_S", bound="Store")
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class Store:
             )
         return True
 
-    def make(self, progress: Progress = silent) -> Store:
+    def make(self: _S, progress: Progress = silent) -> _S:  # noqa: PYI019  (not before 3.11)
         """Make an empty store where none is, say so, and return it.
 
         A prefix of a bucket cannot be told from one with a spelling mistake, nor a directory from
@@ -118,7 +121,7 @@ class Store:
                 progress(f"made a store at {self.root}")
         return self
 
-    def snapshot(self) -> Store:
+    def snapshot(self: _S) -> _S:  # noqa: PYI019
         """Return the store as it is now, each table of which is read once.
 
         For verbs that only read, and for plans: what they say goes together. Whoever executes a

@@ -15,9 +15,9 @@ import pytest
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.cli.main import _SECTIONS
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
-from savepoints.store.root import Store
 from tests import draw
 from tests.samples import contents, savepoint, take, unpack
 

@@ -16,8 +16,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from savepoints.cli.main import _run
 from savepoints.cli.output import Terminal
+from savepoints.handle import Store
 from savepoints.io import Location, storage_options
-from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 from tests import samples
 from tests.faults.s3_proxy import Request, S3Proxy, proxy_of

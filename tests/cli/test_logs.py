@@ -11,9 +11,9 @@ import pytest
 from savepoints import log_context
 from savepoints.cli.logs import to_stderr
 from savepoints.config import secrets
+from savepoints.handle import Store
 from savepoints.model import parse_rfc3339, utc_now
 from savepoints.observe.recorder import recording
-from savepoints.store.root import Store
 
 # From conftest.py: the function that calls the command line.
 Call = Any

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, rfc3339, utc_now
-from savepoints.store.root import Store
 from tests.samples import savepoint
 from tests.templates import made_once
 

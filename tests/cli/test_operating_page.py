@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import query_id, take, unpack

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.samples import contents, savepoint, unpack
 from tests.templates import first_of

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from savepoints.errors import UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.runtime import app as apps
 from savepoints.runtime import runner
 from savepoints.runtime.failure import cause
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import take, unpack
 

@@ -16,10 +16,10 @@ from savepoints.cli.output import Terminal
 from savepoints.config import secrets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import client
-from savepoints.store.root import Store
 from tests.samples import KAFKA, contents, unpack
 
 pytestmark = pytest.mark.drawn(3)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.local import LocalWorld
 from savepoints.model import kafka_position, rfc3339
 from savepoints.operations.inspect import availability
 from savepoints.sources.kafka import topics
-from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
 from tests.samples import savepoint
 from tests.sources.broker import HOUR, WEEK, WEEK_MS, Broker

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from savepoints.errors import IncompatibleError, StoreNotFoundError
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import take, unpack
 

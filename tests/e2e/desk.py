@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import savepoints
 from savepoints.config.settings import QuerySettings, Settings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, Savepoint
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.runtime.app import load
 from savepoints.runtime.runner import Ran
-from savepoints.store.root import Store
 from tests import spark_session
 
 PARTITIONS = 2
@@ -77,7 +76,7 @@ class Desk:
     @property
     def store(self) -> Store:
         """The savepoint store."""
-        return Store.at(self.settings.store).make()
+        return Store.at(self.settings.store, settings=self.settings).make()
 
     @property
     def checkpoint(self) -> Location:
@@ -96,8 +95,8 @@ class Desk:
 
     def run(self, **options: Any) -> tuple[Ran, Savepoint | None]:
         """Run the query in this process, with native savepoints."""
-        return savepoints.run(
-            self.store, self.query, settings=self.settings, forms=("native",), **options
+        return self.store.query(self.query).run(
+            settings=self.settings, forms=("native",), **options
         )
 
     def rows(self, output: str = "out") -> list[dict[str, Any]]:

@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 import savepoints
+from savepoints.handle import Store
 from savepoints.model import Savepoint
 from savepoints.operations.run.attach import Attached
-from savepoints.store.root import Store
 from tests import spark_session
 
 if TYPE_CHECKING:

@@ -16,14 +16,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import savepoints
 from savepoints.cli.main import _run
 from savepoints.cli.output import Terminal
 from savepoints.config.settings import QuerySettings, Settings
+from savepoints.handle import Store
 from savepoints.local import LocalWorld
 from savepoints.model import Form
 from savepoints.runtime.runner import Ran
-from savepoints.store.root import Store
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.comparison import Comparison, compare
 from spark_jobs.orders.producer import produce
@@ -98,7 +97,7 @@ class Shop:
     @property
     def store(self) -> Store:
         """The savepoint store."""
-        return Store.at(self.settings.store).make()
+        return Store.at(self.settings.store, settings=self.settings).make()
 
     def sell(self, begin: date, end: date, *, without: Collection[str] = ()) -> int:
         """Produce the real orders of some days, but for some by their ids; returns how many."""
@@ -111,14 +110,8 @@ class Shop:
         self, app: str = RIGHT, *, forms: Sequence[Form] = ("native",), save: bool = True
     ) -> Ran:
         """Run the query in this process until it has caught up."""
-        ran, _ = savepoints.run(
-            self.store,
-            QUERY,
-            settings=self.settings,
-            app=app,
-            until="latest",
-            forms=forms,
-            final_savepoint=save,
+        ran, _ = self.store.query(QUERY).run(
+            settings=self.settings, app=app, until="latest", forms=forms, final_savepoint=save
         )
         return ran
 

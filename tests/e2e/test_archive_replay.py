@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
 from savepoints.errors import SourceDataGoneError
 from savepoints.jobs import archive as archive_job
 from savepoints.local import LocalWorld
@@ -83,7 +82,7 @@ def run_until(shop: Shop, condition: Callable[[], bool]) -> Ran:
 
     thread = threading.Thread(target=stop)
     thread.start()
-    ran, _ = savepoints.run(shop.store, QUERY, settings=shop.settings, final_savepoint=False)
+    ran, _ = shop.store.query(QUERY).run(settings=shop.settings, final_savepoint=False)
     thread.join()
     assert condition()
     return ran

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import savepoints
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.run.attach import Attached
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.spark_session import wait_until
 
 pytestmark = [pytest.mark.spark]

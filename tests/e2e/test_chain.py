@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-import savepoints
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import QuerySettings, Settings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.operations import unfinished
@@ -40,7 +40,6 @@ from savepoints.outputs.delta.batch_version import open_table
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import journal
 from savepoints.store.retention_policy import RetentionPolicy
-from savepoints.store.root import Store
 from tests import spark_session
 from tests.processes import killed_at
 
@@ -142,13 +141,8 @@ class Chain:
         self.sell()
         left = sum(len(r) for r in self.records) - sum(self.model.position)
         some = self.random.choice([None, self.random.randint(1, max(1, left))])
-        ran, last = savepoints.run(
-            self.store,
-            QUERY,
-            settings=self.settings,
-            until="latest",
-            max_records=some,
-            forms=("native",),
+        ran, last = self.store.query(QUERY).run(
+            settings=self.settings, until="latest", max_records=some, forms=("native",)
         )
         reached = [ran.offsets[self.topic][number] for number in range(PARTITIONS)]
         if some is None:
@@ -160,9 +154,7 @@ class Chain:
         self.remember(last.id, last.cut.batch_id)
 
     def savepoint(self) -> None:
-        taken = savepoints.create(
-            self.store, query=QUERY, settings=self.settings, forms=("native",)
-        )
+        taken = self.store.create(query=QUERY, settings=self.settings, forms=("native",)).execute()
         self.remember(taken.id, taken.cut.batch_id)
 
     def rollback(self) -> None:
@@ -217,14 +209,14 @@ class Chain:
     def rescale(self) -> None:
         """Into a directory of its own, with the state of the savepoint in it."""
         name = self.random.choice(self.known())
-        savepoints.export(self.store, name, settings=self.settings)
+        self.store.savepoint(name).export().execute(settings=self.settings)
         target = f"{self.file.parent}/rescaled-{uuid.uuid4().hex[:6]}"
         partitions = self.random.choice([1, 2, 5])
-        savepoints.restore(self.store, name, target, partitions=partitions, settings=self.settings)
-        other = savepoints.create(
-            self.store, query=f"rescaled-{uuid.uuid4().hex[:6]}", checkpoint=target,
-            forms=("native",),
-        )  # fmt: skip
+        self.store.savepoint(name).restore(target, partitions=partitions).execute(
+            settings=self.settings
+        )
+        query = f"rescaled-{uuid.uuid4().hex[:6]}"
+        other = self.store.create(query=query, checkpoint=target, forms=("native",)).execute()
         assert other.operators[0].partitions == partitions
         assert self.state_of(other.id) == self.saved[name].state
 
@@ -232,8 +224,8 @@ class Chain:
         """A run under cron finds the query paused and does nothing."""
         pause(self.store, QUERY)
         self.sell()
-        ran, _ = savepoints.run(
-            self.store, QUERY, settings=self.settings, until="latest", forms=("native",)
+        ran, _ = self.store.query(QUERY).run(
+            settings=self.settings, until="latest", forms=("native",)
         )
         assert (ran.ended, ran.batches) == ("paused", 0)
         resume(self.store, QUERY)
@@ -281,7 +273,7 @@ class Chain:
         return Location.of(self.store.generations.current(QUERY).checkpoint)
 
     def state_of(self, savepoint: str) -> Totals:
-        with savepoints.read_state(self.store, savepoint, settings=self.settings) as rows:
+        with self.store.savepoint(savepoint).read_state(settings=self.settings) as rows:
             return {row["key"][0]: (row["value"][0], row["value"][1]) for row in rows.collect()}
 
     def check(self) -> None:
@@ -291,9 +283,9 @@ class Chain:
         assert len(found) == len(rows), "a customer twice"
         assert found == self.model.output
         if committed_batches(self.checkpoint.list()):
-            taken = savepoints.create(
-                self.store, query=QUERY, settings=self.settings, forms=("native",)
-            )
+            taken = self.store.create(
+                query=QUERY, settings=self.settings, forms=("native",)
+            ).execute()
             self.remember(taken.id, taken.cut.batch_id)
             assert self.state_of(taken.id) == self.model.state
         else:

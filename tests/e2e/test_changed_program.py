@@ -7,7 +7,6 @@ from datetime import date
 
 import pytest
 
-import savepoints
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.errors import LayoutChangedError, LockedError
 from savepoints.io import Location
@@ -30,7 +29,7 @@ def test_trap_the_schema_check_ignores_column_names(local_shop: Shop) -> None:
     shop.sell(date(1997, 1, 1), date(1997, 1, 6))
     shop.run(RIGHT, save=True)
     shop.sell(date(1997, 1, 6), date(1997, 1, 8))
-    savepoints.rollback(shop.store, "latest", query=QUERY, settings=shop.settings)
+    shop.store.savepoint("latest", query=QUERY).rollback(settings=shop.settings).execute()
     generation = shop.store.generations.current(QUERY)
     checkpoint = Location.of(generation.checkpoint)
     before = [info.path for info in checkpoint.list()]
@@ -52,7 +51,7 @@ def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
     shop.sell(date(1997, 1, 1), date(1997, 1, 4))
     shop.run(RIGHT, save=True)
     shop.sell(date(1997, 1, 4), date(1997, 1, 6))
-    savepoints.rollback(shop.store, "latest", query=QUERY, settings=shop.settings)
+    shop.store.savepoint("latest", query=QUERY).rollback(settings=shop.settings).execute()
     generation = shop.store.generations.current(QUERY)
     checkpoint = Location.of(generation.checkpoint)
     before = [info.path for info in checkpoint.list()]

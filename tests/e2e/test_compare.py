@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-import savepoints
 from savepoints.checkpoint.logs import offset_log
 from savepoints.cli.main import _run
 from savepoints.cli.output import Terminal
@@ -58,7 +58,7 @@ def in_batches_of(shop: Shop, most: int) -> Settings:
 
 
 def compare(shop: Shop, *queries: str, settings: Settings) -> Comparison:
-    return savepoints.compare(shop.store, *queries, settings=settings, metrics=REVENUE)
+    return replace(shop.store, settings=settings).compare(*queries, metrics=REVENUE).execute()
 
 
 @draw.taking_turns("compare", "promote")
@@ -75,12 +75,12 @@ def test_forks_see_the_same_batches_and_only_what_differs_is_found(
     shop.run()
     saved = shop.store.catalog.find("latest")
     for names, app in (("a", "b"), RIGHT), (("bug",), BUGGY):
-        savepoints.fork(shop.store, saved.id, *names, app=app, settings=shop.settings)
+        shop.store.savepoint(saved.id).fork(*names, app=app).execute()
     read = shop.sell(FORKED, END)
     live = batches(shop, "order_totals")
     # One of them is ahead, in other batches than it would run here.
     ahead = in_batches_of(shop, read // 2 + 1)
-    ran, _ = savepoints.run(shop.store, "b", settings=ahead, until="latest")
+    ran, _ = shop.store.query("b").run(settings=ahead, until="latest")
     assert ran.batches > 1
     bound = in_batches_of(shop, read)
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-import savepoints
 from savepoints.cli.main import cli
 from savepoints.cli.output import Terminal
-from savepoints.store.root import Store
+from savepoints.handle import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +85,7 @@ def test_one_customer_is_repaired_and_all_others_go_on_as_uninterrupted(
     shop.run(live)
     (tmp_path / "store").mkdir()
     store = Store.at(str(tmp_path / "store")).make()
-    taken = savepoints.create(store, query=QUERY, checkpoint=live)
+    taken = store.create(query=QUERY, checkpoint=live).execute()
     words = [
         "edit", "latest", "--query", QUERY, "--operator", "0", "--where", f"customer = '{WRONG}'",
         "--set", "sum = sum - 100.5", "--set", "count = count - 2", "--reason", "ticket 4711",
@@ -108,12 +107,12 @@ def test_one_customer_is_repaired_and_all_others_go_on_as_uninterrupted(
     (row,) = plan["sample"]
     assert row["before"] == {"value": {"sum": before["sum"], "count": before["count"]}}
     assert row["after"] == {"value": {"sum": before["sum"] - 100.5, "count": before["count"] - 2}}
-    assert savepoints.verify(store, made["id"], depth="deep").findings == ()
-    (changed,) = savepoints.diff(store, taken.id, made["id"]).variables
+    assert store.savepoint(made["id"]).verify(depth="deep").findings == ()
+    (changed,) = store.savepoint(taken.id).diff(made["id"]).variables
     assert (changed.rows.added, changed.rows.removed, changed.rows.changed) == (0, 0, 1)
 
     restored = str(tmp_path / "restored")
-    savepoints.restore(store, made["id"], restored)
+    store.savepoint(made["id"]).restore(restored).execute()
     shop.arrive(range(3, 5))
     found = {"repaired": shop.run(restored), "uninterrupted": shop.run(live)}
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
 from savepoints.checkpoint.cut import read_query_id
 from savepoints.io import Location
 from savepoints.operations.run import run as run_module
@@ -51,12 +50,8 @@ class Runs:
 
         def target() -> None:
             try:
-                savepoints.run(
-                    self._shop.store,
-                    query,
-                    settings=self._shop.settings,
-                    until=until,
-                    forms=("native",),
+                self._shop.store.query(query).run(
+                    settings=self._shop.settings, until=until, forms=("native",)
                 )
             except BaseException as error:
                 self._failures.append(error)
@@ -120,14 +115,14 @@ def test_two_forks_and_the_live_query_at_once_share_nothing(
         lambda: not runs.runs(QUERY) or checkpoint.exists("commits/1"),
         "the live query is beyond the savepoint",
     )
-    (one,) = savepoints.fork(store, savepoint, V1, settings=shop.settings)
+    (one,) = store.savepoint(savepoint).fork(V1).execute()
     forked = shop.json("fork", savepoint, V2, "--app", "spark_jobs.order_tiers_v2:app", "--yes")
     tables = {QUERY: shop.table, V1: one.outputs["totals"]}
     tables[V2] = forked["forked"][0]["outputs"]["totals"]
     assert compare(tables[V1], FORKED).exact
     assert compare(tables[V2], FORKED).exact
 
-    before = savepoints.create(store, query=V1, settings=shop.settings, forms=("native",))
+    before = store.create(query=V1, settings=shop.settings, forms=("native",)).execute()
     assert not {V1, V2} & shop.settings.queries.keys(), "no settings name the forks"
     runs.start(V1, "latest")
     runs.start(V2, "latest")

@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import savepoints
 from savepoints.errors import NotAlignedError
 from savepoints.operations.merge import merge as merging
 from savepoints.operations.merge.plan import Prepared
@@ -108,7 +107,7 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
     assert not Path(aside).exists()
 
     stale = prepared(shop, written(shop, held))
-    savepoints.rollback(shop.store, "latest", query=QUERY, settings=shop.settings)
+    shop.store.savepoint("latest", query=QUERY).rollback(settings=shop.settings).execute()
     require_refused(shop, stale, "generation")
     shop.run()
 

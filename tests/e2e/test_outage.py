@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.run.attach import Attached
-from savepoints.store.root import Store
 from tests.e2e.plain_driver import Driver
 from tests.faults.s3_proxy import Fault, proxy_of
 from tests.spark_session import wait_until

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-import savepoints
 from savepoints.errors import NotAlignedError, QueryRunningError
 from savepoints.io import Location
 from savepoints.operations.run import pause
@@ -50,7 +49,7 @@ def test_trap_a_table_that_nobody_named_keeps_the_rows_of_the_bug(driver: Driver
     driver.run(factor=-1)
     assert driver.rows() != driver.truth()
 
-    done = savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-fixed")
+    done = driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-fixed").execute()
     assert driver.rows() == before
     driver.checkpoint = done.checkpoint
     driver.add(7, 1)
@@ -69,7 +68,7 @@ def test_trap_a_rollback_under_a_driver_that_nobody_knows_of(driver: Driver) -> 
     query.processAllAvailable()
 
     refused: list[Callable[[], object]] = [
-        lambda: savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2"),
+        lambda: driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-2").execute(),
         lambda: pause.pause(driver.store, "numbers"),
         lambda: driver.attach(query),
     ]
@@ -84,7 +83,7 @@ def test_trap_a_rollback_under_a_driver_that_nobody_knows_of(driver: Driver) -> 
     assert last is not None
     assert (last.kind, last.generation) == ("final", 1)
     assert lease.holder(driver.store.root, "numbers") is None
-    savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+    driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-2").execute()
     assert driver.rows() == [(1, 1)]
 
 
@@ -105,7 +104,7 @@ def test_trap_the_old_checkpoint_is_started_again_after_a_rollback(driver: Drive
     good = driver.run()
     driver.add(2)
     driver.run()
-    savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+    driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-2").execute()
     driver.add(3)
 
     query = driver.start()
@@ -147,11 +146,11 @@ def test_trap_a_restored_query_writes_into_a_table_that_has_seen_its_batches(
     to = f"{driver.checkpoint}-2"
 
     with pytest.raises(NotAlignedError, match="Delta would drop what it writes") as refused:
-        savepoints.restore(driver.store, good.id, to)
+        driver.store.savepoint(good.id).restore(to).execute()
     assert f"savepoints rollback {good.id}" in refused.value.hint
     assert not Location.of(to).list()
 
-    savepoints.restore(driver.store, good.id, to, check_outputs=False)
+    driver.store.savepoint(good.id).restore(to, check_outputs=False).execute()
     driver.checkpoint = to
     driver.start().processAllAvailable()
     assert driver.rows() == [(1, 1)], "the rows of two batches are lost"
@@ -166,11 +165,13 @@ def test_without_a_table_that_is_known_a_rollback_wants_an_answer(driver: Driver
     assert good is not None
 
     with pytest.raises(NotAlignedError, match="no output table of numbers is known") as refused:
-        savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+        driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-2").execute()
     assert "--outputs none" in refused.value.hint
 
-    done = savepoints.rollback(
-        driver.store, good.id, to=f"{driver.checkpoint}-2", rewind_outputs=False
+    done = (
+        driver.store.savepoint(good.id)
+        .rollback(to=f"{driver.checkpoint}-2", rewind_outputs=False)
+        .execute()
     )
     assert done.generation == 2
 
@@ -181,19 +182,18 @@ def test_trap_a_rollback_under_a_driver_that_nobody_attached(driver: Driver) -> 
         driver.add(number)
     query = driver.start()
     wait_until(lambda: len(query.recentProgress) > 3, "some batches were committed")
-    good = savepoints.create(
-        driver.store,
+    good = driver.store.create(
         query="numbers",
         checkpoint=driver.checkpoint,
         outputs={"numbers": driver.table},
         forms=("native",),
-    )
+    ).execute()
 
     with pytest.raises(QueryRunningError, match="its driver has just committed a batch in"):
-        savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2")
+        driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-2").execute()
 
     query.stop()
-    savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-2", stopped=True)
+    driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-2", stopped=True).execute()
     # Each batch was one file; files of one moment come in any order.
     rows = driver.rows()
     assert len(rows) == good.cut.batch_id + 1
@@ -212,7 +212,7 @@ def test_what_foreach_batch_merges_goes_back_too(driver: Driver) -> None:
     driver.add(5, 15)
     driver.run(factor=-1)
 
-    done = savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-fixed")
+    done = driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-fixed").execute()
     assert driver.rows() == before
     driver.checkpoint = done.checkpoint
     driver.add(7, 1)

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 import savepoints
 from savepoints.errors import QueryRunningError
+from savepoints.handle import Store
 from savepoints.model import Savepoint
-from savepoints.store.root import Store
 from tests.e2e.plain_driver import Driver
 from tests.sources.broker import Broker
 from tests.spark_session import wait_until
@@ -64,7 +64,7 @@ def begun(driver: Driver) -> Savepoint:
 
 def gone_back(driver: Driver, good: Savepoint, before: list[tuple[int, int]]) -> None:
     """Roll back, look, go on without the bug, and look."""
-    done = savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-fixed")
+    done = driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-fixed").execute()
     assert driver.rows() == before
     driver.checkpoint = done.checkpoint
     driver.add(7, 1)
@@ -90,7 +90,7 @@ def test_back_from_a_bug_when_the_driver_runs(driver: Driver) -> None:
     query.processAllAvailable()
 
     with pytest.raises(QueryRunningError, match="running in a driver of its own") as refused:
-        savepoints.rollback(driver.store, good.id, to=f"{driver.checkpoint}-fixed")
+        driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-fixed").execute()
     assert "attached.stop()" in refused.value.hint
     assert driver.rows() != driver.truth()
 
@@ -144,7 +144,7 @@ def test_back_from_a_bug_in_what_a_rate_makes(spark: SparkSession, tmp_path: Pat
     run(first, -1, count() + 50)
     assert not found()["v"].equals(truth()["v"])
 
-    done = savepoints.rollback(store, good.id, to=str(tmp_path / "second"))
+    done = store.savepoint(good.id).rollback(to=str(tmp_path / "second")).execute()
     pd.testing.assert_frame_equal(found(), before)
     run(done.checkpoint, 1, len(before) + 150)
 

@@ -107,9 +107,9 @@ def test_what_is_restored_for_a_time_is_what_a_run_from_scratch_over_the_records
     done = restore_point.execute(plan, shop.store, settings=shop.settings)
 
     assert shop.compare(BEGIN + 6 * DAY).exact, "no output was touched"
-    taken = savepoints.create(shop.store, query="elsewhere", checkpoint=target)
+    taken = shop.store.create(query="elsewhere", checkpoint=target).execute()
     assert done.batch_id == taken.cut.batch_id
-    with savepoints.read_state(shop.store, taken.id, settings=shop.settings) as rows:
+    with shop.store.savepoint(taken.id).read_state(settings=shop.settings) as rows:
         found = {row["key"][0]: tuple(row["value"])[:2] for row in rows.collect()}
     truth = order_totals_truth(day)
     assert found == {one.customer_id: (one.orders, one.amount_cents) for one in truth.itertuples()}

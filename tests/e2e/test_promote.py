@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import savepoints
 from savepoints.errors import CheckFailedError
 from savepoints.operations.fork import promote
 from savepoints.operations.run import pause
@@ -74,7 +73,7 @@ def forked(local_shop: Shop) -> Shop:
     shop = local_shop
     shop.sell(day(0), day(3))
     shop.run()
-    savepoints.fork(shop.store, "latest", "tiers_v2", app=V2, settings=shop.settings)
+    shop.store.savepoint("latest").fork("tiers_v2", app=V2).execute()
     return shop
 
 

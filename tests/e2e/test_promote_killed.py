@@ -11,7 +11,6 @@ import threading
 
 import pytest
 
-import savepoints
 from savepoints.operations import unfinished
 from savepoints.operations.fork import promote
 from savepoints.store.locks import journal
@@ -45,7 +44,7 @@ def forked(local_shop: Shop) -> Shop:
     shop = local_shop
     shop.sell(day(0), day(3))
     shop.run()
-    savepoints.fork(shop.store, "latest", "tiers_v2", app=V2, settings=shop.settings)
+    shop.store.savepoint("latest").fork("tiers_v2", app=V2).execute()
     shop.sell(day(3), day(4))
     shop.run()
     return shop
@@ -102,7 +101,7 @@ def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
     forked_at = chance.randint(2, 5)
     shop.sell(day(0), day(forked_at))
     shop.run()
-    savepoints.fork(shop.store, "latest", "tiers_v2", app=V2, settings=shop.settings)
+    shop.store.savepoint("latest").fork("tiers_v2", app=V2).execute()
     end = forked_at + chance.randint(4, 8)
     stopped = threading.Event()
 

@@ -26,7 +26,7 @@ def snippets(directory: Path) -> list[str]:
 
 
 def test_the_snippets_of_the_readme_run(spark: SparkSession, tmp_path: Path) -> None:
-    as_library, in_a_driver = snippets(tmp_path)
+    in_a_driver, as_library = snippets(tmp_path)
     driver = Driver(spark, tmp_path, "append")
     driver.add(1, 2, 2)
     files = spark.readStream.schema("n long").json(str(tmp_path / "in"))
@@ -49,7 +49,9 @@ def test_the_snippets_of_the_readme_run(spark: SparkSession, tmp_path: Path) -> 
 
     exec(as_library, names)
     first, *_ = names["store"].catalog.all()
-    restored = savepoints.create(
-        names["store"], checkpoint=f"{tmp_path}/checkpoints/clicks-2", forms=("native",)
+    restored = (
+        names["store"]
+        .create(checkpoint=f"{tmp_path}/checkpoints/clicks-2", forms=("native",))
+        .execute()
     )
     assert restored.cut.offsets == first.cut.offsets

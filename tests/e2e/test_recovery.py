@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.config.settings import QuerySettings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.store.root import Store
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.comparison import compare
 from spark_jobs.orders.producer import produce

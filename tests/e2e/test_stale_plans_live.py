@@ -80,7 +80,7 @@ def bench(local_shop: Shop) -> Bench:
     shop.sell(day(0), day(2), without=ids(HELD))
     shop.run(forms=("native", "canonical"))
     good = shop.store.catalog.find("latest")
-    savepoints.fork(shop.store, good.id, FORK, app=RIGHT, settings=shop.settings)
+    shop.store.savepoint(good.id).fork(FORK, app=RIGHT).execute()
     shop.sell(day(2), day(3))
     shop.run()
     return Bench(shop, good, day(3))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.check.check import check
 from savepoints.operations.inspect.verify import verify, verify_all
-from savepoints.store.root import Store
 from tests.draw import some
 from tests.processes import killed_at
 from tests.samples import lasting, take, unpack

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.maintain import gc
 from savepoints.operations.savepoint import create as verb
-from savepoints.store.root import Store
 from tests import samples
 from tests.draw import some
 from tests.processes import at_once, killed_at

@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from savepoints.errors import SavepointNotFoundError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.store.root import Store
 from tests.draw import some
 from tests.leftovers import all_are_whole, left_over, restored
 from tests.processes import killed_at

@@ -10,11 +10,11 @@ import signal
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.savepoint import restore
-from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests import samples
 from tests.draw import some

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.outputs.delta import log
 from savepoints.outputs.fork.isolated_copy import FORK_MARKER
 from savepoints.store.locks import journal
-from savepoints.store.root import Store
 from tests.draw import some
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output
 from tests.outputs import tables

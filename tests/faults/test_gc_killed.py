@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.draw import some
 from tests.leftovers import all_are_whole, left_over, restored
 from tests.processes import killed_at

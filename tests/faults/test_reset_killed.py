@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import KafkaSettings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.operations import unfinished
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks import journal
-from savepoints.store.root import Store
 from tests.kafka_query import QUERY, Query, make
 from tests.processes import killed_at
 from tests.samples import contents, query_id

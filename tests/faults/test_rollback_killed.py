@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
 from savepoints.store.locks import journal
-from savepoints.store.root import Store
 from tests import samples
 from tests.draw import some
 from tests.processes import killed_at

@@ -8,12 +8,12 @@ import pytest
 from deltalake import DeltaTable
 
 from savepoints.errors import NotAlignedError, UnfinishedOperationError, UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations import unfinished
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks import journal
-from savepoints.store.root import Store
 from tests import samples
 from tests.draw import some
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output

@@ -14,6 +14,7 @@ import pytest
 
 from savepoints import io
 from savepoints.errors import LockedError, SavepointsError, UnreachableError, VerificationError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
 from savepoints.operations.inspect.verify import verify_all
@@ -22,7 +23,6 @@ from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.store.locks import lease
 from savepoints.store.retention_policy import RetentionPolicy
-from savepoints.store.root import Store
 from tests import samples
 from tests.draw import some
 from tests.faults.s3_proxy import Fault, Request, S3Proxy, Schedule, once, proxy_of, seeded

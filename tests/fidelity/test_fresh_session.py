@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from tests import samples, spark_session
 
 if TYPE_CHECKING:
@@ -46,6 +45,6 @@ def test_trap_a_fresh_session_has_no_state_store_coordinator(
         )
         assert done.returncode == 0, done.stderr
     original = local_store.catalog.find("latest", query="live")
-    restored = savepoints.create(local_store, checkpoint=str(target), query="restored")
+    restored = local_store.create(checkpoint=str(target), query="restored").execute()
     assert restored.operators == original.operators
     assert original.operators[0].rows

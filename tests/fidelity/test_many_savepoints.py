@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
-from savepoints.store.root import Store
+from savepoints.handle import Store
 from tests import draw
 from tests.spark_session import wait_until
 
@@ -55,7 +54,7 @@ def test_savepoints_in_a_row_are_each_exact_and_none_is_partial(
     try:
         wait_until((checkpoint / "commits" / "4").exists, "some batches are committed")
         taken = [
-            savepoints.create(store, checkpoint=str(checkpoint), query="q", forms=("native",))
+            store.create(checkpoint=str(checkpoint), query="q", forms=("native",)).execute()
             for _ in range(count)
         ]
         assert running.isActive
@@ -73,7 +72,7 @@ def test_savepoints_in_a_row_are_each_exact_and_none_is_partial(
         frames = []
         for number, one in enumerate(taken[start : start + 25], start):
             target = tmp_path / f"restored-{number}"
-            savepoints.restore(store, one.id, str(target))
+            store.savepoint(one.id).restore(str(target)).execute()
             frames.append(state_of(session, target, one.cut.batch_id))
         for row in reduce(lambda a, b: a.union(b), frames).collect():
             found[row["batch"]] = (row["keys"], row["n"], row["s"])

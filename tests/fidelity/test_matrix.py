@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-import savepoints
 from savepoints.checkpoint.state.operators import PROVIDERS
+from savepoints.handle import Store
 from savepoints.model import Savepoint
 from savepoints.operations.savepoint import restore
-from savepoints.store.root import Store
 from tests.fidelity import harness
 from tests.fidelity.harness import PARTITIONS, STORES, Run
 from tests.fidelity.matrix import Case, Verdict, cases, cell, chosen
@@ -78,9 +77,7 @@ def lab(spark: SparkSession) -> Iterator[Lab]:
         inputs = _inputs(home, seed)
         run = harness.run(spark, QUERIES[query], STORES[store], inputs, checkpoint)
         kept = Store.at(str(place / "store")).make()
-        saved = savepoints.create(
-            kept, checkpoint=str(checkpoint), query=query, batch_id=BATCH[seed]
-        )
+        saved = kept.create(checkpoint=str(checkpoint), query=query, batch_id=BATCH[seed]).execute()
         # A restored checkpoint must not need the one that it came from.
         moved = checkpoint.rename(place / "ended")
         return Original(run, kept, saved, moved)
@@ -140,9 +137,9 @@ def test_a_restored_query_goes_on_exactly(lab: Lab, case: Case, tmp_path: Path) 
     assert expected.batches, "there must be later batches"
     target = lab.home / str(case)
 
-    savepoints.restore(original.store, saved.id, str(target), **_changes(case))
+    original.store.savepoint(saved.id).restore(str(target), **_changes(case)).execute()
 
-    again = savepoints.create(original.store, checkpoint=str(target), query=str(case))
+    again = original.store.create(checkpoint=str(target), query=str(case)).execute()
     assert _content(again) == _content(saved), "a restored savepoint saves the same contents"
     assert (again.cut.batch_id, again.cut.watermark_ms, again.cut.offsets) == (
         saved.cut.batch_id,
@@ -183,7 +180,9 @@ def test_what_cannot_be_exact_is_refused(lab: Lab, case: Case) -> None:
     target = lab.home / str(case)
 
     with pytest.raises(truth.error, match=truth.says) as refused:
-        savepoints.restore(original.store, original.savepoint.id, str(target), **_changes(case))
+        original.store.savepoint(original.savepoint.id).restore(
+            str(target), **_changes(case)
+        ).execute()
 
     assert refused.value.hint
     assert not target.exists()
@@ -191,12 +190,11 @@ def test_what_cannot_be_exact_is_refused(lab: Lab, case: Case) -> None:
         assert original.savepoint.forms == ("native",)
         assert any(truth.says in (one.native_only or "") for one in original.savepoint.operators)
         with pytest.raises(truth.error, match=truth.says):
-            savepoints.create(
-                original.store,
+            original.store.create(
                 checkpoint=str(original.checkpoint),
                 query=f"{case.query}-again",
                 forms=("canonical",),
-            )
+            ).execute()
     assert _files(original.store) == before, "nothing was written"
 
 

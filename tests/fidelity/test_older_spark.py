@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.mark import ParameterSet
 
-import savepoints
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Form
 from savepoints.state.storage.read import state_session
-from savepoints.store.root import Store
 from tests import draw
 from tests.data import make_older
 from tests.samples import write
@@ -67,10 +66,10 @@ def test_what_an_older_spark_saved_goes_on_exactly(
     checkpoint = older(name, Location.of(str(tmp_path / "older")), source)
     (tmp_path / "store").mkdir()
     store = Store.at(str(tmp_path / "store")).make()
-    taken = savepoints.create(store, query=query, checkpoint=str(checkpoint))
-    assert savepoints.verify(store, taken.id).findings == ()
+    taken = store.create(query=query, checkpoint=str(checkpoint)).execute()
+    assert store.savepoint(taken.id).verify().findings == ()
     restored = str(tmp_path / "restored")
-    savepoints.restore(store, taken.id, restored, form=form)
+    store.savepoint(taken.id).restore(restored, form=form).execute()
     first = make_older.run(own, source, str(tmp_path / "reference"), query)
 
     make_older.put(source, LATER)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
 from savepoints.errors import IncompatibleError
+from savepoints.handle import Store
 from savepoints.operations.savepoint import create
-from savepoints.store.root import Store
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
@@ -69,8 +68,10 @@ class Bench:
     def go_on(self, sources: tuple[str, ...]) -> None:
         """Save the first checkpoint and restore it for other sources."""
         checkpoint = str(self.directory / "first")
-        savepoints.create(self.store, query="counts", checkpoint=checkpoint, forms=("native",))
-        savepoints.restore(self.store, "latest", str(self.directory / "second"), sources=sources)
+        self.store.create(query="counts", checkpoint=checkpoint, forms=("native",)).execute()
+        self.store.savepoint("latest").restore(
+            str(self.directory / "second"), sources=sources
+        ).execute()
 
 
 @pytest.fixture
@@ -160,13 +161,14 @@ def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path)
     assert "source 0 of lines counts what it reads and keeps nothing" in plan.warnings[0]
     create.execute(plan, store)
     to = str(tmp_path / "restored")
-    for verb in (savepoints.restore, savepoints.rollback):
+    saved = store.savepoint("latest", query="lines")
+    for verb in (saved.restore, saved.rollback):
         with pytest.raises(IncompatibleError, match="cannot be read again") as refused:
-            verb(store, "latest", to=to, query="lines")
+            verb(to=to)
         assert "--accept-unreplayable" in refused.value.hint
     assert not Path(to).exists()
 
-    restored = savepoints.restore(store, "latest", to, accept_unreplayable=True)
+    restored = store.savepoint("latest").restore(to, accept_unreplayable=True).execute()
     assert restored.batch_id == plan.newest_batch
 
 
@@ -195,10 +197,10 @@ def test_a_rate_source_makes_the_same_rows_again(spark: SparkSession, tmp_path: 
 
     run_on("live")
     run_on("live")
-    savepoints.create(store, checkpoint=str(tmp_path / "live"), query="rate", forms=("native",))
+    store.create(checkpoint=str(tmp_path / "live"), query="rate", forms=("native",)).execute()
     at = max(seen["live"])
     run_on("live")
-    savepoints.restore(store, "latest", str(tmp_path / "restored"))
+    store.savepoint("latest").restore(str(tmp_path / "restored")).execute()
 
     wait_until(lambda: len(seen["live"]) > at + 1, "more rows came")
     run_on("restored")

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
+from savepoints.handle import Store
 from savepoints.local import LocalWorld
 from savepoints.model import FORMS, Savepoint
-from savepoints.store.root import Store
 from tests.spark_session import PARTITIONS, wait_until
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ def test_every_later_batch_equals_the_uninterrupted_run(
     running = job.start(tmp_path / "ck", tmp_path / "out")
     committed = tmp_path / "ck" / "commits" / str(BATCH_BEFORE_SAVEPOINT)
     wait_until(committed.exists, f"batch {BATCH_BEFORE_SAVEPOINT} is committed")
-    saved = savepoints.create(store, checkpoint=str(tmp_path / "ck"), query=name)
+    saved = store.create(checkpoint=str(tmp_path / "ck"), query=name).execute()
     assert running.isActive, "the query must still be running, or nothing was shown"
     # Not asserted, since a busy machine is slower; `pytest -rP` shows it.
     print(f"{name}: median batch {job.finish(running):.0f} ms")
@@ -191,11 +190,11 @@ def test_every_later_batch_equals_the_uninterrupted_run(
     assert BATCH_BEFORE_SAVEPOINT <= saved.cut.batch_id < last, "there must be later batches"
 
     expected = later_batches(spark, tmp_path / "out", saved.cut.batch_id)
-    final = hashes(savepoints.create(store, checkpoint=str(tmp_path / "ck"), query=name))
+    final = hashes(store.create(checkpoint=str(tmp_path / "ck"), query=name).execute())
     for form in FORMS:
         target = tmp_path / f"restored-{form}"
-        savepoints.restore(store, saved.id, str(target), form=form)
-        again = savepoints.create(store, checkpoint=str(target), query=f"{name}-{form}")
+        store.savepoint(saved.id).restore(str(target), form=form).execute()
+        again = store.create(checkpoint=str(target), query=f"{name}-{form}").execute()
         assert hashes(again) == hashes(saved), "a restored savepoint saves the same contents"
 
         out = tmp_path / f"out-{form}"
@@ -204,7 +203,7 @@ def test_every_later_batch_equals_the_uninterrupted_run(
         assert found.count() == expected.count() > 0
         assert found.exceptAll(expected).count() == 0
         assert expected.exceptAll(found).count() == 0
-        ended = savepoints.create(store, checkpoint=str(target), query=f"{name}-{form}")
+        ended = store.create(checkpoint=str(target), query=f"{name}-{form}").execute()
         assert hashes(ended) == final, "the state at the end is the same"
         assert ended.cut.watermark_ms == latest(store, name).cut.watermark_ms
 
@@ -229,10 +228,10 @@ def test_trap_partitions_written_are_those_of_the_offset_log(
     (tmp_path / "store").mkdir()
     store = Store.at(str(tmp_path / "store")).make()
     job.finish(job.start(tmp_path / "ck", tmp_path / "out"))
-    savepoints.create(store, checkpoint=str(tmp_path / "ck"), query="q")
+    store.create(checkpoint=str(tmp_path / "ck"), query="q").execute()
     spark.conf.set("spark.sql.shuffle.partitions", "7")
     try:
-        savepoints.restore(store, "latest", str(tmp_path / "to"), form="canonical")
+        store.savepoint("latest").restore(str(tmp_path / "to"), form="canonical").execute()
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
     written = {path.name for path in (tmp_path / "to" / "state" / "0").iterdir()}

@@ -14,10 +14,10 @@ import pytest
 
 import savepoints
 from savepoints.errors import IncompatibleError, NoCommittedBatchError, SavepointsError
+from savepoints.handle import Store
 from savepoints.local.jars import resolve_jars
 from savepoints.model import FORMS
 from savepoints.state.storage.read import state_session
-from savepoints.store.root import Store
 from tests.fidelity import typed_state
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def saved(store: Store, name: str, checkpoint: Path) -> savepoints.Savepoint:
     query = "".join(letter if letter.isalnum() else "-" for letter in name)
-    return savepoints.create(store, query=query, checkpoint=str(checkpoint))
+    return store.create(query=query, checkpoint=str(checkpoint)).execute()
 
 
 def test_what_is_older_than_operator_metadata_is_refused_as_such(
@@ -89,7 +89,7 @@ def test_all_others_are_restored_with_the_rows_that_spark_finds(
     compared = 0
     for number, name in enumerate(names):
         taken = saved(store, name, kept[name])
-        assert savepoints.verify(store, taken.id).findings == (), name
+        assert store.savepoint(taken.id).verify().findings == (), name
         if name in TIED_TO_THEIR_PLACE or any(one.native_only for one in taken.operators):
             continue  # Spark's reader does not read them.
         own = state_session(spark, taken.cut.checkpoint_format)
@@ -98,8 +98,10 @@ def test_all_others_are_restored_with_the_rows_that_spark_finds(
         assert sum(rows.total() for rows in truth.values()) > 0, name
         for form in FORMS:
             to = tmp_path / f"{number}-{form}"
-            restored = savepoints.restore(
-                store, taken.id, str(to), form=form, accept_unreplayable=True
+            restored = (
+                store.savepoint(taken.id)
+                .restore(str(to), form=form, accept_unreplayable=True)
+                .execute()
             )
             found = typed_state.read(own, to, restored.batch_id, ())
             assert found == truth, f"{name}, {form}"

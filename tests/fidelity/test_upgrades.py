@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-import savepoints
 from savepoints import faults
 from savepoints.checkpoint.state import layout
 from savepoints.cli.main import _run
 from savepoints.cli.output import Terminal
 from savepoints.errors import LayoutChangedError, SavepointsError
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from tests import spark_session
 from tests.fidelity import harness
 from tests.fidelity.harness import STORES, Run
@@ -91,26 +90,21 @@ class Shop:
         self.run(program, "old")
         if truth is not None:
             self.run(truth, "scratch")
-        return savepoints.create(
-            self.store,
-            query="q",
-            checkpoint=str(self.root / "old"),
-            settings=spark_session.settings(),
-        )
+        return self.store.create(
+            query="q", checkpoint=str(self.root / "old"), settings=spark_session.settings()
+        ).execute()
 
     def restore(
         self, program: str, *, maps: Sequence[str] = (), allow_dropped_state: bool = False
     ) -> None:
         """Restore for the new program."""
-        savepoints.restore_migrated(
-            self.store,
-            "latest",
+        self.store.savepoint("latest").migrate(
             str(self.root / "new"),
             app=reference(program),
             maps=maps,
             allow_dropped_state=allow_dropped_state,
             settings=spark_session.settings(),
-        )
+        ).execute()
 
     def migrated(
         self, program: str, *, maps: Sequence[str] = (), allow_dropped_state: bool = False

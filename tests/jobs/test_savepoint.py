@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.jobs import savepoint
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.samples import query_id, unpack
 
 

@@ -21,13 +21,13 @@ from savepoints.config import effective, secrets
 from savepoints.config.settings import HookSettings, Settings
 from savepoints.config.settings import load as load_settings
 from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.observe import hooks
 from savepoints.observe.hooks import Notice
 from savepoints.observe.recorder import recording
 from savepoints.operations.run import periodic
 from savepoints.operations.savepoint import create
-from savepoints.store.root import Store
 from tests.samples import unpack
 
 AT = datetime(2026, 11, 21, 10, 15, 30, tzinfo=timezone.utc)

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from savepoints.handle import Store
 from savepoints.model import Edit
 from savepoints.observe import metrics
-from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
 from tests.samples import BEGINNING, savepoint
 

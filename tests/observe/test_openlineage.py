@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from savepoints.errors import NoCommittedBatchError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.observe import openlineage
 from savepoints.operations.savepoint import create
-from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import NEWEST, write_output
 from tests.samples import query_id, take, unpack
 

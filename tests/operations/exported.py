@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from savepoints.handle import Store
 from savepoints.model import FORMS, Savepoint
-from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 
 ROWS = 5

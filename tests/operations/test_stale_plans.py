@@ -19,6 +19,7 @@ from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import NotFoundError, StalePlanError, UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations import unfinished
@@ -29,7 +30,6 @@ from savepoints.operations.rollback.target import BeforeLast
 from savepoints.operations.savepoint import create, restore
 from savepoints.store.locks import journal
 from savepoints.store.retention_policy import RetentionPolicy
-from savepoints.store.root import Store
 from tests import draw
 from tests.processes import at_once
 from tests.samples import contents, lasting, take, unpack

@@ -8,14 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-import savepoints
 from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import SourceDataGoneError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.runtime import compatibility
 from savepoints.runtime.runner import Ran
-from savepoints.store.root import Store
 from tests.samples import savepoint, unpack
 from tests.sources.broker import HOUR, Broker
 from tests.sources.reading import BATCH, checkpoint_at
@@ -40,16 +39,15 @@ def test_trap_a_topic_made_anew_has_other_records_at_the_same_offsets(
     own = CommitProperties(app_transactions=[Transaction("order_totals/totals/1", BATCH)])
     write_deltalake(bound.outputs["totals"], pa.table({"n": [1]}), commit_properties=own)
     live = checkpoint_at({topic: {0: 1}}, on_local / "live" / "1")
-    saved = savepoints.create(
-        local_store, query="order_totals", checkpoint=str(live), settings=settings,
-        forms=("native",),
-    )  # fmt: skip
+    saved = local_store.create(
+        query="order_totals", checkpoint=str(live), settings=settings, forms=("native",)
+    ).execute()
     assert saved.topics
     local_store.generations.begin("order_totals", 2, live, by=verb, begun_from=saved.id)
 
     def run() -> Ran:
-        return savepoints.run(
-            local_store, "order_totals", settings=settings, until="latest", final_savepoint=False
+        return local_store.query("order_totals").run(
+            settings=settings, until="latest", final_savepoint=False
         )[0]
 
     assert run().caught_up

@@ -12,11 +12,11 @@ from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import offset_log, planned_batch
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointNotFoundError, SourceDataGoneError, UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.runtime import bounded, end_offsets
 from savepoints.sources.kafka.offsets import Range
-from savepoints.store.root import Store
 from tests.samples import files_of, savepoint, write
 
 RANGES = {"orders": {0: Range("orders", 0, 10, 50), 1: Range("orders", 1, 0, 30)}}

@@ -21,7 +21,6 @@ from confluent_kafka import Producer
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 
-import savepoints
 from savepoints.local import LocalWorld
 from savepoints.runtime.app import load
 from spark_jobs.orders.cdnow import read_orders
@@ -196,7 +195,7 @@ def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
     assert rows(desk) == truth
 
     assert saved is not None
-    savepoints.rollback(desk.store, saved.id, settings=desk.settings)
+    desk.store.savepoint(saved.id).rollback(settings=desk.settings).execute()
     assert rows(desk) == written
     desk.run(until="latest", final_savepoint=False)
     assert rows(desk) == truth

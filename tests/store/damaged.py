@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS, new_id, rfc3339, utc_now
 from savepoints.operations.check import contents
@@ -17,7 +18,6 @@ from savepoints.operations.maintain import rebuild_catalog
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest
 from savepoints.store.tables import checksums
 from tests.samples import take, unpack

@@ -9,10 +9,10 @@ import pytest
 
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import SavepointsError, VerificationError
+from savepoints.handle import Store
 from savepoints.model import to_json
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
-from savepoints.store.root import Store
 
 OLD = QuerySettings(
     app="shop:old",

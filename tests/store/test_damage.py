@@ -14,11 +14,11 @@ from random import Random
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.maintain import rebuild_catalog
 from savepoints.operations.savepoint import restore
-from savepoints.store.root import Store
 from tests.draw import chance, some
 from tests.store import damaged
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from savepoints.errors import SavepointsError, UsageError, VerificationError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
 from savepoints.operations.check.check import check
@@ -22,7 +23,6 @@ from savepoints.operations.inspect.verify import verify
 from savepoints.operations.maintain import copy, rebuild_catalog, tag
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create, export, restore
-from savepoints.store.root import Store
 from savepoints.store.savepoint import labels, sealed
 from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from tests.samples import contents, savepoint, take, unpack

@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from savepoints.errors import LockedError, UnfinishedOperationError
+from savepoints.handle import Store
 from savepoints.io import Location, storage_options
 from savepoints.model import parse_rfc3339, rfc3339, utc_now
 from savepoints.operations.inspect.verify import verify_all
@@ -24,7 +25,6 @@ from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Holder, LeaseRecord
-from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests import draw, samples
 from tests.processes import at_once, killed_at

@@ -159,7 +159,11 @@ def verify_all(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Reports:
-    """Verify all savepoints; files that several of them share are read once. See `verify`.
+    """Verify all savepoints; files that several of them share are read once.
+
+    Args:
+        depth: As in `verify`.
+        share: As in `verify`.
 
     Raises:
         VerificationError: If the catalog cannot be read.

@@ -86,6 +86,9 @@ class Collected:
 def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
     """Say what no row names and is older than the grace time; nothing is changed.
 
+    Args:
+        grace: How old a file must be at least: a younger one may be of a savepoint in the making.
+
     Raises:
         VerificationError: If the catalog has no rows although there are manifests: it was lost.
     """

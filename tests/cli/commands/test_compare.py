@@ -15,9 +15,9 @@ from savepoints.errors import (
     SavepointsError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import unpack
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.store.root import Store
 from tests.samples import contents
 from tests.templates import first_of
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.observe import metrics
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.savepoint import restore
-from savepoints.store.root import Store
 from tests.samples import contents, unpack
 
 ROOT = Path(__file__).parents[3]

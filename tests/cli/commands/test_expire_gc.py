@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.samples import take, unpack
 from tests.templates import made_once

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import contents, query_id, take, unpack
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import take, unpack
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.run.pause import state
 from savepoints.operations.run.pause_watcher import Pauses
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import unpack
 from tests.spark_session import wait_until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 
 QUERY = "order_totals"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from savepoints.config import settings as config_settings
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from tests.samples import take, unpack
 
 # From conftest.py: the function that calls the command line.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from tests.samples import take, unpack
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from savepoints.checkpoint.cut import read_cut
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from tests.cli.conftest import Call
 from tests.samples import contents, take, unpack
 

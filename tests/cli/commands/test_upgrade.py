@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from tests.samples import saved
 
 # From conftest.py: the function that calls the command line.

@@ -18,6 +18,7 @@ from savepoints.config.settings import (
     Settings,
     SparkSettings,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Cost, Savepoint, new_id, rfc3339, utc_now
 from savepoints.operations.check import access
@@ -29,7 +30,6 @@ from savepoints.outputs.delta import retention
 from savepoints.store import batch_log
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from tests.denied import denied, unconditional
 from tests.samples import lasting, query_id, savepoint, take, unpack

@@ -6,9 +6,9 @@ import pytest
 
 from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError, UsageError
+from savepoints.handle import Store
 from savepoints.model import OutputVersion
 from savepoints.operations.fork.compare_savepoints import compare_at
-from savepoints.store.root import Store
 from tests.samples import KAFKA, savepoint
 
 OUTPUT = OutputVersion("totals", "/nowhere/totals", "1", 3, "a/totals/1", 1)

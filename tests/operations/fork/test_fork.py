@@ -21,6 +21,7 @@ from savepoints.errors import (
     UnfinishedOperationError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations import unfinished
@@ -36,7 +37,6 @@ from savepoints.outputs.fork import isolated_copy
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from tests.draw import some
 from tests.samples import contents, query_id, take, unpack
 

@@ -15,6 +15,7 @@ from savepoints.errors import (
     UnfinishedOperationError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.fork import promote, promote_steps
 from savepoints.operations.fork.promote_steps import PromotionPlan
@@ -25,7 +26,6 @@ from savepoints.operations.run.run import run
 from savepoints.plan import silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
-from savepoints.store.root import Store
 from tests.draw import some
 from tests.operations.fork.test_fork import (
     ORIGIN,

@@ -10,6 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from savepoints.errors import NotAlignedError, NotFoundError, SourceDataGoneError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.operations.fork import fork
@@ -19,7 +20,6 @@ from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import Arrival
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.reset_targets import Target
-from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Ledger
 from tests.kafka_query import QUERY, Query, make
 from tests.sources.broker import HOUR, Broker

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-import savepoints
 from savepoints.errors import UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.inspect.diff import (
@@ -26,7 +26,6 @@ from savepoints.operations.inspect.diff import (
 )
 from savepoints.state.typed.compare import ColumnTypes, RowChange, VariableDifference
 from savepoints.state.typed.typed import Variable
-from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
 from tests.samples import saved, savepoint, take, unpack
@@ -281,10 +280,10 @@ def test_equal_contents_are_known_without_spark(
 ) -> None:
     """Restored with other partitions and into the other provider, and saved again."""
     checkpoint = unpack("rocksdb", on_local / "checkpoint")
-    saved = savepoints.create(local_store, checkpoint=str(checkpoint), query="totals")
+    saved = local_store.create(checkpoint=str(checkpoint), query="totals").execute()
     target = str(on_local / "restored")
-    savepoints.restore(local_store, saved.id, target, partitions=5, provider="hdfs")
-    again = savepoints.create(local_store, checkpoint=target, query="again")
+    local_store.savepoint(saved.id).restore(target, partitions=5, provider="hdfs").execute()
+    again = local_store.create(checkpoint=target, query="again").execute()
     assert again.cut.partitions == 5
 
     done = subprocess.run(

@@ -14,12 +14,12 @@ from savepoints.errors import (
     SourceDataGoneError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.operations.inspect import estimate
 from savepoints.operations.inspect.estimate import Estimate
-from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
 from tests.samples import savepoint, unpack
 from tests.sources.broker import HOUR, MINUTE, WEEK, WEEK_MS, Broker

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from savepoints.handle import Store
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.inspect.lineage import (
     Edge,
@@ -21,7 +22,6 @@ from savepoints.operations.inspect.lineage import (
     mermaid,
     tree,
 )
-from savepoints.store.root import Store
 from tests.samples import BEGINNING, savepoint
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-import savepoints
 from savepoints.checkpoint.small_files import Skeleton
 from savepoints.errors import (
     IncompatibleError,
@@ -19,12 +18,12 @@ from savepoints.errors import (
     UsageError,
     VerificationError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import Savepoint
 from savepoints.operations.inspect import read_state
 from savepoints.state.typed import to_json
-from savepoints.store.root import Store
 from tests.samples import contents, files_of, saved, take, unpack, write
 
 if TYPE_CHECKING:
@@ -402,9 +401,9 @@ def test_a_canonical_savepoint_is_read_like_any_other(
     on_local: Location, local_store: Store, spark: SparkSession
 ) -> None:
     checkpoint = unpack("rocksdb", on_local / "checkpoint")
-    taken = savepoints.create(
-        local_store, checkpoint=str(checkpoint), query="totals", forms=("canonical",)
-    )
+    taken = local_store.create(
+        checkpoint=str(checkpoint), query="totals", forms=("canonical",)
+    ).execute()
 
     with read_state.read_state(local_store, taken.id) as frame:
         assert rows_of(frame) == totals(4)

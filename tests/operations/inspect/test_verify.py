@@ -17,6 +17,7 @@ from savepoints.errors import (
     SavepointsError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
 from savepoints.operations.inspect.findings import Finding
@@ -24,7 +25,6 @@ from savepoints.operations.inspect.sampling import ReadSubset
 from savepoints.operations.inspect.verify import Report, verify, verify_all
 from savepoints.operations.savepoint import restore
 from savepoints.outputs.delta import retention
-from savepoints.store.root import Store
 from savepoints.store.savepoint import labels, manifest, sealed
 from tests.denied import denied
 from tests.draw import chance, examples, some

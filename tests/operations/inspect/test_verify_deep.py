@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import savepoints
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests import samples
 
@@ -25,9 +24,9 @@ def test_a_whole_savepoint_is_restored_and_equal(
     spark: SparkSession, local_store: Store, on_local: Location, sample: str
 ) -> None:
     checkpoint = samples.unpack(sample, on_local / "live")
-    taken = savepoints.create(local_store, checkpoint=str(checkpoint), query="q")
+    taken = local_store.create(checkpoint=str(checkpoint), query="q").execute()
 
-    report = savepoints.verify(local_store, taken.id, depth="deep")
+    report = local_store.savepoint(taken.id).verify(depth="deep")
 
     assert (report.grade, report.findings) == ("ok", ())
     assert not local_store.root.list("scratch")
@@ -38,7 +37,7 @@ def test_a_file_that_fits_its_checksum_and_not_the_rows_is_found(
 ) -> None:
     """The last delta of a partition is that of the batch before, in the manifest as well."""
     checkpoint = samples.unpack("hdfs", on_local / "live")
-    taken = savepoints.create(local_store, checkpoint=str(checkpoint), query="q")
+    taken = local_store.create(checkpoint=str(checkpoint), query="q").execute()
     stored = local_store.manifest(taken.id)
     wrong = checkpoint.get("state/0/0/3.delta")
     files = []
@@ -53,8 +52,8 @@ def test_a_file_that_fits_its_checksum_and_not_the_rows_is_found(
     manifest = dataclasses.replace(stored, native=tuple(files))
     local_store.root.put(manifest_path(taken.id), manifest.to_bytes())
 
-    assert savepoints.verify(local_store, taken.id).grade == "ok", "nothing else can find it"
-    report = savepoints.verify(local_store, taken.id, depth="deep")
+    assert local_store.savepoint(taken.id).verify().grade == "ok", "nothing else can find it"
+    report = local_store.savepoint(taken.id).verify(depth="deep")
 
     assert report.grade == "broken"
     assert [one.what for one in report.findings] == ["operator 0 (stateStoreSave)"]
@@ -70,7 +69,7 @@ def test_trap_what_another_spark_wrote_is_called_broken(
     What is called broken is passed over by `latest` and by recovery.
     """
     checkpoint = samples.unpack("hdfs", on_local / "live")
-    taken = savepoints.create(local_store, checkpoint=str(checkpoint), query="q")
+    taken = local_store.create(checkpoint=str(checkpoint), query="q").execute()
     stored = local_store.manifest(taken.id)
     unknown = b"written in a way that is not known yet"
     files = []
@@ -88,7 +87,7 @@ def test_trap_what_another_spark_wrote_is_called_broken(
     local_store.root.put(manifest_path(taken.id), manifest.to_bytes())
     local_store.catalog.put([savepoint])
 
-    report = savepoints.verify(local_store, taken.id, depth="deep")
+    report = local_store.savepoint(taken.id).verify(depth="deep")
 
     (finding,) = report.findings
     expected = ("broken", "broken") if written_by == "this" else ("warning", "complete")

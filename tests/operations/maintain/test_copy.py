@@ -14,6 +14,7 @@ from savepoints.errors import (
     UsageError,
     VerificationError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.inspect.verify import verify, verify_all
@@ -21,7 +22,6 @@ from savepoints.operations.maintain import copy
 from savepoints.operations.maintain.copy import Copied
 from savepoints.operations.savepoint import restore
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.labels import labels_path
 from tests.draw import some

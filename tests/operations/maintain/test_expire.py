@@ -16,6 +16,7 @@ from savepoints.errors import (
     SavepointNotFoundError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint, rfc3339, utc_now
 from savepoints.operations.maintain import expire, removal
@@ -23,7 +24,6 @@ from savepoints.operations.maintain.expire import Expired, ExpirePlan
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.retention_policy import RetentionPolicy
-from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.leftovers import all_are_whole, left_over, restored, stored

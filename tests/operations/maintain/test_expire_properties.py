@@ -11,9 +11,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from savepoints.handle import Store
 from savepoints.operations.maintain import expire, gc
 from savepoints.store.retention_policy import RetentionPolicy
-from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import Manifest, StoredFile, manifest_path
 from tests.draw import examples
 from tests.leftovers import all_are_whole, left_over

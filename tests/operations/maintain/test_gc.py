@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from savepoints.errors import VerificationError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint, new_id, rfc3339, utc_now
 from savepoints.operations.maintain import gc
 from savepoints.operations.maintain.gc import Collected
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.leftovers import all_are_whole, left_over, stored

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
 from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.maintain import rebuild_catalog
 from savepoints.operations.maintain.rebuild_catalog import Rebuilt
-from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.tables.catalog import Catalog

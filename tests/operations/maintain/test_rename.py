@@ -14,13 +14,13 @@ from savepoints.errors import (
     TargetExistsError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import OutputVersion
 from savepoints.operations.maintain import rebuild_catalog, rename
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.processes import killed_at
 from tests.samples import lasting, query_id, savepoint, take, unpack
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from savepoints.errors import SavepointNotFoundError, TargetExistsError, UsageError
+from savepoints.handle import Store
 from savepoints.operations.maintain import tag
-from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
 from tests.samples import contents, savepoint
 

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
 from savepoints.operations.merge import lineage
 from savepoints.store import batch_log
-from savepoints.store.root import Store
 from tests import samples
 
 QUERY = "orders"

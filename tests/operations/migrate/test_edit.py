@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import savepoints
 from savepoints import faults
 from savepoints.errors import (
     IncompatibleError,
@@ -19,6 +18,7 @@ from savepoints.errors import (
     UsageError,
     VerificationError,
 )
+from savepoints.handle import Store
 from savepoints.model import Edit, Savepoint
 from savepoints.operations.inspect import read_state
 from savepoints.operations.inspect.diff import diff
@@ -27,7 +27,6 @@ from savepoints.operations.migrate import edit
 from savepoints.operations.savepoint import export
 from savepoints.state.change.edit import StateEdit
 from savepoints.state.typed import to_json
-from savepoints.store.root import Store
 from tests import draw
 from tests.operations.exported import as_exported
 from tests.operations.inspect.test_read_state import arrived
@@ -198,14 +197,18 @@ def test_rows_are_removed(samples: Store, spark: SparkSession) -> None:
     files = origin.cut.batch_id + 1
     sums = totals(files)
 
-    made = savepoints.edit(samples, origin.id, StateEdit("k in (2, 3)", delete=True), reason="x")
+    made = (
+        samples.savepoint(origin.id)
+        .edit(StateEdit("k in (2, 3)", delete=True), reason="x")
+        .execute()
+    )
 
     assert rows_of(samples, made) == as_rows(
         {k: v for k, v in sums.items() if k not in (2, 3)}, files
     )
     assert made.edit is not None
     assert (made.edit.rows_changed, made.edit.rows_removed) == (0, 2)
-    none = savepoints.edit(samples, origin.id, StateEdit("true", delete=True), reason="x")
+    none = samples.savepoint(origin.id).edit(StateEdit("true", delete=True), reason="x").execute()
     assert rows_of(samples, none) == []
     assert verify(samples, none.id, depth="deep").findings == ()
 
@@ -227,7 +230,9 @@ def test_a_function_changes_values(samples: Store, spark: SparkSession) -> None:
     files = origin.cut.batch_id + 1
     sums = totals(files)
 
-    made = savepoints.edit(samples, origin.id, StateEdit("k > 1", function=halve), reason="x")
+    made = (
+        samples.savepoint(origin.id).edit(StateEdit("k > 1", function=halve), reason="x").execute()
+    )
 
     assert rows_of(samples, made) == as_rows(
         {k: v // 2 if k in (2, 4) else v for k, v in sums.items()}, files
@@ -385,7 +390,7 @@ def test_variables_of_transform_with_state(
     expected = sorted((row for row in wanted if row is not None), key=json.dumps)
     assert expected != before
 
-    made = savepoints.edit(samples, origin.id, change, reason="x", variable=variable)
+    made = samples.savepoint(origin.id).edit(change, reason="x", variable=variable).execute()
 
     assert rows_of(samples, made, variable=variable) == expected
     for other in {"total", "counts", "seen", "timers"} - {variable}:
@@ -400,7 +405,11 @@ def test_sessions_keep_what_belongs_to_their_key(samples: Store, spark: SparkSes
         with pytest.raises(UsageError, match="belongs to the key"):
             edit.plan(samples, origin.id, StateEdit("true", (assignment,)), reason="x")
 
-    made = savepoints.edit(samples, origin.id, StateEdit("true", ("sum = sum + 1",)), reason="x")
+    made = (
+        samples.savepoint(origin.id)
+        .edit(StateEdit("true", ("sum = sum + 1",)), reason="x")
+        .execute()
+    )
 
     expected = [
         {**row, "value": {**row["value"], "sum": row["value"]["sum"] + 1}} for row in before
@@ -418,7 +427,7 @@ def test_keys_of_a_deduplication_can_be_forgotten(samples: Store, spark: SparkSe
         edit.plan(samples, origin.id, StateEdit("true", ("x = 1",)), reason="x")
 
     change = StateEdit(f"k = {forgotten}", delete=True)
-    made = savepoints.edit(samples, origin.id, change, reason="x")
+    made = samples.savepoint(origin.id).edit(change, reason="x").execute()
 
     assert rows_of(samples, made) == [row for row in before if row["key"]["k"] != forgotten]
 

@@ -10,11 +10,11 @@ import pytest
 
 from savepoints.config.settings import Settings
 from savepoints.errors import QueryRunningError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import activity, rollback
 from savepoints.operations.run import final_savepoint
 from savepoints.plan import silent
-from savepoints.store.root import Store
 from tests.samples import take, unpack
 
 MINUTE, HOUR, DAY = 60, 3600, 86400

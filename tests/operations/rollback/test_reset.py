@@ -19,6 +19,7 @@ from savepoints.errors import (
     SourceDataGoneError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import kafka_offsets, kafka_position
@@ -28,7 +29,6 @@ from savepoints.operations.rollback.target import BeforeLast
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from tests.kafka_query import QUERY, Query, make
 from tests.samples import contents, query_id
 from tests.sources.broker import Broker

@@ -20,6 +20,7 @@ from savepoints.errors import (
     UnfinishedOperationError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.rollback import rollback
@@ -27,7 +28,6 @@ from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.rollback.target import AtBatch, BeforeLast
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.root import Store
 from tests.samples import contents, query_id, take, unpack, write
 
 pytestmark = pytest.mark.drawn(4)

@@ -11,6 +11,7 @@ import pytest
 
 from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError, NotFoundError, UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint, utc_now
 from savepoints.operations.rollback import rollback, target
@@ -23,7 +24,6 @@ from savepoints.operations.rollback.target import (
     ResolvedTarget,
 )
 from savepoints.operations.savepoint import history
-from savepoints.store.root import Store
 from tests.samples import take, unpack
 from tests.templates import made_once
 

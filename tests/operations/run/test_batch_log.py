@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.config.settings import QuerySettings, Settings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import kafka_offsets
 from savepoints.operations.run.run import run
 from savepoints.store import batch_log
-from savepoints.store.root import Store
 from tests.sources.broker import Broker
 from tests.sources.json_input import app, produce
 

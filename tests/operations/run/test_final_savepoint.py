@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from savepoints.config.settings import Settings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, utc_now
 from savepoints.operations.run import final_savepoint
 from savepoints.plan import silent
-from savepoints.store.root import Store
 from tests.samples import take, unpack
 
 

@@ -20,6 +20,7 @@ from savepoints.errors import (
     QueryRunningError,
     UnfinishedOperationError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint, rfc3339, utc_now
 from savepoints.operations.run import pause as pauses
@@ -34,7 +35,6 @@ from savepoints.operations.run.pause_watcher import Pauses
 from savepoints.store.locks import lease, pause_requests
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.locks.lease import Holder, LeaseRecord
-from savepoints.store.root import Store
 from tests.processes import at_once
 from tests.samples import lasting, take, unpack
 from tests.spark_session import wait_until

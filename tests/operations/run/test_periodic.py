@@ -10,12 +10,12 @@ import pytest
 
 from savepoints.config.settings import RetentionSettings, Settings
 from savepoints.errors import LockedError, NotFoundError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.observe import metrics
 from savepoints.operations.run import periodic
 from savepoints.operations.run.periodic import Attempt
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import files_of, query_id, unpack, write
 

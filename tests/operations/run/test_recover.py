@@ -21,12 +21,12 @@ from savepoints.errors import (
     UnreachableError,
     UnsupportedFormatError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Generation, Savepoint, utc_now
 from savepoints.operations.rollback import rollback
 from savepoints.operations.run import recover
 from savepoints.store.locks import journal, lease
-from savepoints.store.root import Store
 from tests.processes import killed_at, script_killed_at
 from tests.samples import contents, take, unpack
 
@@ -36,7 +36,7 @@ RECOVER = """
 import sys
 from savepoints.config.settings import Settings
 from savepoints.operations.run import recover
-from savepoints.store.root import Store
+from savepoints.handle import Store
 
 settings = Settings.model_validate_json(sys.argv[2])
 recover.if_damaged(

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from savepoints.errors import LockedError, QueryRunningError
+from savepoints.handle import Store
 from savepoints.operations.run import wait_for_lease
 from savepoints.plan import silent
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 
 LONG = timedelta(minutes=2)
 

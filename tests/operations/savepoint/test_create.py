@@ -17,12 +17,12 @@ from savepoints.errors import (
     QueryNotFoundError,
     UsageError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS, Edit, Form, OperatorState, Savepoint, utc_now
 from savepoints.operations.savepoint import create, restore
 from savepoints.store.locks import lease
 from savepoints.store.retention_policy import RetentionPolicy, decide
-from savepoints.store.root import Store
 from tests.samples import files_of, lasting, take, unpack, write
 
 pytestmark = pytest.mark.drawn(4)

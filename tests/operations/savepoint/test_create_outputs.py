@@ -6,11 +6,11 @@ import pytest
 
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import NotAlignedError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.inspect import pinned_outputs
 from savepoints.operations.savepoint import create
-from savepoints.store.root import Store
 from tests import samples
 from tests.outputs import tables
 

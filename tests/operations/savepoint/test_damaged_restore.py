@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from savepoints.config.settings import RestoreSettings, Settings
 from savepoints.errors import SavepointsError, VerificationError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.inspect import drill
@@ -16,7 +17,6 @@ from savepoints.operations.inspect.verify import verify
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.store.locks import journal
-from savepoints.store.root import Store
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import contents, query_id, take, unpack
 

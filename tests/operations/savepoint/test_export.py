@@ -10,11 +10,11 @@ import pytest
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY
 from savepoints.errors import NativeOnlyError, SavepointNotFoundError, UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.savepoint import export
-from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.operations.exported import as_exported, in_manifest
 from tests.samples import contents, files_of, lasting, take, unpack

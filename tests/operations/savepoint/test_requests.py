@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create
-from savepoints.store.root import Store
 from tests import samples
 from tests.faults.s3_proxy import Request, proxy_of
 

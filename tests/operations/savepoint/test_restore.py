@@ -30,11 +30,11 @@ from savepoints.errors import (
     UsageError,
     VerificationError,
 )
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.savepoint import restore
-from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
 from tests.operations.exported import ROWS, as_exported
 from tests.samples import CHECKPOINTS, contents, files_of, take, unpack

@@ -7,13 +7,12 @@ import time
 import pytest
 from confluent_kafka import TopicCollection
 
-import savepoints
 from savepoints.config.settings import Settings
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, Savepoint
 from savepoints.operations.savepoint import topic_ids
-from savepoints.store.root import Store
 from tests.sources.broker import HOUR, Broker
 from tests.sources.reading import checkpoint_at
 
@@ -22,14 +21,12 @@ def taken(
     store: Store, place: Location, offsets: KafkaOffsets, servers: str, told: list[str]
 ) -> Savepoint:
     """Take a savepoint of a query that reads from Kafka."""
-    return savepoints.create(
-        store,
+    return store.create(
         query="orders",
         checkpoint=str(checkpoint_at(offsets, place / "checkpoint")),
         settings=Settings(kafka={"bootstrap_servers": servers}),  # type: ignore[arg-type]
         forms=("native",),
-        progress=told.append,
-    )
+    ).execute(progress=told.append)
 
 
 @pytest.mark.kafka
@@ -48,7 +45,7 @@ def test_they_are_in_manifest_and_catalog_and_a_rebuilt_catalog_has_them_too(
     assert local_store.manifest(one.id).savepoint == one
     assert local_store.catalog.all() == [one]
     local_store.catalog.remove([one.id])
-    savepoints.rebuild_catalog(local_store)
+    local_store.rebuild_catalog().execute()
     assert local_store.catalog.all() == [one]
     assert not any("not recorded" in line for line in told)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from savepoints.errors import SavepointNotFoundError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.store.locks import lease
 from savepoints.store.locks import readers as locks_readers
-from savepoints.store.root import Store
 from tests.samples import take, unpack
 
 

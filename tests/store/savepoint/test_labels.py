@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from savepoints.errors import VerificationError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels
-from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.labels import labels_path
 from tests.processes import Processes
@@ -100,7 +100,7 @@ def test_a_changed_letter_is_found(local_store: Store) -> None:
 
 TAGGING = """
 from dataclasses import replace
-from savepoints.store.root import Store
+from savepoints.handle import Store
 store = Store.at(uri).make()
 store.catalog.relabel(
     [one.id for one in store.catalog.all()],

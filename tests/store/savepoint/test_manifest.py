@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from savepoints.errors import VerificationError
-from savepoints.store.root import Store
+from savepoints.handle import Store
 from savepoints.store.savepoint.manifest import Manifest, StoredFile, manifest_path
 from tests.samples import savepoint
 

@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable
 
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError, UsageError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS, Edit, OperatorState, OutputVersion, Savepoint
-from savepoints.store.root import Store
 from savepoints.store.tables.catalog import Catalog, resolve
 from tests.processes import at_once
 from tests.samples import BEGINNING, KAFKA, savepoint

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from savepoints.errors import LockedError, UsageError
+from savepoints.handle import Store
 from savepoints.observe.recorder import recording
-from savepoints.store.root import Store
 from tests.observe.test_metrics import event
 
 

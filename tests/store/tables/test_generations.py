@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from savepoints.errors import QueryNotFoundError, StalePlanError
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.store.root import Store
 
 
 def at(store: Store, name: str) -> Location:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from savepoints.errors import SavepointNotFoundError
+from savepoints.handle import Store
 from savepoints.model import Edit, Generation, Savepoint, rfc3339
-from savepoints.store.root import Store
 from savepoints.store.tables import living_line
 from savepoints.store.tables.catalog import resolve
 from tests.samples import BEGINNING, savepoint

@@ -1,0 +1,402 @@
+"""The public handles: a store, its queries and its savepoints, with the verbs as methods.
+
+What reads returns values at once. What changes something returns a `BoundPlan`: print it, or
+execute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from savepoints.bound_plan import BoundPlan, Context, calls, calls_about, named, plans, plans_about
+from savepoints.config.settings import Settings
+from savepoints.model import Form, Generation, Savepoint
+from savepoints.operations.check import check as _check
+from savepoints.operations.fork import compare as _compare
+from savepoints.operations.fork import fork as _fork
+from savepoints.operations.fork import promote as _promote
+from savepoints.operations.fork.compare_savepoints import SAMPLE
+from savepoints.operations.fork.fork import Forked, ForkOptions
+from savepoints.operations.fork.fork_plan import ForksPlan
+from savepoints.operations.fork.verdict import Comparison
+from savepoints.operations.inspect import diff as _diff
+from savepoints.operations.inspect import drill as _drill
+from savepoints.operations.inspect import estimate as _estimate
+from savepoints.operations.inspect import lineage as _lineage
+from savepoints.operations.inspect import locate as _locate
+from savepoints.operations.inspect import read_state as _read_state
+from savepoints.operations.inspect import verify as _verify
+from savepoints.operations.maintain import copy as _copy
+from savepoints.operations.maintain import expire as _expire
+from savepoints.operations.maintain import gc as _gc
+from savepoints.operations.maintain import rebuild_catalog as _rebuild_catalog
+from savepoints.operations.maintain import rename as _rename
+from savepoints.operations.maintain import tag as _tag
+from savepoints.operations.merge import merge as _merge
+from savepoints.operations.merge.plan import MergePlan
+from savepoints.operations.merge.result import Merged
+from savepoints.operations.migrate import edit as _edit
+from savepoints.operations.migrate import migrate as _migrate
+from savepoints.operations.migrate import upgrade_check as _upgrade_check
+from savepoints.operations.rollback import reset as _reset
+from savepoints.operations.rollback import restore_point as _restore_point
+from savepoints.operations.rollback import rollback as _rollback
+from savepoints.operations.run import pause as _pause
+from savepoints.operations.run import run as _run
+from savepoints.operations.savepoint import create as _create
+from savepoints.operations.savepoint import export as _export
+from savepoints.operations.savepoint import restore as _restore
+from savepoints.outputs.fork.isolated_copy import CopyMode
+from savepoints.plan import Progress, silent
+from savepoints.state.change.edit import StateEdit
+from savepoints.store import root
+from savepoints.store.tables import catalog
+from savepoints.store.tables.merge_ledger import MergePolicy
+
+# How long a merge waits for the running query to pause.
+_WAIT = timedelta(minutes=10)
+
+
+@named
+@dataclass(frozen=True)
+class Store(root.Store):
+    """The place where savepoints live: `s3://bucket/prefix` or a local directory.
+
+    Each method looks at the store as it is now, and reads each of its tables once.
+
+    Attributes:
+        settings: What programs, checkpoints and Kafka the queries have; for verbs that need it.
+
+    Example:
+        >>> store = savepoints.Store.open(uri)
+        >>> store.queries()
+        ['clicks']
+        >>> store.savepoint("latest").id == store.query("clicks").latest.id
+        True
+        >>> print(store.gc())
+        gc:
+    """
+
+    settings: Settings = field(default_factory=Settings, compare=False, repr=False)
+
+    @classmethod
+    def at(cls, uri: str, *, settings: Settings | None = None, any_line: bool = False) -> Store:
+        """Return the store at a URI, whether or not there is one yet; nothing is opened.
+
+        Args:
+            uri: `s3://bucket/prefix` or a directory.
+            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
+            any_line: `latest` and times mean savepoints that were rolled back, too.
+
+        Raises:
+            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
+        """
+        return cls(root.Store.at(uri).root, any_line, settings=settings or Settings())
+
+    @classmethod
+    def open(cls, uri: str, *, settings: Settings | None = None, any_line: bool = False) -> Store:
+        """Open the store at a URI.
+
+        Args:
+            uri: `s3://bucket/prefix` or a directory.
+            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
+            any_line: `latest` and times mean savepoints that were rolled back, too.
+
+        Raises:
+            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
+            StoreNotFoundError: If the bucket or directory does not exist, or is not a store.
+            CredentialsError: If it may not be read.
+        """
+        return cls(root.Store.open(uri).root, any_line, settings=settings or Settings())
+
+    @property
+    def context(self) -> Context:
+        """What its methods know."""
+        return Context(self, "", {"settings": self.settings})
+
+    def queries(self) -> list[str]:
+        """Return the names of the queries that have savepoints or checkpoints here, sorted."""
+        return sorted({one.query for one in self.generations.all()})
+
+    def query(self, name: str) -> Query:
+        """Return the handle of a query, whether or not the store knows it yet.
+
+        Args:
+            name: Its name; `queries` lists those that the store knows.
+        """
+        return Query(self, name)
+
+    def savepoint(self, name: str, *, query: str | None = None) -> SavepointHandle:
+        """Return the handle of a savepoint, which stays the same one from then on.
+
+        Args:
+            name: An id, the beginning of one, a tag, `latest`, `latest~2` (the second before it),
+                or `@TIME` (the newest committed by then).
+            query: Only savepoints of this query.
+
+        Raises:
+            SavepointNotFoundError: If there is none.
+            AmbiguousNameError: If there are several.
+        """
+        return SavepointHandle(self, self.catalog.find(name, query=query).id)
+
+    def compare(
+        self,
+        *queries: str,
+        until: str = "latest",
+        keys: Mapping[str, Sequence[str]] | None = None,
+        metrics: Mapping[str, str] | None = None,
+        sample: int = SAMPLE,
+        state: bool = True,
+    ) -> BoundPlan[_compare.ComparePlan, ..., Comparison]:
+        """Plan to run queries to one end and compare their outputs, state and metrics.
+
+        Args:
+            queries: Their names, two or more; the first is what the others are compared with.
+            until: `latest`, a time, offsets as JSON, or a savepoint.
+            keys: Columns that identify a row, by output.
+            metrics: SQL over the outputs, by name.
+            sample: How many differing rows to give of each output.
+            state: Compare the state, too.
+
+        Raises:
+            UsageError: If a query is not in the settings, or they read different topics.
+        """
+        plan = _compare.plan(
+            self, queries, settings=self.settings, until=until, keys=keys, metrics=metrics,
+            sample=sample, state=state,
+        )  # fmt: skip
+        return BoundPlan(plan, self, _compare.execute, self.context.known)
+
+    check = calls(_check.check)
+    create = plans(_create.plan, _create.execute)
+    expire = plans(_expire.plan, _expire.execute)
+    gc = plans(_gc.plan, _gc.execute)
+    lineage = calls(_lineage.lineage)
+    rebuild_catalog = plans(_rebuild_catalog.plan, _rebuild_catalog.execute)
+    verify = calls(_verify.verify_all)
+
+
+@named
+@dataclass(frozen=True)
+class Query:
+    """A query of a store, by its name.
+
+    Attributes:
+        store: Where its savepoints are.
+        name: Its name.
+
+    Example:
+        >>> clicks = savepoints.Store.open(uri).query("clicks")
+        >>> [one.cut.batch_id for one in clicks.savepoints()]
+        [3, 1]
+        >>> plan = clicks.rollback("latest~1", to=target)
+        >>> print(plan)
+        rollback clicks:
+          1. save the present, batch 3 of ...
+        >>> plan.execute().batch_id
+        1
+    """
+
+    store: Store
+    name: str
+
+    @property
+    def context(self) -> Context:
+        """What its methods know."""
+        return Context(self.store, self.name, {"settings": self.store.settings, "query": self.name})
+
+    @property
+    def latest(self) -> Savepoint:
+        """The newest savepoint on the line that lives: none that was rolled back or edited.
+
+        Raises:
+            SavepointNotFoundError: If there is none.
+        """
+        return self.store.catalog.find("latest", query=self.name)
+
+    @property
+    def generation(self) -> Generation:
+        """The checkpoint that `run` starts.
+
+        Raises:
+            QueryNotFoundError: If the store does not know the query.
+        """
+        return self.store.generations.current(self.name)
+
+    def savepoints(self) -> list[Savepoint]:
+        """Return its savepoints, the newest first, with those that were rolled back."""
+        return catalog.select(self.store.catalog.all(), query=self.name)
+
+    def merge(
+        self,
+        batch: str,
+        *,
+        input_name: str | None = None,
+        controls: int | None = None,
+        quarantine: str | None = None,
+        policy: MergePolicy = "exact",
+        until: datetime | None = None,
+        progress: Progress = silent,
+    ) -> BoundPlan[MergePlan, ..., Merged]:
+        """Plan to work late events into live state and outputs, as if they had come in time.
+
+        Args:
+            batch: URI of files or of a Delta table.
+            input_name: The input that it belongs to; for an application with one it is known.
+            controls: How many entities are replayed as a proof; by the settings when not given.
+            quarantine: Where rows go that are not events; without it, such rows are refused.
+            policy: What is given up, if anything.
+            until: Merge only events from before this time.
+            progress: Told one line about each step of looking at the batch.
+
+        Raises:
+            LateBatchError: If rows of the batch are not events of the input.
+            SourceDataGoneError: If neither archive nor Kafka has the events before.
+        """
+        settings = self.store.settings
+        made = _merge.prepare(
+            self.store, self.name, batch, given=settings, input_name=input_name,
+            controls=controls, quarantine=quarantine, policy=policy, until=until, progress=progress,
+        )  # fmt: skip
+
+        def execute(
+            _plan: MergePlan,
+            store: root.Store,
+            *,
+            wait: timedelta = _WAIT,
+            progress: Progress = silent,
+        ) -> Merged:
+            return _merge.execute(made, store, given=settings, wait=wait, progress=progress)
+
+        plan = made if isinstance(made, MergePlan) else made.plan
+        return BoundPlan(plan, self.store, execute, {})
+
+    create = plans(_create.plan, _create.execute)
+    estimate = calls_about(_estimate.estimate)
+    expire = plans(_expire.plan, _expire.execute)
+    lineage = calls(_lineage.lineage)
+    locate = calls_about(_locate.locate)
+    pause = calls_about(_pause.pause)
+    promote = plans_about(_promote.plan, _promote.execute)
+    rename = plans_about(_rename.plan, _rename.execute)
+    reset = plans_about(_reset.plan, _reset.execute)
+    restore = plans(_restore_point.plan, _restore_point.execute)
+    resume = calls_about(_pause.resume)
+    rollback = plans(_rollback.plan, _rollback.execute)
+    run = calls_about(_run.run)
+    verify = calls(_verify.verify_all)
+
+
+@named
+@dataclass(frozen=True)
+class SavepointHandle:
+    """A savepoint of a store, by its id.
+
+    Attributes:
+        store: Where it is.
+        id: Its id.
+
+    Example:
+        >>> good = savepoints.Store.open(uri).savepoint("latest")
+        >>> good.verify(depth="checksums").grade
+        'ok'
+        >>> good.tag(add=["before-release"]).execute().tags
+        ('before-release',)
+        >>> print(good.restore(target))
+        restore clicks:
+          1. copy 14 files to ...
+    """
+
+    store: Store
+    id: str
+
+    @property
+    def context(self) -> Context:
+        """What its methods know."""
+        return Context(self.store, self.id, {"settings": self.store.settings})
+
+    @property
+    def row(self) -> Savepoint:
+        """What the catalog says of it.
+
+        Raises:
+            SavepointNotFoundError: If it was removed.
+        """
+        return self.store.catalog.find(self.id)
+
+    def fork(
+        self,
+        *names: str,
+        app: str | None = None,
+        outputs: CopyMode = "copy",
+        tables: Mapping[str, str] | None = None,
+        checkpoints: str | None = None,
+        form: Form | None = None,
+        check_source: bool = True,
+        even_broken: bool = False,
+    ) -> BoundPlan[ForksPlan, ..., tuple[Forked, ...]]:
+        """Plan new queries that begin with this state, each with outputs of its own.
+
+        Args:
+            names: What they are called.
+            app: What they run, `module:name`; what the origin runs when not given.
+            outputs: `copy` gives them files of their own, `clone` lets them read the originals'.
+            tables: URIs of outputs, by name, that do not go to `<original>_forks/<name>`.
+            checkpoints: Directory below which they get their checkpoints.
+            form: What to restore from; native when the savepoint has it.
+            check_source: Ask Kafka whether it still has the records that come next.
+            even_broken: Also if `verify` found the savepoint broken.
+
+        Raises:
+            TargetExistsError: If a checkpoint or table is there already.
+            SourceDataGoneError: If Kafka no longer has the records that come next.
+        """
+        options = ForkOptions(app, outputs, checkpoints, tables, form, check_source, even_broken)
+        settings = self.store.settings
+        plan = _fork.plan_all(self.store, self.id, names, options, settings=settings)
+        return BoundPlan(plan, self.store, _fork.execute_all, self.context.known)
+
+    def edit(
+        self,
+        change: StateEdit,
+        *,
+        reason: str,
+        operator: int | None = None,
+        variable: str | None = None,
+        at_most: int = _edit.AT_MOST,
+    ) -> BoundPlan[_edit.EditPlan, ..., Savepoint]:
+        """Plan a savepoint with chosen state rows changed.
+
+        Args:
+            change: Which rows, and what becomes of them.
+            reason: Why; it stays with the savepoint.
+            operator: Id of the operator; for a query with one it is known.
+            variable: Of `transformWithState`: the state variable.
+            at_most: Refuse to change more rows than this.
+
+        Raises:
+            UsageError: If the change does not fit the state, or concerns no row or too many.
+        """
+        plan = _edit.plan(
+            self.store, self.id, change, reason=reason, operator=operator, variable=variable,
+            at_most=at_most, settings=self.store.settings,
+        )  # fmt: skip
+        return BoundPlan(
+            plan, self.store, partial(_edit.execute, change=change), self.context.known
+        )
+
+    copy = plans_about(_copy.plan, _copy.execute)
+    diff = calls_about(_diff.diff)
+    drill = calls_about(_drill.drill)
+    export = plans_about(_export.plan, _export.execute)
+    migrate = plans_about(_migrate.plan, _migrate.execute)
+    read_state = calls_about(_read_state.read_state)
+    restore = plans_about(_restore.plan, _restore.execute)
+    rollback = plans_about(_rollback.plan, _rollback.execute)
+    tag = plans_about(_tag.plan, _tag.execute)
+    upgrade_check = calls_about(_upgrade_check.upgrade_check)
+    verify = calls_about(_verify.verify)

@@ -1,0 +1,120 @@
+"""The public handles: their examples run, their docstrings name every argument, plans wait."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+import savepoints
+from savepoints.io import Location
+from tests.samples import contents, query_id, take, unpack
+
+HANDLES = (savepoints.Store, savepoints.Query, savepoints.SavepointHandle)
+# What a handle knows, and who is told; said once, by the handles' own docstrings.
+_COMMON = {"self", "query", "settings", "progress"}
+
+
+@pytest.fixture
+def clicks(on_local: Location, local_store: savepoints.Store) -> savepoints.Query:
+    """Return a query with four batches in state and output, and savepoints of two of them."""
+    checkpoint, table = unpack("rocksdb", on_local / "live"), str(on_local / "output")
+    for batch in range(4):
+        written = CommitProperties(app_transactions=[Transaction(query_id("rocksdb"), batch)])
+        rows = pa.table({"batch": [batch]})
+        write_deltalake(table, rows, mode="append", commit_properties=written)
+    for batch in (1, 3):
+        take(local_store, checkpoint, batch_id=batch, query="clicks", outputs={"totals": table})
+    return local_store.query("clicks")
+
+
+@pytest.mark.parametrize("handle", HANDLES, ids=lambda one: str(one.__name__))
+def test_the_examples_of_the_docstrings_run(
+    handle: type, clicks: savepoints.Query, on_local: Location
+) -> None:
+    names = {
+        "savepoints": savepoints,
+        "uri": str(clicks.store.root),
+        "target": str(on_local / "checkpoints" / "clicks-2"),
+    }
+    (example,) = doctest.DocTestFinder(recurse=False).find(handle, globs=names)
+    assert example.examples
+
+    outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+
+    assert outcome.failed == 0
+
+
+def methods() -> list[tuple[str, object]]:
+    return [
+        (f"{handle.__name__}.{name}", method)
+        for handle in HANDLES
+        for name, method in inspect.getmembers(handle, callable)
+        if name in vars(handle) and not name.startswith("_")
+    ]
+
+
+@pytest.mark.parametrize(("name", "method"), methods(), ids=str)
+def test_help_says_what_each_argument_is(name: str, method: object) -> None:
+    text = inspect.getdoc(method) or ""
+    said = set(re.findall(r"^    \**(\w+): ", text, re.MULTILINE))
+
+    assert set(inspect.signature(method).parameters) - _COMMON <= said, name  # type: ignore[arg-type]
+
+
+def test_nothing_is_done_until_a_plan_is_executed(
+    clicks: savepoints.Query, on_local: Location
+) -> None:
+    before = contents(on_local)
+
+    plan = clicks.rollback("latest~1", to=str(on_local / "next"))
+
+    assert contents(on_local) == before
+    assert str(plan).startswith("rollback clicks:\n  1. ")
+    assert plan.to_json()["batch_id"] == 1
+    told: list[str] = []
+    assert plan.execute(progress=told.append).batch_id == 1
+    assert told
+    assert clicks.generation.generation == 2
+
+
+def test_a_plan_that_was_overtaken_is_refused(clicks: savepoints.Query, on_local: Location) -> None:
+    plan = clicks.rollback("latest~1", to=str(on_local / "next"))
+    clicks.rollback("latest~1", to=str(on_local / "other")).execute()
+    before = contents(on_local)
+
+    with pytest.raises(savepoints.StalePlanError):
+        plan.execute()
+
+    now = contents(on_local)
+    changed = {path for path in now if now[path] != before.get(path)}
+    assert {path.split("/")[1] for path in changed} <= {"leases", "events"}
+
+
+def test_the_handle_of_a_savepoint_stays_that_one(clicks: savepoints.Query) -> None:
+    newest = clicks.store.savepoint("latest")
+    assert clicks.latest == newest.row
+
+    older = clicks.store.savepoint("latest~1")
+    older.tag(add=["good"]).execute()
+
+    assert older.row.tags == ("good",)
+    assert (older.row.cut.batch_id, newest.row.cut.batch_id) == (1, 3)
+
+
+def test_a_query_has_a_name_already(clicks: savepoints.Query) -> None:
+    with pytest.raises(TypeError, match="handle of query clicks"):
+        clicks.rollback("latest", query="orders")
+
+
+def test_of_a_query_that_nobody_runs_its_name_is_enough(clicks: savepoints.Query) -> None:
+    renamed = clicks.rename("visits")
+    assert str(renamed).startswith("rename clicks")
+
+    renamed.execute()
+
+    assert clicks.store.queries() == ["visits"]
