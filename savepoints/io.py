@@ -198,7 +198,7 @@ class Location:
         return ObjectInfo(path, meta["size"], meta["e_tag"] or "", meta["last_modified"])
 
     def exists(self, path: str) -> bool:
-        """Say whether there is such a file."""
+        """Return True if the file exists."""
         try:
             self.head(path)
         except FileNotFoundError:

@@ -17,7 +17,7 @@ _about: ContextVar[Mapping[str, str] | None] = ContextVar("about", default=None)
 def about(
     *, query: str | None = None, savepoint: str | None = None, operation: str | None = None
 ) -> Iterator[None]:
-    """Say what is worked on within; what is not given stays as it is around it."""
+    """Set what log lines inside are about; whatever is not given keeps its outer value."""
     given = {"query": query, "savepoint": savepoint, "operation": operation}
     before = _about.get()
     token = _about.set({**(before or {}), **{k: v for k, v in given.items() if v is not None}})

@@ -45,7 +45,7 @@ def new_id(kind: Literal["sp", "op"], now: datetime) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Say whether the text is a complete id of a savepoint or an operation."""
+    """Return True if the text is a complete id of a savepoint or an operation."""
     return _ID.fullmatch(text) is not None
 
 

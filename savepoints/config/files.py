@@ -53,7 +53,7 @@ class Layer:
     content: Mapping[str, Any]
 
     def has(self, path: tuple[str, ...]) -> bool:
-        """Say whether the place gives the key at a path."""
+        """Return True if the place sets the key at a path."""
         found: Any = self.content
         for part in path:
             if not isinstance(found, Mapping) or part not in found:

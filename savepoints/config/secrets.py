@@ -49,7 +49,7 @@ _known: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Say whether the value of a setting or option of this name must not be shown."""
+    """Return True if the value of a setting or option with this name must be hidden."""
     return bool(_NAME.search(name)) and not _NO_SECRET.search(name)
 
 

@@ -153,7 +153,7 @@ class _Collector:
         self._store = store
 
     def describe(self) -> Iterable[Any]:
-        """Say nothing beforehand: the metrics are always the same."""
+        """Describe nothing: the metrics are always the same."""
         return ()
 
     def collect(self) -> Iterator[Any]:

@@ -22,7 +22,7 @@ _PRODUCER = "urn:savepoints"
 
 
 def is_configured() -> bool:
-    """Say whether OpenLineage has been told where to send events."""
+    """Return True if OpenLineage is configured to send events somewhere."""
     disabled = os.environ.get("OPENLINEAGE_DISABLED", "").lower() == "true"
     return not disabled and any(
         name.startswith("OPENLINEAGE_") and name != "OPENLINEAGE_DISABLED" for name in os.environ

@@ -61,7 +61,7 @@ def plan(store: Store, operation_id: str) -> TransitionPlan | ForkPlan | Appendi
 
 
 def undo_plan(store: Store, operation_id: str) -> Plan:
-    """Say what taking an operation back would do; nothing is written."""
+    """Plan to undo an operation; nothing is written."""
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)

@@ -41,7 +41,7 @@ def _is_map(data_type: DataType) -> bool:
 
 
 def _is_no_json(data_type: DataType) -> bool:
-    """Say whether `to_json` would lose something."""
+    """Return True if `to_json` would lose information."""
     from pyspark.sql.types import DecimalType, MapType, StringType
 
     if isinstance(data_type, MapType):

@@ -91,7 +91,7 @@ def overriding(
 
 
 def write(root: Location, query: str, generation: int, binding: Binding | None) -> None:
-    """Say what a generation that is about to begin is bound to, None for the settings alone.
+    """Write the binding of a generation that is about to begin, None for the settings alone.
 
     Who holds the query's lease writes it, in place of what an undone operation may have left.
     """

@@ -66,7 +66,7 @@ class RetentionPolicy:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether it names nothing to keep; such a policy removes nothing."""
+        """Return True if it names nothing to keep; such a policy removes nothing."""
         return not (any(self.counts.values()) or self.keep_within or self.keep_tags)
 
     @classmethod
@@ -75,7 +75,7 @@ class RetentionPolicy:
         return cls(**{one.name: getattr(section, one.name) for one in fields(cls)})
 
     def protects(self, labels: Labels) -> tuple[str, ...]:
-        """Say why a savepoint stays because of what people said of it, empty if nothing does."""
+        """Return why people's tags, pins or state keep a savepoint; empty if nothing does."""
         tags = (tag for tag in labels.tags if self.keep_tags is None or tag in self.keep_tags)
         return (*(("pinned",) if labels.pinned else ()), *(f"tagged {tag}" for tag in tags))
 
@@ -128,7 +128,7 @@ def decide(
     *,
     now: datetime,
 ) -> tuple[Decision, ...]:
-    """Say of each savepoint whether it stays, the newest first, each query for itself.
+    """Decide for each savepoint whether it stays, newest first, each query on its own.
 
     Protected, whatever the policy says: pinned and tagged ones; the newest complete one of each
     query and of each of its generations, but for those that were edited by hand; and what is needed
@@ -160,7 +160,7 @@ def decide(
 
 
 def _protected(newest_first: Sequence[Savepoint], policy: RetentionPolicy) -> KeepReasons:
-    """Say what of a query is protected by what it is."""
+    """Return the savepoints of a query that are protected by their role."""
     found: dict[str, list[str]] = {one.id: [] for one in newest_first}
     complete = [one for one in newest_first if _is_good(one)]
     for one in newest_first:
@@ -176,7 +176,7 @@ def _protected(newest_first: Sequence[Savepoint], policy: RetentionPolicy) -> Ke
 def _policy_keeps(
     newest_first: Sequence[Savepoint], policy: RetentionPolicy, now: datetime
 ) -> KeepReasons:
-    """Say what of a query the policy keeps: good ones by themselves, broken and edited beside."""
+    """Return what the policy keeps of a query: good ones, and broken and edited ones beside."""
     if policy.is_empty:
         return {one.id: ("no policy",) for one in newest_first}
     counted = _counted([one for one in newest_first if _is_good(one)], policy, now)
@@ -185,7 +185,7 @@ def _policy_keeps(
 
 
 def _is_good(savepoint: Savepoint) -> bool:
-    """Say whether it is whole, and of what the query itself did."""
+    """Return True if it is whole and records what the query itself did."""
     return savepoint.state == "complete" and savepoint.edit is None
 
 

@@ -83,7 +83,7 @@ class Store:
         return store
 
     def exists(self) -> bool:
-        """Say whether somebody has made this store.
+        """Return True if somebody has made this store.
 
         Raises:
             StoreNotFoundError: If the bucket does not exist.

@@ -144,7 +144,7 @@ def _rows(operators: tuple[OperatorState, ...]) -> str:
 
 
 def _reasons(checked: Iterable[Availability]) -> list[str]:
-    """Say why savepoints are not restorable, each reason once."""
+    """Print why savepoints cannot be restored, each reason once."""
     ids: dict[str, list[str]] = {}
     for one in checked:
         if one.restorable != "yes":

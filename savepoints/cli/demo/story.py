@@ -126,15 +126,15 @@ class Story:
             )
 
     def step(self, text: str) -> None:
-        """Say what comes now."""
+        """Print the heading of the next step."""
         self.output.out.print(f"\n[bold]{text}[/bold]", highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Say what was seen."""
+        """Print what was seen."""
         self.output.out.print(f"[green]→[/green] {text}", highlight=False, soft_wrap=True)
 
     def say_what_next(self, *, keep: bool) -> None:
-        """Say where everything is and what to try."""
+        """Print where everything is and what to try next."""
         self.step("What next")
         if not keep:
             self.output.line(

@@ -62,7 +62,7 @@ def _no_store(store: Store) -> Seen:
 
 
 def _unread(table: str, unfit: Mapping[str, str]) -> Seen | None:
-    """Say that a table is not read because a file of it is damaged, None when none is."""
+    """Report that a table is not read because one of its files is damaged; None when none is."""
     if table not in unfit:
         return None
     return Seen(table, "broken", f"is not read, as {unfit[table]} is damaged", _TABLES[table])

@@ -88,7 +88,7 @@ def _seconds(backlog: int, speed: float, arriving: float) -> float | None:
 def retention_ends_first(
     found: Forecast, policies: Sequence[TopicRetention | None], *, is_over: bool
 ) -> bool | None:
-    """Say whether Kafka removes records before they are read, if reading begins now.
+    """Return True if Kafka removes records before they are read, if reading begins now.
 
     The records of the backlog are taken to be spread evenly over the time in which they came: then
     the first to be lost is the very first, if its time is over, or one at the end, if catching up

@@ -219,7 +219,7 @@ def _only(
 
 
 def _same_contents(before: OperatorState, after: OperatorState, found: Sequence[Variable]) -> bool:
-    """Say whether an operator is known to be the same in both.
+    """Return True if an operator is known to be the same in both.
 
     The content hash does not know the order of elements, so lists have to be read.
     """

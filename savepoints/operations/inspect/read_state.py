@@ -209,7 +209,7 @@ def mounted(
 
 @contextmanager
 def _whole(savepoint: Savepoint) -> Iterator[None]:
-    """Say that a savepoint is damaged when one of its files is missing."""
+    """Report a savepoint as damaged when one of its files is missing."""
     try:
         yield
     except FileNotFoundError as gone:

@@ -53,7 +53,7 @@ class ReadSubset:
 
     @property
     def is_all(self) -> bool:
-        """Say whether it is all files."""
+        """Return True if it means all files."""
         return self.percent == _HUNDRED or (self.percent is None and self.parts == 1)
 
     def of(self, paths: Collection[str]) -> frozenset[str]:

@@ -229,7 +229,7 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
 
 
 def _unreadable(what: str, problem: str, savepoint: Savepoint) -> Finding:
-    """Say what it means that the contents cannot be read, although all checksums fit.
+    """Explain why contents cannot be read although all checksums match.
 
     That of the Spark which wrote the rows is a fact about the savepoint, and that of another one is
     none: a newer Spark writes what an older one does not know.

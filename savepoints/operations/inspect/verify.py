@@ -203,7 +203,7 @@ def _note(noted: Recording, reports: Reports) -> None:
 
 
 def _reason(findings: Sequence[Finding]) -> str:
-    """Say in one line why a savepoint is broken."""
+    """Describe in one line why a savepoint is broken."""
     broken = [one for one in findings if one.grade == "broken"]
     more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
     return f"{broken[0].what} {broken[0].problem}"[:_REASON_LENGTH] + more
@@ -314,12 +314,12 @@ class _Verification:
         return findings
 
     def _is_going(self, savepoint: Savepoint) -> bool:
-        """Say whether a savepoint lacks things because it is being removed at this moment."""
+        """Return True if a savepoint lacks files because it is being removed right now."""
         now = [one.state for one in self.store.catalog.all() if one.id == savepoint.id]
         return now in ([], ["expired"])
 
     def _mark(self, savepoint: Savepoint, report: Report) -> Report:
-        """Say in the catalog what was found out, unless it says so already."""
+        """Record the finding in the catalog, unless it is there already."""
         if report.grade == "broken":
             reason = f"verify ({self.depth}): {_reason(report.findings)}"
             if (savepoint.state, savepoint.state_reason) == ("broken", reason):
@@ -339,7 +339,7 @@ class _Verification:
         return replace(report, state=changed[0].state if changed else report.state)
 
     def _can_clear(self, savepoint: Savepoint) -> bool:
-        """Say whether this depth would have found what made the savepoint broken."""
+        """Return True if this depth would have found what made the savepoint broken."""
         if self.share is None or not self.share.is_all:
             return False
         found = _REASON.match(savepoint.state_reason or "")

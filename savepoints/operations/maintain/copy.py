@@ -83,7 +83,7 @@ class Copied:
 
 
 def plan(store: Store, name: str, destination: str, *, query: str | None = None) -> CopyPlan:
-    """Say what would be copied; nothing is written.
+    """Plan a copy of a savepoint; nothing is written.
 
     Args:
         store: Where the savepoint is.
@@ -253,7 +253,7 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
 def _is_there(
     store: Store, target: Store, savepoint: Savepoint, known: Sequence[Savepoint]
 ) -> bool:
-    """Say whether the destination has this very savepoint; refuse one that only has its id."""
+    """Return True if the destination has this very savepoint; refuse another with its id."""
     state = next((one.state for one in known if one.id == savepoint.id), None)
     if state is None:
         return False

@@ -131,7 +131,7 @@ def plan(
     query: str | None = None,
     settings: Settings | None = None,
 ) -> ExpirePlan:
-    """Say what would be removed and what stays for which reasons; nothing is deleted.
+    """Plan what to remove, and why the rest stays; nothing is deleted.
 
     Args:
         store: Where the savepoints are.

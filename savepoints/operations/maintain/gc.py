@@ -84,7 +84,7 @@ class Collected:
 
 
 def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
-    """Say what no row names and is older than the grace time; nothing is changed.
+    """Plan to remove files that no row names and that are older than the grace time.
 
     Args:
         grace: How old a file must be at least: a younger one may be of a savepoint in the making.

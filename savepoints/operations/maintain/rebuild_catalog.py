@@ -51,7 +51,7 @@ class RebuildPlan(Plan):
 
     @property
     def done(self) -> bool:
-        """Say whether there is nothing to do."""
+        """Return True if there is nothing to do."""
         return not (self.added or self.changed or self.removed or self.aside)
 
 

@@ -38,7 +38,7 @@ class RenamePlan(Plan):
 
 
 def plan(store: Store, query: str, to: str, *, settings: Settings | None = None) -> RenamePlan:
-    """Say what would be renamed; nothing is written.
+    """Plan a new name for a query; nothing is written.
 
     Args:
         store: The store.

@@ -45,7 +45,7 @@ def plan(
     pinned: bool | None = None,
     move: bool = False,
 ) -> TagPlan:
-    """Say what would change; nothing is written.
+    """Plan a change of tags, description or pin; nothing is written.
 
     Args:
         store: The store.

@@ -97,7 +97,7 @@ def candidates(
 
 
 def _is_usable(store: Store, inputs: Inputs, savepoint: Savepoint, layout: Layout) -> bool:
-    """Say whether a savepoint has the program's state layout, and its outputs are there."""
+    """Return True if a savepoint has the program's state layout and its outputs are there."""
     small = store.root / manifest.directory(savepoint.id) / "checkpoint"
     if state_layout.read(small) != layout:
         return False

@@ -67,7 +67,7 @@ class Reach:
     ends_with: str
 
     def has(self, savepoint: Savepoint) -> bool:
-        """Say whether a savepoint lies within."""
+        """Return True if a savepoint lies within."""
         if savepoint.generation not in self.newest or savepoint.edit is not None:
             return False
         newest = self.newest[savepoint.generation]

@@ -155,7 +155,7 @@ def _proved(replay: MergeReplay, known: Mapping[int, Batch], settings: Settings)
 
 
 def _lost(scope: MergeScope, known: Mapping[int, Batch], files: CutFiles) -> str:
-    """Say which batches are not known that are needed; empty when all are."""
+    """Return the batches that are needed and unknown; empty when all are known."""
     # That of the base, too: by its watermark the one after it drops late rows.
     first = max(first_batch(scope) - 1, 0)
     lost = [one for one in range(first, files.cut.batch_id + 1) if one not in known]

@@ -136,7 +136,7 @@ def inputs_in_order(checkpoint: Location) -> list[str]:
 
 
 def _notes(savepoint: Savepoint, partitions: str | None, provider: str | None) -> tuple[str, ...]:
-    """Say where a restored query goes by the savepoint and not by the session."""
+    """Describe settings that a restored query takes from the savepoint, not from the session."""
     found = []
     cut = savepoint.cut
     if cut.partitions is not None and partitions != str(cut.partitions):

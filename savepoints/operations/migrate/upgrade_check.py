@@ -261,7 +261,7 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
 
 
 def _unused(now: NewProgram, transfers: Sequence[Transfer]) -> tuple[str, ...]:
-    """Say which functions of a program nothing asks for."""
+    """Describe functions of a program that nothing uses."""
     used = {name for one in transfers for name in (one.function, one.key_function)}
     return tuple(
         f"the program's migrate has {name!r}, which fits no state of it"

@@ -45,7 +45,7 @@ class ExportPlan(Plan):
 
 
 def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
-    """Say what would be exported; nothing is written.
+    """Plan an export; nothing is written.
 
     Args:
         store: Where the savepoint is.

@@ -119,7 +119,7 @@ def plan(
 
 
 def what(correction: Correction) -> str:
-    """Say what is done, as a step of a plan."""
+    """Describe it as a step of a plan."""
     if correction.entity is None:
         return (
             f"replace all rows of the query in {correction.live.output.uri}, in one commit that is "

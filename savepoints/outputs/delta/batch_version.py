@@ -41,7 +41,7 @@ class _Found:
 
 
 def has_batch(uri: str, app: str, batch_id: int) -> bool:
-    """Say whether a table has a batch already, by the transaction id that wrote it.
+    """Return True if a table already has a batch, by the transaction id that wrote it.
 
     Args:
         uri: The table; none there has no batch.
@@ -243,7 +243,7 @@ def _reached(transactions: dict[str, int], app_ids: Sequence[str]) -> int | None
 
 
 def _ended(transactions: dict[str, int], app_ids: Sequence[str]) -> bool:
-    """Say whether a later generation goes on from there: then they are not the end of this one.
+    """Return True if a later generation continues from there: then they are not the end of this one.
 
     That one has written, or a rewind made way for it; one that was undone has the value 0.
     """

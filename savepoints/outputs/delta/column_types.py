@@ -17,7 +17,7 @@ _DIGITS_OF_LONG = 20
 
 
 def alike(first: DataType, second: DataType) -> bool:
-    """Say whether two types are the same, whatever may be null in them."""
+    """Return True if two types are equal apart from nullability."""
     return first.simpleString() == second.simpleString()
 
 

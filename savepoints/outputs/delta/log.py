@@ -45,7 +45,7 @@ class Commit:
     user_metadata: str | None = None
 
     def written_by(self, owner: str, app_ids: tuple[str, ...]) -> bool:
-        """Say whether it is the query's own."""
+        """Return True if it is the query's own."""
         return any(app.startswith(owner) or app in app_ids for app in self.transactions)
 
 

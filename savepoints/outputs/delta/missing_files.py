@@ -39,7 +39,7 @@ def unreadable_files(output: OutputVersion) -> list[str]:
 
 
 def is_clone(uri: str, version: int) -> bool:
-    """Say whether a version reads files that are not in its table's directory."""
+    """Return True if a version reads files outside its table's directory."""
     return _reads_elsewhere(batch_version.open_table(uri, version), Location.of(uri))
 
 

@@ -69,7 +69,7 @@ class Lifetime:
         return min((one for one in (self.files_until, self.log_until) if one), default=None)
 
     def problem(self, now: datetime) -> str | None:
-        """Say for people what is lost or about to be, None while there is time."""
+        """Describe what is lost or about to be lost; None while there is time."""
         named = (
             (self.files_until, "its files", FILES_PROPERTY),
             (self.log_until, "its entry in the log", LOG_PROPERTY),

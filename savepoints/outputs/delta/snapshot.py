@@ -118,7 +118,7 @@ def missing_files(there: Snapshot, table: Location) -> list[str]:
 
 
 def is_absolute(path: str) -> bool:
-    """Say whether the path of a file is that of a shallow clone, outside of its table."""
+    """Return True if a file path points outside its table, as those of a shallow clone do."""
     return bool(_ABSOLUTE.match(path))
 
 

@@ -24,7 +24,7 @@ def app_id(query: str, output: str, generation: int) -> str:
 
 
 def is_later_generation(app: str, than: str) -> bool:
-    """Say whether both are ids of generations of one output, the first that of a later one."""
+    """Return True if both are ids of generations of one output, the first of a later one."""
     (output, _, number), (same, _, before) = app.rpartition("/"), than.rpartition("/")
     numbered = number.isdecimal() and before.isdecimal()
     return bool(output) and output == same and numbered and int(number) > int(before)

@@ -49,7 +49,7 @@ class _Operation:
 
 
 def is_one(sink: Location) -> bool:
-    """Say whether Spark's file sink writes to a directory."""
+    """Return True if Spark's file sink writes to a directory."""
     return bool(sink.list(LOG))
 
 
@@ -146,7 +146,7 @@ def lost_interval(output: OutputVersion) -> int | None:
 
 
 def is_at(output: OutputVersion) -> bool:
-    """Say whether the log is at a version already."""
+    """Return True if the log is already at a version."""
     there, wanted = _state_at(output)
     return there == wanted
 

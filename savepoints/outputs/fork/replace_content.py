@@ -90,7 +90,7 @@ def plan(
 
 
 def what(takeover: Takeover) -> str:
-    """Say what is done, as a step of a plan."""
+    """Describe it as a step of a plan."""
     whose = f" where {takeover.live.own_rows}" if takeover.live.own_rows else ""
     return (
         f"give {takeover.live.output.uri} the rows of version {takeover.source.version} of "

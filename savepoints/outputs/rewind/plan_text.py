@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def what(rewind: Rewind) -> str:
-    """Say what is done to an output, as a step of a plan."""
+    """Describe what is done to an output, as a step of a plan."""
     output = rewind.output
     if output.kind == "files":
         if rewind.empty:
@@ -33,7 +33,7 @@ def what(rewind: Rewind) -> str:
 
 
 def notes(rewind: Rewind) -> tuple[str, ...]:
-    """Say what a rewind means for readers of the output, and what of it does not go back.
+    """Describe what a rewind means for readers of the output, and what does not go back.
 
     Raises:
         NotFoundError: If the table is gone.
@@ -45,7 +45,7 @@ def notes(rewind: Rewind) -> tuple[str, ...]:
 
 
 def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
-    """Say what becomes of the batches that are run again when an output is not taken back.
+    """Describe what happens to batches that run again when an output is not taken back.
 
     Raises:
         NotFoundError: If the output is gone.
@@ -114,7 +114,7 @@ def _of_table(rewind: Rewind) -> list[str]:
 
 
 def _schema(rewind: Rewind, table: DeltaTable) -> list[str]:
-    """Say what of the table's description goes back, and what does not."""
+    """Describe which parts of the table's metadata go back, and which do not."""
     uri, version = rewind.output.uri, rewind.output.version
     before = batch_version.open_table(uri, version)
     old = [field.name for field in before.schema().fields]

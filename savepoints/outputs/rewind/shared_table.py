@@ -57,7 +57,7 @@ def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, 
 
 
 def same_rows(uri: str, one: int, other: int, where: str) -> bool:
-    """Say whether two versions have the same rows among those that match.
+    """Return True if two versions have the same matching rows.
 
     Raises:
         IncompatibleError: If their columns differ, or cannot be compared.
@@ -117,7 +117,7 @@ def _stretches(
 
 
 def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
-    """Say whether a query of versions of a table has a result."""
+    """Return True if a SQL query over versions of a table has a result."""
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 

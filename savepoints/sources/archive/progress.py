@@ -185,7 +185,7 @@ def load(uri: str) -> ArchiveProgress:
 
 
 def has(uri: str, app: str, version: int) -> bool:
-    """Say whether a batch is there, by its transaction id and version."""
+    """Return True if a batch is there, by its transaction id and version."""
     table = archive_table.open_if_exists(Location.of(uri) / DIRECTORY)
     return table is not None and archive_table.has(table, app, version)
 

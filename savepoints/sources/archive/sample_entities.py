@@ -50,7 +50,7 @@ def entities(
 
 
 def _has_arrivals(file: File) -> bool:
-    """Say whether a file has more than the events of a merge, which are of few entities."""
+    """Return True if a file holds more than the events of a merge, which concern few entities."""
     return bool(file.highest.get("partition", 0) >= 0)
 
 

@@ -304,7 +304,7 @@ def commit(
 
 
 def has(table: DeltaTable, app: str, version: int) -> bool:
-    """Say whether a table has a commit, or a later one, of a transaction id."""
+    """Return True if a table has a commit with a transaction id at this version or later."""
     known = table.transaction_version(app)
     return known is not None and known >= version
 

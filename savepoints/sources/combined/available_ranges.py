@@ -54,7 +54,7 @@ def notes(position: KafkaOffsets, found: Collection[Range]) -> list[str]:
 
 
 def read_from_archive(archived: int, total: int) -> str:
-    """Say how many of the records that come next are read from an archive."""
+    """Describe how many of the next records are read from an archive."""
     return (
         f"of {total} records that come next Kafka no longer has {archived}: these are read from "
         "the archive"

@@ -48,7 +48,7 @@ class Decoding:
 
 
 def events(records: DataFrame, decoding: Decoding) -> DataFrame:
-    """Say of each record whose event it is, when it happened and which event it is.
+    """Add to each record its entity, event time and event id.
 
     Args:
         records: Columns `RAW_SCHEMA`.

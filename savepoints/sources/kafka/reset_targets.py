@@ -148,7 +148,7 @@ def resolve(
 
 
 def _begins(target: Target, why: str) -> bool:
-    """Say whether the earliest offset is only where Kafka happens to begin by now."""
+    """Return True if the earliest offset is only where Kafka happens to begin by now."""
     return not why and target.kind in {"earliest", "time"}
 
 

@@ -153,7 +153,7 @@ def _comes_after(base: BaseState) -> Column:
 
 
 def _is_unseen(merges: frozenset[str]) -> Column:
-    """Say whether an event is late now, or of a merge that is none of these."""
+    """Return a condition: the event is late now, or belongs to a merge other than these."""
     from pyspark.sql import functions as F
 
     if not merges:

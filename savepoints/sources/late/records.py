@@ -114,7 +114,7 @@ def _numbered(rows: DataFrame, op: str, topic: str, at: datetime) -> DataFrame:
 
 @contextmanager
 def _failures(source: LateInput, what: str) -> Iterator[None]:
-    """Say what the application failed of."""
+    """Describe what failed in the application."""
     try:
         yield
     except SavepointsError:

@@ -39,7 +39,7 @@ class Rejected:
 
 
 def marked(stored: Stored, decoding: Decoding) -> DataFrame:
-    """Say of each stored row why it cannot even be tried, if so: column `reason`."""
+    """Add why a stored row cannot even be tried, or null: column `reason`."""
     from pyspark.sql import functions as F
 
     rows = stored.rows.withColumn(OP, F.lower(F.coalesce(F.col(OP), F.lit(INSERT))))
@@ -59,7 +59,7 @@ def marked(stored: Stored, decoding: Decoding) -> DataFrame:
 
 
 def checked(made: DataFrame, clock: datetime | None) -> DataFrame:
-    """Say of each event why it cannot be merged, if so, and which of its doubles it is.
+    """Add why an event cannot be merged, or null, and its number among its duplicates.
 
     Returns:
         Columns `EVENT_SCHEMA`, `op`, `reason` string, and `double` int: 1 for the first of events

@@ -192,7 +192,7 @@ def refuse_taken(target: Location, owner: str) -> None:
 
 
 def is_restored(target: Location, owner: str) -> bool:
-    """Say whether a restore with this mark has finished in a directory."""
+    """Return True if a restore with this mark has finished in a directory."""
     try:
         return _owner(target) == owner and target.exists("metadata")
     except FileNotFoundError:
@@ -228,7 +228,7 @@ def restored_by(checkpoint: Location) -> str | None:
 
 
 def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
-    """Say whether a stored file is the source: same size, and same MD5 where both tags are one.
+    """Return True if a stored file equals the source: same size, and same MD5 where both have one.
 
     A tag with a dash is no MD5 (multipart uploads, local files) and proves nothing.
     """

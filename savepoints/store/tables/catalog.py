@@ -136,7 +136,7 @@ class Catalog:
         self._table.rebuild([_to_row(one) for one in savepoints], aside)
 
     def exported(self, savepoint: Savepoint) -> None:
-        """Say that a savepoint has its canonical form now; tags and the like stay as they are."""
+        """Record that a savepoint now has its canonical form; tags and the like stay."""
 
         def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             known = next(_from_row(row) for row in rows if row["id"] == savepoint.id)

@@ -25,7 +25,7 @@ class Line:
     origins: frozenset[str]
 
     def has(self, savepoint: Savepoint) -> bool:
-        """Say whether a savepoint of the query is of the present or of what it came from.
+        """Return True if a savepoint belongs to the present of the query or its ancestry.
 
         One that was edited by hand is, if a generation began from it.
         """
