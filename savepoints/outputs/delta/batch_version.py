@@ -243,7 +243,7 @@ def _reached(transactions: dict[str, int], app_ids: Sequence[str]) -> int | None
 
 
 def _ended(transactions: dict[str, int], app_ids: Sequence[str]) -> bool:
-    """Return True if a later generation continues from there: then they are not the end of this one.
+    """Return True if a later generation continues from there: this one does not end there.
 
     That one has written, or a rewind made way for it; one that was undone has the value 0.
     """
