@@ -144,8 +144,8 @@ def test_killed_at_the_seam_nothing_is_lost_or_doubled(world: LocalWorld, local_
     sold += shop.sell(day(4), day(6))
     ends = {part: end for part, (_, end) in has(shop).items()}
 
-    words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate", "--yes")
-    plan = shop.json(*words)["plan"]
+    words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate")
+    plan = shop.json(*words, "--dry-run")["plan"]
     assert [(one["earliest"], one["to"]) for one in plan["moves"]] == [(0, 0)] * len(before)
     assert {one["partition"]: one["from_archive"] for one in plan["moves"]} == before
     assert any(f"of {sold} records" in one for one in plan["warnings"])
@@ -209,8 +209,8 @@ def test_trap_a_reset_forgets_what_was_merged(
     forget(world, shop, keep=10)
     shop.sell(day(4), day(5))
 
-    words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate", "--yes")
-    told = shop.json(*words)["plan"]["warnings"]
+    words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate")
+    told = shop.json(*words, "--dry-run")["plan"]["warnings"]
     assert any(f"{len(held)} events of 1 merges (op-merged)" in one for one in told)
     shop.json(*words, "--yes")
     ran = shop.run(save=False)
