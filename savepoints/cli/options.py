@@ -55,6 +55,19 @@ _ANY_LINE = "savepoints.any_line"
 _EXECUTE = "savepoints.execute"
 
 
+@dataclass(frozen=True)
+class Consent:
+    """What somebody who calls a command says about its plan beforehand.
+
+    Attributes:
+        no_input: Never ask.
+    """
+
+    dry_run: bool
+    yes: bool
+    no_input: bool
+
+
 @dataclass
 class Invocation:
     """One call of a command: its output, and settings and store when it asks for them."""
@@ -99,16 +112,15 @@ class Invocation:
     def confirm(
         self,
         plan: Plan,
+        consent: Consent,
         *,
-        yes: bool,
-        dry_run: bool,
-        no_input: bool,
+        unasked: bool = False,
         show: Callable[[], None] | None = None,
     ) -> bool:
         """Show a plan and find out whether to execute it.
 
         Args:
-            no_input: Never ask.
+            unasked: It changes nothing that is there, so nobody is asked.
             show: Shows it as text, where its steps alone do not say it all.
 
         Returns:
@@ -117,19 +129,19 @@ class Invocation:
         Raises:
             UsageError: If nobody can be asked and `--yes` is missing.
         """
-        if dry_run and self.output.format == "json":
+        if consent.dry_run and self.output.format == "json":
             self.output.document(dry_run=True, plan=plan.to_json())
             return False
         if show is None or self.output.format == "json":
             self.output.plan(plan)
         else:
             show()
-        if dry_run:
+        if consent.dry_run:
             self.output.err.print("nothing was done: --dry-run")
             return False
-        if yes or click.get_current_context().meta.get(_EXECUTE):
+        if unasked or consent.yes or click.get_current_context().meta.get(_EXECUTE):
             return True
-        if no_input or not sys.stdin.isatty():
+        if consent.no_input or not sys.stdin.isatty():
             raise UsageError(
                 f"{plan.verb} needs confirmation, and there is no terminal to ask on",
                 hint="look at the plan with --dry-run, then pass --yes",
@@ -215,14 +227,25 @@ def common(function: Function) -> Function:
 
 
 def mutating(function: Function) -> Function:
-    """Add the options of commands that change something."""
+    """Add the options of commands that change something, and pass them as a `Consent`."""
+
+    @functools.wraps(function)
+    def wrapped(
+        *args: object,
+        dry_run: bool,
+        yes: bool,
+        no_input: bool,
+        **options: Any,  # noqa: ANN401  (of any command)
+    ) -> Any:  # noqa: ANN401  (whatever the command returns)
+        return function(*args, consent=Consent(dry_run, yes, no_input), **options)
+
     for option in (
         click.option("--no-input", is_flag=True, help="Fail instead of asking."),
         click.option("-y", "--yes", is_flag=True, help="Do not ask."),
         click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
     ):
-        function = option(function)
-    return function
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def executed(function: Function) -> Function:

@@ -119,6 +119,13 @@ class Terminal:
             table.add_row(name, _data(value))
         self.out.print(table)
 
+    def result(self, pairs: Iterable[tuple[str, object]], **document: object) -> None:
+        """Print what was done: one JSON document, or names and values."""
+        if self.format == "json":
+            self.document(**document)
+        else:
+            self.pairs(pairs)
+
     def line(self, text: str) -> None:
         """Print a line of the result."""
         self.out.print(_data(text), highlight=False, soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.commands.verify_ import grade
-from savepoints.cli.options import Invocation, common, mutating
+from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.errors import UsageError, VerificationError
 
 
@@ -17,9 +17,7 @@ from savepoints.errors import UsageError, VerificationError
 )
 @mutating
 @common
-def command(
-    call: Invocation, *, rebuild_catalog: bool, dry_run: bool, yes: bool, no_input: bool
-) -> int:
+def command(call: Invocation, *, rebuild_catalog: bool, consent: Consent) -> int:
     """Diagnose the store, settings and machine, and suggest fixes.
 
     Tries conditional PUT and each permission; compares clocks, catalog and manifests; checks
@@ -35,9 +33,9 @@ def command(
       savepoints check --rebuild-catalog --yes
     """
     if rebuild_catalog:
-        _rebuild(call, dry_run=dry_run, yes=yes, no_input=no_input)
+        _rebuild(call, consent)
         return 0
-    if dry_run:
+    if consent.dry_run:
         raise UsageError("check changes nothing", hint="leave --dry-run out")
     from savepoints.operations.check.check import check
 
@@ -52,17 +50,14 @@ def command(
     return VerificationError.exit_code if health.grade == "broken" else 0
 
 
-def _rebuild(call: Invocation, *, dry_run: bool, yes: bool, no_input: bool) -> None:
+def _rebuild(call: Invocation, consent: Consent) -> None:
     from savepoints.operations.maintain import rebuild_catalog
 
     plan = rebuild_catalog.plan(call.place)
-    if not call.confirm(plan, yes=yes or plan.done, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent, unasked=plan.done):
         return
     done = rebuild_catalog.execute(plan, call.place.make(), progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(rebuilt=done)
-        return
-    call.output.pairs(
+    call.output.result(
         [
             ("savepoints", done.savepoints),
             ("added", ", ".join(done.added) or "none"),
@@ -73,5 +68,6 @@ def _rebuild(call: Invocation, *, dry_run: bool, yes: bool, no_input: bool) -> N
             *([("damaged table", done.aside)] if done.aside else []),
             ("took", f"{done.seconds:.2f} s"),
             ("next", "savepoints verify --all"),
-        ]
+        ],
+        rebuilt=done,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, mutating
+from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.cli.output import SCHEMA_VERSION
 from savepoints.errors import PartlyDoneError, UsageError
 
@@ -100,9 +100,7 @@ def command(
     sample: int,
     *,
     no_state: bool,
-    yes: bool,
-    dry_run: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> int:
     """Run queries to the same offsets and compare each QUERY with the BASELINE.
 
@@ -142,7 +140,7 @@ def command(
         sample=sample,
         state=not no_state,
     )
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return 0
     found = compare.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
     if page is not None:

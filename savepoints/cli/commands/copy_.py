@@ -6,6 +6,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     common,
     mutating,
@@ -26,9 +27,7 @@ def command(
     destination: str,
     query: str | None,
     *,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Copy the savepoint NAME into the store at DEST: a bucket, prefix or directory.
 
@@ -45,19 +44,17 @@ def command(
     from savepoints.operations.maintain import copy
 
     plan = copy.plan(call.store, name, destination, query=query)
-    if not call.confirm(plan, yes=yes or plan.done, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent, unasked=plan.done):
         return
     done = copy.execute(plan, call.store, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(copied=done)
-        return
     copied = f"{done.objects_copied} files ({bytes_text(done.bytes_written)}) copied"
-    call.output.pairs(
+    call.output.result(
         [
             ("savepoint", done.savepoint_id),
             ("destination", done.destination),
             ("files", f"{copied}, {done.objects_there} already there"),
             ("took", f"{done.seconds:.2f} s"),
             ("next", f"savepoints verify {done.savepoint_id} --store {done.destination}"),
-        ]
+        ],
+        copied=done,
     )

@@ -6,6 +6,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     common,
     mutating,
@@ -53,9 +54,7 @@ def command(
     tags: tuple[str, ...],
     description: str,
     *,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Take a savepoint of QUERY, running or stopped, without disturbing it.
 
@@ -69,7 +68,6 @@ def command(
     """
     from savepoints.operations.savepoint import create
 
-    del yes
     forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
     plan = create.plan(
         call.place,
@@ -82,14 +80,11 @@ def command(
         tags=tags,
         description=description,
     )
-    if not call.confirm(plan, yes=True, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent, unasked=True):
         return
     store = call.place.make(call.output.progress)
     savepoint = create.execute(plan, store, settings=call.settings, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(savepoint=savepoint.to_json())
-    else:
-        savepoint_text.summary(call.output, savepoint)
+    savepoint_text.taken(call.output, savepoint)
     if savepoint.rows_missing is not None:
         raise PartlyDoneError(
             f"savepoint {savepoint.id} is whole in the native form, but its rows could not be "

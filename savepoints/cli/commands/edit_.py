@@ -6,6 +6,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     common,
     mutating,
@@ -53,9 +54,7 @@ def command(
     query: str | None,
     *,
     delete: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Repair chosen state rows by hand, as a new savepoint.
 
@@ -90,12 +89,9 @@ def command(
     if call.output.format != "json":
         call.output.line(f"{plan.rows_chosen} of {plan.rows} rows are chosen; the first of them:")
         call.output.table(("", "row", "before", "after"), map(row_text.row_change, plan.sample))
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return
     savepoint = edit.execute(
         plan, call.store, change, settings=call.settings, progress=call.output.progress
     )
-    if call.output.format == "json":
-        call.output.document(savepoint=savepoint.to_json())
-    else:
-        savepoint_text.summary(call.output, savepoint)
+    savepoint_text.taken(call.output, savepoint)

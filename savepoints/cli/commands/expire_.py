@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, executed, mutating
+from savepoints.cli.options import Consent, Invocation, common, executed, mutating
 from savepoints.cli.output import bytes_text, moment_text
 from savepoints.config.duration import parse_duration
 from savepoints.errors import PartlyDoneError
@@ -46,9 +46,7 @@ def command(
     keep_within: str | None,
     keep_tags: tuple[str, ...],
     *,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
     **counts: int | None,
 ) -> int:
     """Delete savepoints not kept by the retention rules.
@@ -75,10 +73,7 @@ def command(
     within = parse_duration(keep_within) if keep_within else None
     policy = RetentionPolicy(**given, keep_within=within, keep_tags=keep_tags or None)
     plan = expire.plan(call.store, policy if asked else None, query=query, settings=call.settings)
-    if not call.confirm(
-        plan, yes=yes or not plan.removed, dry_run=dry_run, no_input=no_input,
-        show=lambda: _show(call, plan),
-    ):  # fmt: skip
+    if not call.confirm(plan, consent, unasked=not plan.removed, show=lambda: _show(call, plan)):
         return 0
     done = expire.execute(plan, call.store, progress=call.output.progress)
     if call.output.format == "json":

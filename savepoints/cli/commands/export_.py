@@ -6,6 +6,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     common,
     mutating,
@@ -24,9 +25,7 @@ def command(
     name: str,
     query: str | None,
     *,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Add the canonical rows to the savepoint NAME, from its files.
 
@@ -41,14 +40,10 @@ def command(
     """
     from savepoints.operations.savepoint import export
 
-    del yes
     plan = export.plan(call.store, name, query=query)
-    if not call.confirm(plan, yes=True, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent, unasked=True):
         return
     savepoint = export.execute(
         plan, call.store, settings=call.settings, progress=call.output.progress
     )
-    if call.output.format == "json":
-        call.output.document(savepoint=savepoint.to_json())
-    else:
-        savepoint_text.summary(call.output, savepoint)
+    savepoint_text.taken(call.output, savepoint)

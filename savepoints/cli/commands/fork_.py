@@ -8,6 +8,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     broken_too,
     common,
@@ -70,9 +71,7 @@ def command(
     *,
     no_source_check: bool,
     even_broken: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Start a new, independent query from SAVEPOINT for each NAME.
 
@@ -103,7 +102,7 @@ def command(
         if begun.resumed and not begun.finished:
             call.output.progress(f"going on with the interrupted fork {begun.operation_id}")
     is_there = all(one.finished for one in plan.forks)
-    if not is_there and not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not is_there and not call.confirm(plan, consent):
         return
     done = fork.execute_all(plan, call.store, settings=call.settings, progress=call.output.progress)
     if call.output.format == "json":

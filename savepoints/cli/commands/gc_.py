@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.options import Invocation, common, executed, mutating
+from savepoints.cli.options import Consent, Invocation, common, executed, mutating
 from savepoints.cli.output import bytes_text
 from savepoints.config.duration import duration_text, parse_duration
 from savepoints.errors import PartlyDoneError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @mutating
 @executed
 @common
-def command(call: Invocation, grace: str, *, dry_run: bool, yes: bool, no_input: bool) -> int:
+def command(call: Invocation, grace: str, *, consent: Consent) -> int:
     """Delete files that no savepoint references.
 
     Files left by a killed command are deleted, and interrupted removals are finished. A complete
@@ -42,10 +42,7 @@ def command(call: Invocation, grace: str, *, dry_run: bool, yes: bool, no_input:
     from savepoints.operations.maintain import gc
 
     plan = gc.plan(call.store, grace=parse_duration(grace))
-    if not call.confirm(
-        plan, yes=yes or not plan.orphans, dry_run=dry_run, no_input=no_input,
-        show=lambda: _show(call, plan),
-    ):  # fmt: skip
+    if not call.confirm(plan, consent, unasked=not plan.orphans, show=lambda: _show(call, plan)):
         return 0
     done = gc.execute(plan, call.store, progress=call.output.progress)
     if call.output.format == "json":

@@ -11,6 +11,7 @@ from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.commands.run_ import duration
 from savepoints.cli.names import query_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     common,
     moment,
@@ -76,9 +77,7 @@ def command(
     wait: timedelta,
     *,
     undo: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Merge late events into state and outputs as if they had arrived on time.
 
@@ -116,7 +115,7 @@ def command(
                 "--undo goes with no other option of merge",
                 hint=f"savepoints merge {query} --undo",
             )
-        undone(call, query, "merge", yes=yes, dry_run=dry_run, no_input=no_input)
+        undone(call, query, "merge", consent=consent)
         return
     if batch is None:
         raise UsageError(
@@ -141,19 +140,14 @@ def command(
     if plan.begun:
         call.output.progress(f"going on with the interrupted merge {plan.operation_id}")
     try:
-        # Nothing is asked about what changes nothing.
-        agreed = yes or plan.has_nothing_to_do
-        if not call.confirm(plan, yes=agreed, dry_run=dry_run, no_input=no_input):
+        if not call.confirm(plan, consent, unasked=plan.has_nothing_to_do):
             return
         done = merge.execute(
             prepared, call.store, given=call.settings, wait=wait, progress=call.output.progress
         )
     finally:
         merge.drop(prepared, call.store)
-    if call.output.format == "json":
-        call.output.document(merged=done)
-    else:
-        call.output.pairs(_pairs(done, plan.left_out))
+    call.output.result(_pairs(done, plan.left_out), merged=done)
 
 
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:

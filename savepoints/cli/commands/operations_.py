@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import operation_ids, query_names
-from savepoints.cli.options import Invocation, common, mutating
+from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.cli.render.next_step import next_step
 from savepoints.model import to_json
 
@@ -98,7 +98,7 @@ def show(call: Invocation, operation: str) -> None:
 @click.argument("operation", shell_complete=operation_ids)
 @mutating
 @common
-def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_input: bool) -> None:
+def resume(call: Invocation, operation: str, *, consent: Consent) -> None:
     """Finish OPERATION, following its original plan.
 
     \b
@@ -108,7 +108,7 @@ def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_inp
     from savepoints.operations import unfinished
 
     plan = unfinished.plan(call.store, operation)
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return
     done = unfinished.resume(
         call.store, operation, settings=call.settings, progress=call.output.progress
@@ -125,24 +125,22 @@ def resume(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_inp
 @click.argument("operation", shell_complete=operation_ids)
 @mutating
 @common
-def undo(call: Invocation, operation: str, *, dry_run: bool, yes: bool, no_input: bool) -> None:
+def undo(call: Invocation, operation: str, *, consent: Consent) -> None:
     """Undo what OPERATION has done so far; its query is then as it was before.
 
     \b
     Examples:
       savepoints operations undo op-20261121-101530-k3f9ab --yes
     """
-    take_back(call, operation, yes=yes, dry_run=dry_run, no_input=no_input)
+    take_back(call, operation, consent=consent)
 
 
-def take_back(
-    call: Invocation, operation: str, *, yes: bool, dry_run: bool, no_input: bool
-) -> None:
+def take_back(call: Invocation, operation: str, *, consent: Consent) -> None:
     """Undo an interrupted operation, after showing what that does."""
     from savepoints.operations import unfinished
 
     plan = unfinished.undo_plan(call.store, operation)
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return
     undone = unfinished.undo(call.store, operation, progress=call.output.progress)
     if call.output.format == "json":

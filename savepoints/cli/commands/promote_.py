@@ -10,7 +10,7 @@ import click
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.commands.run_ import duration
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, mutating
+from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.config.duration import duration_text
 from savepoints.errors import UsageError
 
@@ -49,9 +49,7 @@ def command(
     *,
     no_checks: bool,
     undo: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Let FORK take over from the query it was forked from, at exact offsets.
 
@@ -82,7 +80,7 @@ def command(
                 "--undo goes with no other option of promote",
                 hint=f"savepoints promote {fork} --undo",
             )
-        undone(call, fork, "promote", yes=yes, dry_run=dry_run, no_input=no_input)
+        undone(call, fork, "promote", consent=consent)
         return
     plan = promote.plan(
         call.store,
@@ -94,15 +92,12 @@ def command(
     )
     if plan.begun:
         call.output.progress(f"going on with the interrupted promote {plan.begun.operation_id}")
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return
     done = promote.execute(
         plan, call.store, settings=call.settings, wait=wait, progress=call.output.progress
     )
-    if call.output.format == "json":
-        call.output.document(promoted=done)
-    else:
-        call.output.pairs(_pairs(done))
+    call.output.result(_pairs(done), promoted=done)
 
 
 def _stopped(done: Promoted) -> str:

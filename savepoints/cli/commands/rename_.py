@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, mutating
+from savepoints.cli.options import Consent, Invocation, common, mutating
 
 
 @click.command("rename")
@@ -13,9 +13,7 @@ from savepoints.cli.options import Invocation, common, mutating
 @click.argument("name")
 @mutating
 @common
-def command(
-    call: Invocation, query: str, name: str, *, dry_run: bool, yes: bool, no_input: bool
-) -> None:
+def command(call: Invocation, query: str, name: str, *, consent: Consent) -> None:
     """Rename a QUERY that your own driver starts to NAME.
 
     All its savepoints and generations are renamed. A query that `savepoints run` starts cannot be
@@ -29,7 +27,7 @@ def command(
     from savepoints.operations.maintain import rename
 
     plan = rename.plan(call.store, query, name, settings=call.settings)
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return
     rename.execute(plan, call.store)
     if call.output.format == "json":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, executed, mutating, stopped_said
+from savepoints.cli.options import Consent, Invocation, common, executed, mutating, stopped_said
 from savepoints.cli.render.next_step import next_step
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
@@ -89,9 +89,7 @@ def command(
     allow_data_loss: bool,
     stopped: bool,
     export: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
     **targets: object,
 ) -> None:
     """Restart QUERY at chosen Kafka offsets.
@@ -134,15 +132,10 @@ def command(
         return
     if plan.resumed:
         call.output.progress(f"resuming the interrupted reset {plan.operation_id}")
-    if not call.confirm(
-        plan, yes=yes, dry_run=dry_run, no_input=no_input, show=lambda: _show(call, plan)
-    ):
+    if not call.confirm(plan, consent, show=lambda: _show(call, plan)):
         return
     done = reset.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(reset=done)
-        return
-    call.output.pairs(
+    call.output.result(
         [
             ("query", f"{done.query}, now generation {done.generation}"),
             ("checkpoint", done.checkpoint),
@@ -150,7 +143,8 @@ def command(
             ("safety savepoint", done.safety_id or "none"),
             ("took", f"{done.seconds:.2f} s"),
             ("next", next_step(call, done.query)),
-        ]
+        ],
+        reset=done,
     )
 
 

@@ -9,6 +9,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     broken_too,
     common,
@@ -87,9 +88,7 @@ def command(
     even_broken: bool,
     accept_unreplayable: bool,
     new_query_id: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Restore a savepoint into a new checkpoint directory.
 
@@ -188,7 +187,7 @@ def command(
             check_outputs=checks,
             accept_unreplayable=accept_unreplayable,
         )
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return
     progress = call.output.progress
     if isinstance(plan, PointPlan):
@@ -199,10 +198,7 @@ def command(
         restored = migrate.execute(plan, call.store, settings=call.settings, progress=progress)
     else:
         restored = restore.execute(plan, call.store, settings=call.settings, progress=progress)
-    if call.output.format == "json":
-        call.output.document(restored=restored)
-        return
-    call.output.pairs(
+    call.output.result(
         [
             ("checkpoint", restored.checkpoint),
             ("goes on with", f"batch {restored.batch_id + 1}"),
@@ -212,5 +208,6 @@ def command(
                 f"{restored.seconds:.2f} s from the {restored.form} form"
                 + (" (was done before)" if restored.already_restored else ""),
             ),
-        ]
+        ],
+        restored=restored,
     )

@@ -8,6 +8,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     broken_too,
     common,
@@ -79,9 +80,7 @@ def command(
     even_broken: bool,
     accept_unreplayable: bool,
     stopped: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Take state, offsets and outputs back to the savepoint NAME, or to another point.
 
@@ -124,7 +123,7 @@ def command(
     )
     if plan.resumed:
         call.output.progress(f"resuming the interrupted rollback {plan.operation_id}")
-    if not call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent):
         return
     rolled_back(
         call,
@@ -132,16 +131,14 @@ def command(
     )
 
 
-def undone(
-    call: Invocation, query: str, verb: str, *, yes: bool, dry_run: bool, no_input: bool
-) -> None:
+def undone(call: Invocation, query: str, verb: str, *, consent: Consent) -> None:
     """Undo the last operation from its safety savepoint and print the result."""
     from savepoints.operations.rollback import last_operation, rollback
     from savepoints.operations.rollback.target import BeforeLast
 
     last_operation.require(call.store, query, verb)
     plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
-    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if call.confirm(plan, consent):
         rolled_back(
             call,
             rollback.execute(
@@ -152,10 +149,7 @@ def undone(
 
 def rolled_back(call: Invocation, done: RolledBack) -> None:
     """Show what a rollback did."""
-    if call.output.format == "json":
-        call.output.document(rolled_back=done)
-        return
-    call.output.pairs(
+    call.output.result(
         [
             ("query", f"{done.query}, now generation {done.generation}"),
             ("checkpoint", done.checkpoint),
@@ -164,5 +158,6 @@ def rolled_back(call: Invocation, done: RolledBack) -> None:
             ("safety savepoint", done.safety_id or "none"),
             ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} restored"),
             ("next", next_step(call, done.query)),
-        ]
+        ],
+        rolled_back=done,
     )

@@ -6,6 +6,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
+    Consent,
     Invocation,
     common,
     mutating,
@@ -35,9 +36,7 @@ def command(
     *,
     pinned: bool | None,
     move: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Give the savepoint NAME one or more TAGs, a description, or a pin.
 
@@ -53,7 +52,6 @@ def command(
     """
     from savepoints.operations.maintain import tag
 
-    del yes
     plan = tag.plan(
         call.store,
         name,
@@ -64,17 +62,15 @@ def command(
         pinned=pinned,
         move=move,
     )
-    if not call.confirm(plan, yes=True, dry_run=dry_run, no_input=no_input):
+    if not call.confirm(plan, consent, unasked=True):
         return
     changed = tag.execute(plan, call.store)
-    if call.output.format == "json":
-        call.output.document(savepoint=changed.to_json())
-    else:
-        call.output.pairs(
-            [
-                ("savepoint", changed.id),
-                ("tags", ", ".join(changed.tags) or "none"),
-                ("description", changed.description or "none"),
-                ("pinned", "yes" if changed.pinned else "no"),
-            ]
-        )
+    call.output.result(
+        [
+            ("savepoint", changed.id),
+            ("tags", ", ".join(changed.tags) or "none"),
+            ("description", changed.description or "none"),
+            ("pinned", "yes" if changed.pinned else "no"),
+        ],
+        savepoint=changed.to_json(),
+    )

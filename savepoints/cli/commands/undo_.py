@@ -7,7 +7,7 @@ import click
 from savepoints.cli.commands.operations_ import take_back
 from savepoints.cli.commands.rollback_ import rolled_back
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, mutating, outputs_too, stopped_said
+from savepoints.cli.options import Consent, Invocation, common, mutating, outputs_too, stopped_said
 
 
 @click.command("undo")
@@ -24,9 +24,7 @@ def command(
     outputs: str,
     *,
     stopped: bool,
-    dry_run: bool,
-    yes: bool,
-    no_input: bool,
+    consent: Consent,
 ) -> None:
     """Undo the last operation on QUERY: a rollback, reset, promotion or merge.
 
@@ -46,7 +44,7 @@ def command(
     begun = journal.unfinished(call.store.root, query)
     if begun is not None:
         call.output.progress(f"undoing the interrupted {begun.verb} {begun.id}")
-        take_back(call, begun.id, yes=yes, dry_run=dry_run, no_input=no_input)
+        take_back(call, begun.id, consent=consent)
         return
     last = last_operation.require(call.store, query)
     call.output.progress(f"undoing the {last.verb} {last.id} of {last.begun_at}")
@@ -59,7 +57,7 @@ def command(
         rewind_outputs=outputs == "rewind",
         stopped=stopped,
     )
-    if call.confirm(plan, yes=yes, dry_run=dry_run, no_input=no_input):
+    if call.confirm(plan, consent):
         rolled_back(
             call,
             rollback.execute(

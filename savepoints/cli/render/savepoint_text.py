@@ -12,8 +12,16 @@ if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability
 
 
-def summary(output: Terminal, savepoint: Savepoint) -> None:
-    """Print the savepoint that was taken, with what it cost."""
+def taken(output: Terminal, savepoint: Savepoint) -> None:
+    """Print the savepoint that was taken, as one JSON document or with what it cost."""
+    if output.format == "json":
+        output.document(savepoint=savepoint.to_json())
+    else:
+        _summary(output, savepoint)
+
+
+def _summary(output: Terminal, savepoint: Savepoint) -> None:
+    """Print a savepoint with what it cost."""
     cut, cost = savepoint.cut, savepoint.cost
     output.pairs(
         [
@@ -32,7 +40,7 @@ def summary(output: Terminal, savepoint: Savepoint) -> None:
 
 def details(output: Terminal, savepoint: Savepoint) -> None:
     """Print everything the catalog knows about a savepoint."""
-    summary(output, savepoint)
+    _summary(output, savepoint)
     cut, cost = savepoint.cut, savepoint.cost
     output.pairs(
         [
