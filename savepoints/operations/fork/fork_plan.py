@@ -15,7 +15,8 @@ from savepoints.io import Location
 from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id, utc_now
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
-from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback import journalled
+from savepoints.operations.rollback.generation_change import GenerationPlan
 from savepoints.operations.rollback.next_checkpoint import checkpoint_of
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.delta.write import app_id
@@ -71,51 +72,38 @@ class ForkOptions:
         return given
 
 
-@dataclass(frozen=True)
-class ForkPlan(Plan):
+@dataclass(frozen=True, kw_only=True)
+class ForkPlan(GenerationPlan):
     """What `fork` is going to do for one name.
 
     Attributes:
-        command: How to do it again as a command line, which also finishes it after a crash.
-        operation_id: Its name in the journal and in what it writes.
-        savepoint_id: What is forked.
         origin: The query that the savepoint is of.
         query_id: Spark's id of the new query.
-        generation: Its first generation.
-        checkpoint: The directory of that.
         form: From which form the state is restored.
         batch_id: The fork goes on with the batch after this one.
         outputs: The tables that are made for it.
         binding: What it runs and what that is bound to.
-        resumed: The plan was begun before and goes on.
         finished: This very fork is there already; nothing is to be done.
     """
 
-    command: str
-    operation_id: str
     savepoint_id: str
     origin: str
     query_id: str
-    generation: int
-    checkpoint: str
     form: Form
     batch_id: int
     outputs: tuple[Isolation, ...]
     binding: Binding
-    resumed: bool = False
     finished: bool = False
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ForkPlan:
         """Read a plan from the journal, to go on with it."""
-        known: dict[str, Any] = {
-            "steps": tuple(Step(**one) for one in data["steps"]),
-            "warnings": tuple(data["warnings"]),
-            "outputs": tuple(Isolation.from_json(one) for one in data["outputs"]),
-            "binding": Binding.from_json(data["binding"]),
-            "resumed": True,
-        }
-        return cls(**{**data, **known})
+        return journalled.from_json(
+            cls,
+            data,
+            outputs=tuple(Isolation.from_json(one) for one in data["outputs"]),
+            binding=Binding.from_json(data["binding"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -267,7 +255,7 @@ def plan(
 def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan | None:
     """Return the plan of the same fork, whether interrupted or finished; None for a new one."""
     if journal.unfinished(store.root, name) is not None:
-        begun = generation_change.begun(store, name, VERB, command)
+        begun = journalled.begun(store, name, VERB, command)
         return None if begun is None else ForkPlan.from_json(begun)
     generations = store.generations.all(name)
     if not generations:

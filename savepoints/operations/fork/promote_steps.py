@@ -39,7 +39,7 @@ VERB = "promote"
 HandOver = Literal["replace", "point"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PromotionPlan(TransitionPlan):
     """How the live query goes on as its fork did, both standing at the same offsets.
 

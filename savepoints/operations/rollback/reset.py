@@ -38,6 +38,7 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
     generation_change,
+    journalled,
     output_ids,
     reset_outputs,
     safety_savepoint,
@@ -73,7 +74,7 @@ VERB = "reset"
 State = Literal["empty", "keep"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResetPlan(TransitionPlan):
     """What `reset` is going to do.
 
@@ -171,8 +172,8 @@ def plan(
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
-    if (known := generation_change.begun(store, query, VERB, command)) is not None:
-        return generation_change.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
+    if (known := journalled.begun(store, query, VERB, command)) is not None:
+        return journalled.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
     basis = plan_basis.read(store, query)
     bound = settings.queries.get(query)
     archives = archives_of(settings, query)

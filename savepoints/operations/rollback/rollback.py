@@ -28,6 +28,7 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
     generation_change,
+    journalled,
     output_ids,
     run_to_point,
     safety_savepoint,
@@ -59,7 +60,7 @@ from savepoints.store.root import Store
 VERB = "rollback"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RollbackPlan(TransitionPlan):
     """What `rollback` is going to do.
 
@@ -329,10 +330,10 @@ def _resumed(
     given: Mapping[str, object],
 ) -> RollbackPlan | None:
     """Return the same rollback if it was interrupted; it is finished as it was begun."""
-    known = generation_change.begun(store, query, VERB, command)
+    known = journalled.begun(store, query, VERB, command)
     if known is None:
         return None
-    return generation_change.same_as_begun(RollbackPlan.from_json(known), given)
+    return journalled.same_as_begun(RollbackPlan.from_json(known), given)
 
 
 def _binding(
