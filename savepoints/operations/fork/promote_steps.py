@@ -19,9 +19,9 @@ from savepoints.operations.rollback.generation_change import (
     TransitionPlan,
     Work,
 )
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.run import pause
-from savepoints.operations.savepoint import create, history, output_versions, plan_basis
+from savepoints.operations.savepoint import create, output_versions
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.fork import replace_content
@@ -136,9 +136,8 @@ def plan(
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
     sources = output_versions.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
-    number = store.generations.next_number(live.query)
-    checkpoint = next_checkpoint(settings, live.query, number)
-    from_batch, safety_id = safety_savepoint.plan(live, mine.outputs, settings)
+    context = QueryContext.open(store, live.query, settings)
+    number, checkpoint, present = context.number, context.checkpoint(), context.present()
     taken = (
         tuple(_taken(store, one, live.query, number, mine, cut.cut.batch_id) for one in sources)
         if hand_over == "replace"
@@ -151,10 +150,10 @@ def plan(
     )
     savepoint_id = new_id("sp", utc_now())
     return PromotionPlan(
+        **context.leaving(present),
         verb=VERB,
-        query=live.query,
         steps=(
-            *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
+            *safety_savepoint.step(present[1], live.checkpoint, present[0]),
             Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
             Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
             *output_ids.output_steps(pointed),
@@ -164,17 +163,10 @@ def plan(
         ),
         warnings=(),
         command=command,
-        operation_id=new_id("op", utc_now()),
         savepoint_id=savepoint_id,
-        safety_id=safety_id,
-        from_checkpoint=live.checkpoint,
-        from_batch=from_batch,
-        generation=number,
         checkpoint=checkpoint,
         outputs=pointed,
-        output_uris=history.output_uris(store, live.query, settings),
-        binding=_binding(store, live, fork, given, hand_over),
-        basis=plan_basis.read(store, live.query),
+        binding=_binding(context, fork, given, hand_over),
         fork=fork.query,
         fork_checkpoint=fork.checkpoint,
         fork_batch=cut.cut.batch_id,
@@ -305,10 +297,10 @@ def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind
 
 
 def _binding(
-    store: Store, live: Generation, fork: Generation, given: Settings, hand_over: HandOver
+    context: QueryContext, fork: Generation, given: Settings, hand_over: HandOver
 ) -> bindings.Binding:
     """Return what the live query's next generation is bound to."""
-    settings = bindings.complete(store, given)
+    live, settings = context.current, context.settings
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     handed: dict[str, object] = {
         "app": other.app,
@@ -319,12 +311,11 @@ def _binding(
         handed["outputs"] = other.outputs
     # Tables that are shallow clones stay so, whoever writes them.
     whose = fork if hand_over == "point" else live
-    known = bindings.find(store.root, whose.query, whose.generation)
+    known = bindings.find(context.store.root, whose.query, whose.generation)
     clone_of = known.clone_of if known else {}
-    number = store.generations.next_number(live.query)
     bound = mine.model_copy(update=handed)
     if live.query not in given.queries:
-        return bindings.fresh(live.query, number, bound, clone_of)
+        return bindings.fresh(live.query, context.number, bound, clone_of)
     # What an earlier promotion has put in place of the settings goes on holding.
     was = given.queries[live.query]
     changes = {
@@ -332,7 +323,7 @@ def _binding(
         for name in type(bound).model_fields
         if name in handed or getattr(bound, name) != getattr(was, name)
     }
-    overriding = bindings.overriding(live.query, number, was, changes)
+    overriding = bindings.overriding(live.query, context.number, was, changes)
     return replace(overriding, clone_of=clone_of)
 
 
