@@ -26,7 +26,7 @@ from savepoints.operations.fork.fork_plan import (
     what_of,
 )
 from savepoints.operations.rollback import generation_change, journalled
-from savepoints.operations.rollback.generation_change import NewCheckpoint
+from savepoints.operations.rollback.generation_change import BegunGeneration, NewCheckpoint
 from savepoints.outputs.fork import isolated_copy
 from savepoints.plan import (
     Plan,
@@ -52,35 +52,25 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Forked:
+@dataclass(frozen=True, kw_only=True)
+class Forked(BegunGeneration):
     """What a fork did.
 
     Attributes:
-        operation_id: Its name in the journal.
-        query: The new query.
         savepoint_id: What it begins from.
         origin: The query that the savepoint is of.
         query_id: Spark's id of the new query.
-        generation: Its first generation.
-        checkpoint: The directory of that.
         batch_id: It goes on with the batch after this one.
         outputs: Table of each output that was made.
-        seconds: How long it took.
         bytes_written: Bytes of checkpoint and tables; what is only referred to is not counted.
         already_forked: The same fork was there before; nothing was done.
     """
 
-    operation_id: str
-    query: str
     savepoint_id: str
     origin: str
     query_id: str
-    generation: int
-    checkpoint: str
     batch_id: int
     outputs: dict[str, str]
-    seconds: float
     bytes_written: int
     already_forked: bool = False
 
@@ -111,9 +101,9 @@ def execute(
         TargetExistsError: If the query, or something in one of its places, came to be meanwhile.
         UnfinishedOperationError: If another operation was begun since the plan.
     """
-    if plan.finished:
-        return _forked(plan, seconds=0.0, written=0, already=True)
     started = time.monotonic()
+    if plan.finished:
+        return _forked(plan, started, 0)
 
     def write() -> NewCheckpoint:
         progress(f"restoring {plan.savepoint_id} to {plan.checkpoint}")
@@ -138,7 +128,7 @@ def execute(
         log.finish()
     written = int(log.operation.done["checkpoint_written"]["bytes"])
     copied = sum(one.bytes for one in plan.outputs if one.way == "copy")
-    return _forked(plan, seconds=time.monotonic() - started, written=written + copied)
+    return _forked(plan, started, written + copied)
 
 
 def undo_plan(plan: ForkPlan) -> Plan:
@@ -152,12 +142,7 @@ def undo_plan(plan: ForkPlan) -> Plan:
 
 
 def undo(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> None:
-    """Remove what an interrupted fork has made, and nothing else; killed, it is run again.
-
-    Raises:
-        UsageError: If its generation has begun, so that only a formality is left to do.
-        NotAlignedError: If somebody has written to one of its tables.
-    """
+    """Remove what an interrupted fork has made, and nothing else; killed, it is run again."""
 
     def remove(check: Callable[[], None]) -> None:
         for one in plan.outputs:
@@ -177,18 +162,13 @@ def _refuse_taken(plan: ForkPlan, store: Store) -> None:
         )
 
 
-def _forked(plan: ForkPlan, *, seconds: float, written: int, already: bool = False) -> Forked:
+def _forked(plan: ForkPlan, started: float, written: int) -> Forked:
     return Forked(
-        plan.operation_id,
-        plan.query,
-        plan.savepoint_id,
-        plan.origin,
-        plan.query_id,
-        plan.generation,
-        plan.checkpoint,
-        plan.batch_id,
-        {one.output.name: one.uri for one in plan.outputs},
-        seconds,
-        written,
-        already,
+        **generation_change.summary(plan, started),
+        origin=plan.origin,
+        query_id=plan.query_id,
+        batch_id=plan.batch_id,
+        outputs={one.output.name: one.uri for one in plan.outputs},
+        bytes_written=written,
+        already_forked=plan.finished,
     )

@@ -191,20 +191,12 @@ def plan(
     command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:
         return known
-    complete = bindings.complete(store, given)
     bound = fork_binding.bind_fork(
         store, saved, name, given, app=options.app, checkpoints=options.checkpoints,
         outputs=options.outputs or {},
     )  # fmt: skip
-    notes: list[str] = []
-    if options.check_source:
-        found = availability.require_available(
-            saved.cut.offsets,
-            complete.kafka,
-            topics=saved.topics,
-            archives=tuple(bound.settings.archives.values()),
-        )
-        notes += available_ranges.notes(lowest_offsets(saved.cut.offsets), found)
+    complete = bindings.complete(store, given)
+    notes = _source_notes(saved, bound, complete) if options.check_source else []
     if not options.even_broken:
         restore_checks.refuse_broken(saved)
     operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
@@ -218,19 +210,7 @@ def plan(
         owner=operation_id,
         asked=False,
     )
-    for uri in bound.settings.outputs.values():
-        isolated_copy.refuse_taken(uri)
-        _refuse_another_s(complete, name, str(Location.of(uri)))
-    outputs = tuple(
-        isolated_copy.plan(
-            one,
-            str(Location.of(bound.settings.outputs[one.name])),
-            options.way,
-            app_id(name, one.name, FIRST),
-            saved.cut.batch_id,
-        )
-        for one in bound.copied
-    )
+    outputs = _isolations(saved, name, bound, options.way, complete)
     planned = ForkPlan(
         verb=VERB,
         query=name,
@@ -250,6 +230,36 @@ def plan(
     )
     _refuse_overlaps(_places(planned))
     return planned
+
+
+def _source_notes(saved: Savepoint, bound: Bound, settings: Settings) -> list[str]:
+    """Refuse a fork whose records are gone from Kafka; return what to know of the others."""
+    found = availability.require_available(
+        saved.cut.offsets,
+        settings.kafka,
+        topics=saved.topics,
+        archives=tuple(bound.settings.archives.values()),
+    )
+    return available_ranges.notes(lowest_offsets(saved.cut.offsets), found)
+
+
+def _isolations(
+    saved: Savepoint, name: str, bound: Bound, way: CopyMode, settings: Settings
+) -> tuple[Isolation, ...]:
+    tables = bound.settings.outputs
+    for uri in tables.values():
+        isolated_copy.refuse_taken(uri)
+        _refuse_another_s(settings, name, str(Location.of(uri)))
+    return tuple(
+        isolated_copy.plan(
+            one,
+            str(Location.of(tables[one.name])),
+            way,
+            app_id(name, one.name, FIRST),
+            saved.cut.batch_id,
+        )
+        for one in bound.copied
+    )
 
 
 def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan | None:
@@ -318,11 +328,7 @@ def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:
 
 
 def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
-    """Refuse a table that another query is bound to, which may not have written it yet.
-
-    Raises:
-        TargetExistsError: Names the query.
-    """
+    """Refuse a table that another query is bound to, which may not have written it yet."""
     for query, bound in settings.queries.items():
         if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
             raise TargetExistsError(

@@ -54,6 +54,7 @@ class PromotionPlan(TransitionPlan):
         first_id: The savepoint of where the new generation begins.
     """
 
+    savepoint_id: str
     fork: str = ""
     fork_checkpoint: str = ""
     fork_batch: int = -1
@@ -73,15 +74,7 @@ class PromotionPlan(TransitionPlan):
 def require_possible(
     store: Store, live: str, fork: str, *, settings: Settings, hand_over: HandOver
 ) -> None:
-    """Refuse outputs that could not be handed over, before anything is run or paused.
-
-    Raises:
-        UsageError: If the outputs of the two are not the same ones by name.
-        NotFoundError: If a table is not there.
-        NotAlignedError: If others have written to a live table.
-        FileSinkError: If an output is a file sink, with `replace`.
-        IncompatibleError: If a table has features that could not be handed over.
-    """
+    """Refuse outputs that could not be handed over, before anything is run or paused."""
     mine, other = settings.queries[live], settings.queries[fork]
     if other.outputs.keys() != mine.outputs.keys():
         raise UsageError(
@@ -120,17 +113,10 @@ def plan(
     """Find out how a live query goes on as its fork; nothing is written.
 
     Args:
-        store: Where both are.
-        live: The generation that ends.
         fork: The fork's, at the same offsets.
         given: The settings, not completed by bindings.
         hand_over: What becomes of the outputs.
-        command: How to do it again as a command line.
         paused: Whether a run of the live query waits for this.
-
-    Raises:
-        NotAlignedError: If an output cannot be handed over without loss.
-        FileSinkError: If an output is a file sink, with `replace`.
     """
     settings = bindings.complete(store, given)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
@@ -184,18 +170,10 @@ def carry_out(
     """Let the live query go on as its fork; goes on where an earlier attempt was killed.
 
     The caller holds the leases of both.
-
-    Args:
-        plan: From `plan`.
-
-    Raises:
-        UnfinishedOperationError: If another operation was begun since the plan.
-        NotAlignedError: If others have written to an output since.
     """
     settings = bindings.complete(store, given)
 
     def save_fork(_check: Callable[[], None]) -> None:
-        assert plan.savepoint_id is not None
         progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
         create.save(
             store,
@@ -251,12 +229,7 @@ def carry_out(
 
 
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
-    """Take back what an interrupted promotion has done so far.
-
-    Raises:
-        UsageError: If the new generation has begun.
-        NotAlignedError: If others have written to an output since.
-    """
+    """Take back what an interrupted promotion has done so far."""
 
     def give_back() -> None:
         for one in plan.taken:

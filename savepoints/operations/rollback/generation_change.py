@@ -94,30 +94,39 @@ class NewCheckpoint:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Moved:
-    """What a verb that began a new generation did.
+@dataclass(frozen=True, kw_only=True)
+class BegunGeneration:
+    """What every verb tells that began a generation.
 
     Attributes:
         operation_id: Its name in the journal.
         query: The query.
-        savepoint_id: What the new generation began from, None for an empty state.
-        safety_id: The savepoint of what was before, None when there was nothing to save.
-        generation: The generation that has begun.
+        savepoint_id: What the generation began from, None for an empty state.
+        generation: Its number.
         checkpoint: Its directory.
-        outputs: New table version of each output.
-        seconds: How long it took.
-        bytes_written: Bytes of the new checkpoint.
+        seconds: How long the whole verb took.
     """
 
     operation_id: str
     query: str
     savepoint_id: str | None
-    safety_id: str | None
     generation: int
     checkpoint: str
-    outputs: dict[str, int]
     seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved(BegunGeneration):
+    """What a verb did that began the next generation of a query.
+
+    Attributes:
+        safety_id: The savepoint of what was before, None when there was nothing to save.
+        outputs: New table version of each output.
+        bytes_written: Bytes of the new checkpoint.
+    """
+
+    safety_id: str | None
+    outputs: dict[str, int]
     bytes_written: int
 
 
@@ -154,11 +163,7 @@ P = TypeVar("P", bound=TransitionPlan)
 
 
 def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
-    """Read a plan from the journal, to resume it.
-
-    Args:
-        own: Fields that only this kind has and whose values are not plain JSON.
-    """
+    """Read a plan from the journal, to resume it."""
     return journalled.from_json(
         kind,
         data,
@@ -209,13 +214,7 @@ def execute(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved:
-    """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed.
-
-    Raises:
-        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
-        LockedError: If another verb has the query.
-        UnfinishedOperationError: If another operation was begun since the plan.
-    """
+    """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed."""
     with lease.hold(store.root, plan.query, plan.verb) as held:
         return carry_out(plan, store, work, held, settings=settings, progress=progress)
 
@@ -229,12 +228,7 @@ def carry_out(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved:
-    """Do what `execute` does, under a lease that the caller holds and goes on holding.
-
-    Raises:
-        QueryRunningError: If the query's checkpoint changed since the plan.
-        UnfinishedOperationError: If another operation was begun since the plan.
-    """
+    """Do what `execute` does, under a lease that the caller holds and goes on holding."""
     started = time.monotonic()
     log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
     if plan.resumed:
@@ -268,16 +262,24 @@ def carry_out(
     _do(work.follow, log, held)
     log.finish()
     return Moved(
-        plan.operation_id,
-        plan.query,
-        plan.savepoint_id,
-        plan.safety_id,
-        plan.generation,
-        plan.checkpoint,
-        versions,
-        time.monotonic() - started,
-        int(log.operation.done["checkpoint_written"]["bytes"]),
+        **summary(plan, started),
+        safety_id=plan.safety_id,
+        outputs=versions,
+        bytes_written=int(log.operation.done["checkpoint_written"]["bytes"]),
     )
+
+
+def summary(plan: GenerationPlan, started: float) -> dict[str, Any]:
+    """Return the fields of a `BegunGeneration`.
+
+    Args:
+        started: When the verb was, by `time.monotonic`.
+    """
+    names = ("operation_id", "query", "savepoint_id", "generation", "checkpoint")
+    return {
+        **{name: getattr(plan, name) for name in names},
+        "seconds": time.monotonic() - started,
+    }
 
 
 @contextmanager
@@ -336,10 +338,6 @@ def undo(
 
     Args:
         also: Takes back what the verb's own last step may have done.
-
-    Raises:
-        UsageError: If the new generation has begun, so that only a formality is left to do.
-        NotAlignedError: If others have written to an output since.
     """
 
     def give_back(check: Callable[[], None]) -> None:

@@ -33,11 +33,7 @@ P = TypeVar("P", bound=JournalledPlan)
 
 
 def from_json(kind: type[P], data: Mapping[str, Any], **own: object) -> P:
-    """Read a plan from the journal, to resume it.
-
-    Args:
-        own: Fields of the kind whose values are not plain JSON.
-    """
+    """Read a plan from the journal, to resume it."""
     known: dict[str, Any] = {
         "steps": tuple(Step(**one) for one in data["steps"]),
         "warnings": tuple(data["warnings"]),
@@ -96,10 +92,6 @@ def begin_or_resume(
 
     Args:
         refuse_stale: Raises if a new operation must not begin, as the plan no longer holds.
-
-    Raises:
-        UnfinishedOperationError: If another operation was begun since the plan, or this one is half
-            undone.
     """
     if not plan.resumed and journal.unfinished(store.root, plan.query) is None:
         refuse_stale()
@@ -117,12 +109,7 @@ def begin_or_resume(
 
 
 def reopen(plan: JournalledPlan, store: Store) -> Journal:
-    """Return the journal of an operation that was interrupted.
-
-    Raises:
-        UnfinishedOperationError: If another process has finished it, or another operation was begun
-            since.
-    """
+    """Return the journal of an operation that was interrupted."""
     operation = journal.unfinished(store.root, plan.query)
     if operation is None:
         raise UnfinishedOperationError(

@@ -36,11 +36,7 @@ class QueryContext:
 
     @classmethod
     def open(cls, store: Store, query: str, settings: Settings) -> QueryContext:
-        """Read it of a snapshot, or under the query's lease; the settings are completed.
-
-        Raises:
-            QueryNotFoundError: If the store has no such query.
-        """
+        """Read it of a snapshot, or under the query's lease; the settings are completed."""
         return cls(
             store,
             settings,
@@ -69,11 +65,7 @@ class QueryContext:
         return safety_savepoint.plan(self.current, self.output_uris, self.settings)
 
     def leaving(self, present: tuple[int | None, str | None]) -> dict[str, Any]:
-        """Return the fields that every `TransitionPlan` of this query has in common.
-
-        Args:
-            present: From `present`; without an id, no safety savepoint is taken.
-        """
+        """Return the fields that every `TransitionPlan` of this query has in common."""
         from_batch, safety_id = present
         return {
             "query": self.query,

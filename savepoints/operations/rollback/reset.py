@@ -411,13 +411,7 @@ def _not_again(merge: Merge, topics: Sequence[str]) -> str:
 
 
 def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
-    """Return the merges whose events lie after the new position, and will be read there again.
-
-    Raises:
-        IncompatibleError: If the query is not in the settings, so that they could not be read.
-        NotFoundError: If an archive does not have them.
-        NotAlignedError: If an archive does not go as far as they do.
-    """
+    """Return the merges whose events lie after the new position, and will be read there again."""
     query, bound = context.query, context.bound
     found = merges(context.store, query, context.current.generation, to)
     if not found:

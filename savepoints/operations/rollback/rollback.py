@@ -75,6 +75,7 @@ class RollbackPlan(TransitionPlan):
         sources: Where each source of the program goes on, None for as they were there.
     """
 
+    savepoint_id: str
     form: Form = "native"
     batch_id: int = -1
     takes: bool = False
@@ -110,7 +111,7 @@ class _Asked:
 _STORED = ("checkpoint", "form", "sources", "application", "outputs_are")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RolledBack(Moved):
     """What a rollback did.
 
@@ -265,7 +266,6 @@ def execute(
     settings = bindings.complete(store, given)
 
     def save_batch(_check: Callable[[], None]) -> None:
-        assert plan.savepoint_id is not None
         progress(f"saving batch {plan.batch_id} as {plan.savepoint_id}")
         rollback_target.save_batch(
             store,
@@ -289,7 +289,6 @@ def execute(
     def run_on(check: Callable[[], None]) -> None:
         assert plan.ends is not None
         assert plan.application is not None
-        assert plan.savepoint_id is not None
         run_to_point.to(
             plan.ends,
             query=plan.query,
