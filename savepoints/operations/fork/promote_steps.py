@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from savepoints.checkpoint.cut import read_cut
@@ -14,7 +15,6 @@ from savepoints.model import Generation, OutputVersion, new_id, utc_now
 from savepoints.operations.rollback import generation_change, output_ids, safety_savepoint
 from savepoints.operations.rollback.generation_change import (
     Moved,
-    NewCheckpoint,
     OwnStep,
     TransitionPlan,
     Work,
@@ -185,11 +185,6 @@ def carry_out(
             savepoint_id=plan.savepoint_id,
         )
 
-    def write() -> NewCheckpoint:
-        return generation_change.restored(
-            plan, store, query_id=plan.query_id, settings=settings, progress=progress
-        )
-
     def take_over(check: Callable[[], None]) -> None:
         from savepoints.spark.session import session
 
@@ -217,6 +212,10 @@ def carry_out(
             # It waits for the lease, which is held until the operation is finished.
             pause.resume(store, plan.query)
 
+    write = partial(
+        generation_change.restored, plan, store, query_id=plan.query_id, settings=settings,
+        progress=progress,
+    )  # fmt: skip
     work = Work(
         write,
         prepare=OwnStep("fork_saved", save_fork),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from savepoints import faults
@@ -231,18 +232,13 @@ def execute(
         UnfinishedOperationError: If another operation was begun since the plan.
         TargetExistsError: If the new checkpoint's directory is taken.
     """
-
-    def write() -> NewCheckpoint:
-        if plan.state == "empty":
-            return _write_empty(plan)
-        return generation_change.restored(
-            plan,
-            store,
-            sources=tuple(position for _, position in plan.sources),
-            settings=settings,
+    write = partial(_write_empty, plan)
+    if plan.state == "keep":
+        sources = tuple(position for _, position in plan.sources)
+        write = partial(
+            generation_change.restored, plan, store, sources=sources, settings=settings,
             progress=progress,
-        )
-
+        )  # fmt: skip
     return generation_change.execute(plan, store, Work(write), settings=settings, progress=progress)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from savepoints.checkpoint.cut import committed_batches
@@ -38,7 +39,6 @@ from savepoints.operations.rollback import (
 )
 from savepoints.operations.rollback.generation_change import (
     Moved,
-    NewCheckpoint,
     OwnStep,
     TransitionPlan,
     Work,
@@ -276,16 +276,7 @@ def execute(
             settings=settings,
         )
 
-    def write() -> NewCheckpoint:
-        return generation_change.restored(
-            plan,
-            store,
-            form=plan.form,
-            sources=plan.sources,
-            settings=settings,
-            progress=progress,
-        )
-
+    # With the program and tables of the generation that begins, which is not yet the current one.
     def run_on(check: Callable[[], None]) -> None:
         assert plan.ends is not None
         assert plan.application is not None
@@ -302,6 +293,11 @@ def execute(
             progress=progress,
         )
 
+    write = partial(
+        generation_change.restored, plan, store, form=plan.form, sources=plan.sources,
+        settings=settings, progress=progress,
+    )  # fmt: skip
+    # All of it before the generation begins: whatever fails can still be undone.
     work = Work(
         write,
         prepare=OwnStep("batch_saved", save_batch) if plan.takes else None,
