@@ -101,9 +101,9 @@ def execute(
         TargetExistsError: If the query, or something in one of its places, came to be meanwhile.
         UnfinishedOperationError: If another operation was begun since the plan.
     """
-    started = time.monotonic()
     if plan.finished:
-        return _forked(plan, started, 0)
+        return _forked(plan, 0.0, 0)
+    started = time.monotonic()
 
     def write() -> NewCheckpoint:
         progress(f"restoring {plan.savepoint_id} to {plan.checkpoint}")
@@ -128,7 +128,7 @@ def execute(
         log.finish()
     written = int(log.operation.done["checkpoint_written"]["bytes"])
     copied = sum(one.bytes for one in plan.outputs if one.way == "copy")
-    return _forked(plan, started, written + copied)
+    return _forked(plan, time.monotonic() - started, written + copied)
 
 
 def undo_plan(plan: ForkPlan) -> Plan:
@@ -162,9 +162,9 @@ def _refuse_taken(plan: ForkPlan, store: Store) -> None:
         )
 
 
-def _forked(plan: ForkPlan, started: float, written: int) -> Forked:
+def _forked(plan: ForkPlan, seconds: float, written: int) -> Forked:
     return Forked(
-        **generation_change.summary(plan, started),
+        **generation_change.summary(plan, seconds),
         origin=plan.origin,
         query_id=plan.query_id,
         batch_id=plan.batch_id,

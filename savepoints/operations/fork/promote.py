@@ -296,7 +296,7 @@ def _promoted(
 ) -> Promoted:
     bound = bindings.complete(store, given).queries[moved.query]
     return Promoted(
-        **generation_change.summary(moved, started),
+        **generation_change.summary(moved, time.monotonic() - started),
         fork=moved.fork,
         safety_id=moved.safety_id,
         application=bound.app,

@@ -262,24 +262,17 @@ def carry_out(
     _do(work.follow, log, held)
     log.finish()
     return Moved(
-        **summary(plan, started),
+        **summary(plan, time.monotonic() - started),
         safety_id=plan.safety_id,
         outputs=versions,
         bytes_written=int(log.operation.done["checkpoint_written"]["bytes"]),
     )
 
 
-def summary(plan: GenerationPlan, started: float) -> dict[str, Any]:
-    """Return the fields of a `BegunGeneration`.
-
-    Args:
-        started: When the verb was, by `time.monotonic`.
-    """
+def summary(plan: GenerationPlan, seconds: float) -> dict[str, Any]:
+    """Return the fields of a `BegunGeneration`."""
     names = ("operation_id", "query", "savepoint_id", "generation", "checkpoint")
-    return {
-        **{name: getattr(plan, name) for name in names},
-        "seconds": time.monotonic() - started,
-    }
+    return {**{name: getattr(plan, name) for name in names}, "seconds": seconds}
 
 
 @contextmanager
