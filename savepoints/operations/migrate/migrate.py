@@ -19,7 +19,6 @@ from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import is_metadata
 from savepoints.config.settings import Settings
 from savepoints.errors import LayoutChangedError, UsageError
-from savepoints.io import Location
 from savepoints.model import Provider, Savepoint, to_json
 from savepoints.observe.recorder import recorded
 from savepoints.operations.migrate import upgrade_check
@@ -31,7 +30,6 @@ from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.app import KeyMigration
 from savepoints.store import bindings
 from savepoints.store.root import Store
-from savepoints.store.savepoint import native
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +132,6 @@ def plan(
     )
     said = (sorted(maps), sorted((defaults or {}).items()), partitions, provider, sources, query_id)
     mark = f"{savepoint.id} migrated {fingerprint(compared, said)} {owner}"
-    native.refuse_taken(Location.of(to), mark)
     report = compared.upgrade
     _require_possible(report, allow_dropped_state=allow_dropped_state)
     _require_state(savepoint, compared)

@@ -188,13 +188,11 @@ def plan(
     if chosen == "canonical" and savepoint.operators:
         rows = sum(one.rows or 0 for one in savepoint.operators)
         steps.append(Step("state", f"write {rows} state rows through Spark"))
-    planned = make_plan(
+    return make_plan(
         store, stored, to, chosen, change,
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
         warnings=restore_checks.unknown_outputs(savepoint) if asked and check_outputs else (),
     )  # fmt: skip
-    native.refuse_taken(Location.of(to), mark)
-    return planned
 
 
 def make_plan(
@@ -212,7 +210,7 @@ def make_plan(
     steps: Iterable[Step],
     warnings: Iterable[str],
 ) -> RestorePlan:
-    """Return the plan of a restore, having looked whether the files are there; see `plan`.
+    """Return the plan of a restore whose directory is free and whose files are all there.
 
     Args:
         mark: Marks the target as of this very restore.
@@ -223,7 +221,8 @@ def make_plan(
         source_map(store, stored, sources)
     written = stored.canonical if form == "canonical" else ()
     restore_checks.require_present(store, savepoint, (*copied, *written))
-    target = str(Location.of(to))
+    target = Location.of(to)
+    native.refuse_taken(target, mark)
     return RestorePlan(
         verb="restore",
         query=savepoint.query,
@@ -234,7 +233,7 @@ def make_plan(
         ),
         warnings=(*change.notes, *warnings),
         savepoint_id=savepoint.id,
-        target=target,
+        target=str(target),
         form=form,
         batch_id=savepoint.cut.batch_id,
         partitions=change.partitions,
