@@ -9,14 +9,12 @@ step is recorded in the journal, so that a fork that was killed goes on or is ta
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from savepoints import faults
 from savepoints.config.settings import Settings
-from savepoints.errors import TargetExistsError, UnfinishedOperationError, UsageError
-from savepoints.io import Location
-from savepoints.model import rfc3339, utc_now
-from savepoints.observe.recorder import recorded, recording
+from savepoints.errors import TargetExistsError
+from savepoints.observe.recorder import recorded
 from savepoints.operations.fork.fork_plan import (
     VERB,
     ForkOptions,
@@ -27,7 +25,8 @@ from savepoints.operations.fork.fork_plan import (
     step_of,
     what_of,
 )
-from savepoints.operations.savepoint import restore
+from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback.generation_change import BegunGeneration, NewCheckpoint
 from savepoints.outputs.fork import isolated_copy
 from savepoints.plan import (
     Plan,
@@ -35,11 +34,8 @@ from savepoints.plan import (
     Step,
     silent,
 )
-from savepoints.store import bindings
-from savepoints.store.locks import journal, lease
-from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
-from savepoints.store.savepoint import native
 
 __all__ = [
     "VERB",
@@ -56,35 +52,25 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Forked:
+@dataclass(frozen=True, kw_only=True)
+class Forked(BegunGeneration):
     """What a fork did.
 
     Attributes:
-        operation_id: Its name in the journal.
-        query: The new query.
         savepoint_id: What it begins from.
         origin: The query that the savepoint is of.
         query_id: Spark's id of the new query.
-        generation: Its first generation.
-        checkpoint: The directory of that.
         batch_id: It goes on with the batch after this one.
         outputs: Table of each output that was made.
-        seconds: How long it took.
         bytes_written: Bytes of checkpoint and tables; what is only referred to is not counted.
         already_forked: The same fork was there before; nothing was done.
     """
 
-    operation_id: str
-    query: str
     savepoint_id: str
     origin: str
     query_id: str
-    generation: int
-    checkpoint: str
     batch_id: int
     outputs: dict[str, str]
-    seconds: float
     bytes_written: int
     already_forked: bool = False
 
@@ -116,47 +102,33 @@ def execute(
         UnfinishedOperationError: If another operation was begun since the plan.
     """
     if plan.finished:
-        return _forked(plan, seconds=0.0, written=0, already=True)
+        return _forked(plan, 0.0, 0)
     started = time.monotonic()
+
+    def write() -> NewCheckpoint:
+        progress(f"restoring {plan.savepoint_id} to {plan.checkpoint}")
+        return generation_change.restored(
+            plan,
+            store,
+            form=plan.form,
+            query_id=plan.query_id,
+            settings=settings,
+            progress=progress,
+        )
+
     with lease.hold(store.root, plan.query, VERB) as held:
-        log = _open_journal(plan, store)
-        # From before it is read until the generation says that it is needed.
-        with store.using(plan.savepoint_id, VERB):
-            if not log.is_done("checkpoint_written"):
-                progress(f"restoring {plan.savepoint_id} to {plan.checkpoint}")
-                restoring = restore.plan(
-                    store,
-                    plan.savepoint_id,
-                    plan.checkpoint,
-                    form=plan.form,
-                    query_id=plan.query_id,
-                    owner=plan.operation_id,
-                    asked=False,  # The plan has refused it, or was asked not to.
-                )
-                done = restore.execute(restoring, store, settings=settings, progress=progress)
-                log.record("checkpoint_written", seconds=done.seconds, bytes=done.bytes_written)
-            facts = log.operation.done["checkpoint_written"]
+        log = journalled.begin_or_resume(plan, store, lambda: _refuse_taken(plan, store))
+        with generation_change.new_generation(plan, store, write, log, held):
             for one in plan.outputs:
                 held.check()
                 if not log.is_done(step_of(one)):
                     progress(what_of(one))
                     isolated_copy.execute(one, plan.operation_id, held.check)
                     log.record(step_of(one), table=one.uri)
-            held.check()
-            bindings.write(store.root, plan.query, plan.generation, plan.binding)
-            store.generations.begin(
-                plan.query,
-                plan.generation,
-                Location.of(plan.checkpoint),
-                by=VERB,
-                begun_from=plan.savepoint_id,
-                restore_seconds=facts["seconds"],
-                restored_bytes=facts["bytes"],
-            )
-            log.record("generation_begun", generation=plan.generation)
-            log.finish()
+        log.finish()
+    written = int(log.operation.done["checkpoint_written"]["bytes"])
     copied = sum(one.bytes for one in plan.outputs if one.way == "copy")
-    return _forked(plan, seconds=time.monotonic() - started, written=int(facts["bytes"]) + copied)
+    return _forked(plan, time.monotonic() - started, written + copied)
 
 
 def undo_plan(plan: ForkPlan) -> Plan:
@@ -170,86 +142,33 @@ def undo_plan(plan: ForkPlan) -> Plan:
 
 
 def undo(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> None:
-    """Remove what an interrupted fork has made, and nothing else; killed, it is run again.
+    """Remove what an interrupted fork has made, and nothing else; killed, it is run again."""
 
-    Raises:
-        UsageError: If its generation has begun, so that only a formality is left to do.
-        NotAlignedError: If somebody has written to one of its tables.
-    """
-    with (
-        lease.hold(store.root, plan.query, VERB) as held,
-        recording(
-            store,
-            "undo",
-            query=plan.query,
-            savepoint=plan.savepoint_id,
-            operation=plan.operation_id,
-        ),
-    ):
-        log = _open_journal(plan, store, undoing=True)
-        if store.generations.all(plan.query):
-            raise UsageError(
-                f"generation {plan.generation} of {plan.query} has begun already",
-                hint=f"finish the fork: savepoints operations resume {plan.operation_id}",
-                operation=plan.operation_id,
-            )
-        # From here on nothing that was done counts any more, so it can only be undone to its end.
-        log.record(journal.UNDOING)
+    def remove(check: Callable[[], None]) -> None:
         for one in plan.outputs:
-            held.check()
+            check()
             progress(f"removing {one.uri} if this fork wrote it")
             isolated_copy.undo(one, plan.operation_id)
-        faults.reach(f"{VERB}.undo_outputs")
-        held.check()
-        progress(f"removing {plan.checkpoint} if this fork wrote it")
-        native.discard(Location.of(plan.checkpoint), plan.operation_id)
-        bindings.write(store.root, plan.query, plan.generation, None)
-        faults.reach(f"{VERB}.undo_checkpoint")
-        log.finish(undone=True)
+
+    generation_change.take_back(plan, store, remove, progress)
 
 
-def _open_journal(plan: ForkPlan, store: Store, *, undoing: bool = False) -> Journal:
-    unfinished = journal.unfinished(store.root, plan.query)
-    if unfinished is None:
-        if plan.resumed:
-            raise UnfinishedOperationError(
-                f"{VERB} {plan.operation_id} was finished by another process meanwhile",
-                hint="see the result: savepoints lineage",
-                operation=plan.operation_id,
-            )
-        if store.generations.all(plan.query):
-            raise TargetExistsError(
-                f"the query {plan.query} came to be since the plan was made",
-                hint="give the fork another name",
-                query=plan.query,
-            )
-        operation = Operation(
-            plan.operation_id,
-            VERB,
-            plan.query,
-            plan.to_json(),
-            plan.command,
-            begun_at=rfc3339(utc_now()),
+def _refuse_taken(plan: ForkPlan, store: Store) -> None:
+    if store.generations.all(plan.query):
+        raise TargetExistsError(
+            f"the query {plan.query} came to be since the plan was made",
+            hint="give the fork another name",
+            query=plan.query,
         )
-        return Journal.begin(store.root, operation)
-    is_same = unfinished.id == plan.operation_id
-    if not is_same or (journal.UNDOING in unfinished.done and not undoing):
-        raise journal.refusal(unfinished)
-    return Journal(store.root, unfinished)
 
 
-def _forked(plan: ForkPlan, *, seconds: float, written: int, already: bool = False) -> Forked:
+def _forked(plan: ForkPlan, seconds: float, written: int) -> Forked:
     return Forked(
-        plan.operation_id,
-        plan.query,
-        plan.savepoint_id,
-        plan.origin,
-        plan.query_id,
-        plan.generation,
-        plan.checkpoint,
-        plan.batch_id,
-        {one.output.name: one.uri for one in plan.outputs},
-        seconds,
-        written,
-        already,
+        **generation_change.summary(plan, seconds),
+        origin=plan.origin,
+        query_id=plan.query_id,
+        batch_id=plan.batch_id,
+        outputs={one.output.name: one.uri for one in plan.outputs},
+        bytes_written=written,
+        already_forked=plan.finished,
     )

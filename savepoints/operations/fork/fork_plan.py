@@ -15,7 +15,8 @@ from savepoints.io import Location
 from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id, utc_now
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
-from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback import journalled
+from savepoints.operations.rollback.generation_change import GenerationPlan
 from savepoints.operations.rollback.next_checkpoint import checkpoint_of
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.delta.write import app_id
@@ -71,51 +72,38 @@ class ForkOptions:
         return given
 
 
-@dataclass(frozen=True)
-class ForkPlan(Plan):
+@dataclass(frozen=True, kw_only=True)
+class ForkPlan(GenerationPlan):
     """What `fork` is going to do for one name.
 
     Attributes:
-        command: How to do it again as a command line, which also finishes it after a crash.
-        operation_id: Its name in the journal and in what it writes.
-        savepoint_id: What is forked.
         origin: The query that the savepoint is of.
         query_id: Spark's id of the new query.
-        generation: Its first generation.
-        checkpoint: The directory of that.
         form: From which form the state is restored.
         batch_id: The fork goes on with the batch after this one.
         outputs: The tables that are made for it.
         binding: What it runs and what that is bound to.
-        resumed: The plan was begun before and goes on.
         finished: This very fork is there already; nothing is to be done.
     """
 
-    command: str
-    operation_id: str
     savepoint_id: str
     origin: str
     query_id: str
-    generation: int
-    checkpoint: str
     form: Form
     batch_id: int
     outputs: tuple[Isolation, ...]
     binding: Binding
-    resumed: bool = False
     finished: bool = False
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ForkPlan:
         """Read a plan from the journal, to go on with it."""
-        known: dict[str, Any] = {
-            "steps": tuple(Step(**one) for one in data["steps"]),
-            "warnings": tuple(data["warnings"]),
-            "outputs": tuple(Isolation.from_json(one) for one in data["outputs"]),
-            "binding": Binding.from_json(data["binding"]),
-            "resumed": True,
-        }
-        return cls(**{**data, **known})
+        return journalled.from_json(
+            cls,
+            data,
+            outputs=tuple(Isolation.from_json(one) for one in data["outputs"]),
+            binding=Binding.from_json(data["binding"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -203,20 +191,12 @@ def plan(
     command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:
         return known
-    complete = bindings.complete(store, given)
     bound = fork_binding.bind_fork(
         store, saved, name, given, app=options.app, checkpoints=options.checkpoints,
         outputs=options.outputs or {},
     )  # fmt: skip
-    notes: list[str] = []
-    if options.check_source:
-        found = availability.require_available(
-            saved.cut.offsets,
-            complete.kafka,
-            topics=saved.topics,
-            archives=tuple(bound.settings.archives.values()),
-        )
-        notes += available_ranges.notes(lowest_offsets(saved.cut.offsets), found)
+    complete = bindings.complete(store, given)
+    notes = _source_notes(saved, bound, complete) if options.check_source else []
     if not options.even_broken:
         restore_checks.refuse_broken(saved)
     operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
@@ -230,19 +210,7 @@ def plan(
         owner=operation_id,
         asked=False,
     )
-    for uri in bound.settings.outputs.values():
-        isolated_copy.refuse_taken(uri)
-        _refuse_another_s(complete, name, str(Location.of(uri)))
-    outputs = tuple(
-        isolated_copy.plan(
-            one,
-            str(Location.of(bound.settings.outputs[one.name])),
-            options.way,
-            app_id(name, one.name, FIRST),
-            saved.cut.batch_id,
-        )
-        for one in bound.copied
-    )
+    outputs = _isolations(saved, name, bound, options.way, complete)
     planned = ForkPlan(
         verb=VERB,
         query=name,
@@ -264,10 +232,40 @@ def plan(
     return planned
 
 
+def _source_notes(saved: Savepoint, bound: Bound, settings: Settings) -> list[str]:
+    """Refuse a fork whose records are gone from Kafka; return what to know of the others."""
+    found = availability.require_available(
+        saved.cut.offsets,
+        settings.kafka,
+        topics=saved.topics,
+        archives=tuple(bound.settings.archives.values()),
+    )
+    return available_ranges.notes(lowest_offsets(saved.cut.offsets), found)
+
+
+def _isolations(
+    saved: Savepoint, name: str, bound: Bound, way: CopyMode, settings: Settings
+) -> tuple[Isolation, ...]:
+    tables = bound.settings.outputs
+    for uri in tables.values():
+        isolated_copy.refuse_taken(uri)
+        _refuse_another_s(settings, name, str(Location.of(uri)))
+    return tuple(
+        isolated_copy.plan(
+            one,
+            str(Location.of(tables[one.name])),
+            way,
+            app_id(name, one.name, FIRST),
+            saved.cut.batch_id,
+        )
+        for one in bound.copied
+    )
+
+
 def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan | None:
     """Return the plan of the same fork, whether interrupted or finished; None for a new one."""
     if journal.unfinished(store.root, name) is not None:
-        begun = generation_change.begun(store, name, VERB, command)
+        begun = journalled.begun(store, name, VERB, command)
         return None if begun is None else ForkPlan.from_json(begun)
     generations = store.generations.all(name)
     if not generations:
@@ -330,11 +328,7 @@ def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:
 
 
 def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
-    """Refuse a table that another query is bound to, which may not have written it yet.
-
-    Raises:
-        TargetExistsError: Names the query.
-    """
+    """Refuse a table that another query is bound to, which may not have written it yet."""
     for query, bound in settings.queries.items():
         if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
             raise TargetExistsError(

@@ -33,8 +33,8 @@ from savepoints.operations.fork import promote_steps
 from savepoints.operations.fork.promote_checks import Check, run_checks
 from savepoints.operations.fork.promote_plan import PromotePlan, plan
 from savepoints.operations.fork.promote_steps import VERB, PromotionPlan
-from savepoints.operations.rollback import run_to_point
-from savepoints.operations.rollback.generation_change import Moved
+from savepoints.operations.rollback import generation_change, run_to_point
+from savepoints.operations.rollback.generation_change import BegunGeneration, Moved
 from savepoints.operations.run import pause, pause_for_verb
 from savepoints.operations.savepoint import plan_basis
 from savepoints.plan import Progress, silent
@@ -53,18 +53,13 @@ _MOST_ROUNDS = 5
 __all__ = ["PromotePlan", "Promoted", "execute", "finish", "plan", "undo"]
 
 
-@dataclass(frozen=True)
-class Promoted:
+@dataclass(frozen=True, kw_only=True)
+class Promoted(BegunGeneration):
     """What a promotion did.
 
     Attributes:
-        operation_id: Its name in the journal.
-        query: The live query.
         fork: The fork that took over.
-        generation: The generation of the live query that has begun.
-        checkpoint: Its directory.
         safety_id: The savepoint of what was before, for `promote --undo`.
-        savepoint_id: The fork's savepoint that it began from.
         application: The program that runs from now on.
         outputs: Table URI of each output from now on.
         offsets: Where both stood: next offset by topic and partition.
@@ -72,23 +67,16 @@ class Promoted:
         pause_seconds: For how long at most neither of the two wrote anything: from asking the live
             query's run to pause until it went on. None when it did not run, or the promotion was
             finished after a crash.
-        seconds: The whole promotion.
         resumed: The run of the live query was paused and goes on.
     """
 
-    operation_id: str
-    query: str
     fork: str
-    generation: int
-    checkpoint: str
     safety_id: str | None
-    savepoint_id: str | None
     application: str
     outputs: dict[str, str]
     offsets: KafkaOffsets
     checks: tuple[Check, ...]
     pause_seconds: float | None
-    seconds: float
     resumed: bool
 
 
@@ -136,12 +124,7 @@ def finish(
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Moved:
-    """Finish the journalled part of a promotion that was interrupted.
-
-    Raises:
-        LockedError: If another verb has one of the two.
-        NotAlignedError: If others have written to an output since.
-    """
+    """Finish the journalled part of a promotion that was interrupted."""
     with (
         lease.hold(store.root, begun.fork, VERB),
         lease.hold(store.root, begun.query, VERB) as held,
@@ -156,10 +139,6 @@ def undo(begun: PromotionPlan, store: Store, *, progress: Progress = silent) -> 
     """Take back the journalled part of a promotion that was interrupted.
 
     A run of the live query that was paused for it goes on, as if nothing had happened.
-
-    Raises:
-        UsageError: If the new generation has begun.
-        NotAlignedError: If others have written to an output since.
     """
     with lease.hold(store.root, begun.fork, VERB):
         promote_steps.undo(begun, store, progress=progress)
@@ -317,20 +296,15 @@ def _promoted(
 ) -> Promoted:
     bound = bindings.complete(store, given).queries[moved.query]
     return Promoted(
-        moved.operation_id,
-        moved.query,
-        moved.fork,
-        moved.generation,
-        moved.checkpoint,
-        moved.safety_id,
-        moved.savepoint_id,
-        bound.app,
-        dict(bound.outputs),
-        ends,
-        checks,
-        pause_seconds,
-        time.monotonic() - started,
-        moved.paused,
+        **generation_change.summary(moved, time.monotonic() - started),
+        fork=moved.fork,
+        safety_id=moved.safety_id,
+        application=bound.app,
+        outputs=dict(bound.outputs),
+        offsets=ends,
+        checks=checks,
+        pause_seconds=pause_seconds,
+        resumed=moved.paused,
     )
 
 

@@ -126,11 +126,7 @@ def _origin(store: Store, fork: str) -> str:
 
 
 def _refuse_done(store: Store, fork: str, live: str) -> None:
-    """Refuse to promote again what has taken over and not moved since.
-
-    Raises:
-        UsageError: Says how to go on.
-    """
+    """Refuse to promote again what has taken over and not moved since."""
     now = store.generations.current(live)
     if now.begun_by != VERB or now.begun_from is None:
         return
@@ -146,11 +142,7 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
 
 
 def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
-    """Refuse a fork without the late events of the live query, which would be gone.
-
-    Raises:
-        NotAlignedError: Names them, and says how the fork gets them.
-    """
+    """Refuse a fork without the late events of the live query, which would be gone."""
     merges, generations = store.ledger.all(), store.generations.all()
     savepoints = store.catalog.all()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from savepoints.checkpoint.cut import read_cut
@@ -14,14 +15,13 @@ from savepoints.model import Generation, OutputVersion, new_id, utc_now
 from savepoints.operations.rollback import generation_change, output_ids, safety_savepoint
 from savepoints.operations.rollback.generation_change import (
     Moved,
-    NewCheckpoint,
     OwnStep,
     TransitionPlan,
     Work,
 )
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.run import pause
-from savepoints.operations.savepoint import create, history, output_versions, plan_basis
+from savepoints.operations.savepoint import create, output_versions
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.fork import replace_content
@@ -39,7 +39,7 @@ VERB = "promote"
 HandOver = Literal["replace", "point"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PromotionPlan(TransitionPlan):
     """How the live query goes on as its fork did, both standing at the same offsets.
 
@@ -54,6 +54,7 @@ class PromotionPlan(TransitionPlan):
         first_id: The savepoint of where the new generation begins.
     """
 
+    savepoint_id: str
     fork: str = ""
     fork_checkpoint: str = ""
     fork_batch: int = -1
@@ -73,15 +74,7 @@ class PromotionPlan(TransitionPlan):
 def require_possible(
     store: Store, live: str, fork: str, *, settings: Settings, hand_over: HandOver
 ) -> None:
-    """Refuse outputs that could not be handed over, before anything is run or paused.
-
-    Raises:
-        UsageError: If the outputs of the two are not the same ones by name.
-        NotFoundError: If a table is not there.
-        NotAlignedError: If others have written to a live table.
-        FileSinkError: If an output is a file sink, with `replace`.
-        IncompatibleError: If a table has features that could not be handed over.
-    """
+    """Refuse outputs that could not be handed over, before anything is run or paused."""
     mine, other = settings.queries[live], settings.queries[fork]
     if other.outputs.keys() != mine.outputs.keys():
         raise UsageError(
@@ -120,25 +113,17 @@ def plan(
     """Find out how a live query goes on as its fork; nothing is written.
 
     Args:
-        store: Where both are.
-        live: The generation that ends.
         fork: The fork's, at the same offsets.
         given: The settings, not completed by bindings.
         hand_over: What becomes of the outputs.
-        command: How to do it again as a command line.
         paused: Whether a run of the live query waits for this.
-
-    Raises:
-        NotAlignedError: If an output cannot be handed over without loss.
-        FileSinkError: If an output is a file sink, with `replace`.
     """
     settings = bindings.complete(store, given)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
     sources = output_versions.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
-    number = store.generations.next_number(live.query)
-    checkpoint = next_checkpoint(settings, live.query, number)
-    from_batch, safety_id = safety_savepoint.plan(live, mine.outputs, settings)
+    context = QueryContext.open(store, live.query, settings)
+    number, checkpoint, present = context.number, context.checkpoint(), context.present()
     taken = (
         tuple(_taken(store, one, live.query, number, mine, cut.cut.batch_id) for one in sources)
         if hand_over == "replace"
@@ -151,10 +136,10 @@ def plan(
     )
     savepoint_id = new_id("sp", utc_now())
     return PromotionPlan(
+        **context.leaving(present),
         verb=VERB,
-        query=live.query,
         steps=(
-            *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
+            *safety_savepoint.step(present[1], live.checkpoint, present[0]),
             Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
             Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
             *output_ids.output_steps(pointed),
@@ -164,17 +149,10 @@ def plan(
         ),
         warnings=(),
         command=command,
-        operation_id=new_id("op", utc_now()),
         savepoint_id=savepoint_id,
-        safety_id=safety_id,
-        from_checkpoint=live.checkpoint,
-        from_batch=from_batch,
-        generation=number,
         checkpoint=checkpoint,
         outputs=pointed,
-        output_uris=history.output_uris(store, live.query, settings),
-        binding=_binding(store, live, fork, given, hand_over),
-        basis=plan_basis.read(store, live.query),
+        binding=_binding(context, fork, given, hand_over),
         fork=fork.query,
         fork_checkpoint=fork.checkpoint,
         fork_batch=cut.cut.batch_id,
@@ -192,18 +170,10 @@ def carry_out(
     """Let the live query go on as its fork; goes on where an earlier attempt was killed.
 
     The caller holds the leases of both.
-
-    Args:
-        plan: From `plan`.
-
-    Raises:
-        UnfinishedOperationError: If another operation was begun since the plan.
-        NotAlignedError: If others have written to an output since.
     """
     settings = bindings.complete(store, given)
 
     def save_fork(_check: Callable[[], None]) -> None:
-        assert plan.savepoint_id is not None
         progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
         create.save(
             store,
@@ -213,11 +183,6 @@ def carry_out(
             kind="fork",
             description=f"promoted to {plan.query}",
             savepoint_id=plan.savepoint_id,
-        )
-
-    def write() -> NewCheckpoint:
-        return generation_change.restored(
-            plan, store, query_id=plan.query_id, settings=settings, progress=progress
         )
 
     def take_over(check: Callable[[], None]) -> None:
@@ -247,6 +212,10 @@ def carry_out(
             # It waits for the lease, which is held until the operation is finished.
             pause.resume(store, plan.query)
 
+    write = partial(
+        generation_change.restored, plan, store, query_id=plan.query_id, settings=settings,
+        progress=progress,
+    )  # fmt: skip
     work = Work(
         write,
         prepare=OwnStep("fork_saved", save_fork),
@@ -259,12 +228,7 @@ def carry_out(
 
 
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
-    """Take back what an interrupted promotion has done so far.
-
-    Raises:
-        UsageError: If the new generation has begun.
-        NotAlignedError: If others have written to an output since.
-    """
+    """Take back what an interrupted promotion has done so far."""
 
     def give_back() -> None:
         for one in plan.taken:
@@ -305,10 +269,10 @@ def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind
 
 
 def _binding(
-    store: Store, live: Generation, fork: Generation, given: Settings, hand_over: HandOver
+    context: QueryContext, fork: Generation, given: Settings, hand_over: HandOver
 ) -> bindings.Binding:
     """Return what the live query's next generation is bound to."""
-    settings = bindings.complete(store, given)
+    live, settings = context.current, context.settings
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     handed: dict[str, object] = {
         "app": other.app,
@@ -319,12 +283,11 @@ def _binding(
         handed["outputs"] = other.outputs
     # Tables that are shallow clones stay so, whoever writes them.
     whose = fork if hand_over == "point" else live
-    known = bindings.find(store.root, whose.query, whose.generation)
+    known = bindings.find(context.store.root, whose.query, whose.generation)
     clone_of = known.clone_of if known else {}
-    number = store.generations.next_number(live.query)
     bound = mine.model_copy(update=handed)
     if live.query not in given.queries:
-        return bindings.fresh(live.query, number, bound, clone_of)
+        return bindings.fresh(live.query, context.number, bound, clone_of)
     # What an earlier promotion has put in place of the settings goes on holding.
     was = given.queries[live.query]
     changes = {
@@ -332,7 +295,7 @@ def _binding(
         for name in type(bound).model_fields
         if name in handed or getattr(bound, name) != getattr(was, name)
     }
-    overriding = bindings.overriding(live.query, number, was, changes)
+    overriding = bindings.overriding(live.query, context.number, was, changes)
     return replace(overriding, clone_of=clone_of)
 
 

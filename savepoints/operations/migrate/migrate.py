@@ -19,7 +19,6 @@ from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import is_metadata
 from savepoints.config.settings import Settings
 from savepoints.errors import LayoutChangedError, UsageError
-from savepoints.io import Location
 from savepoints.model import Provider, Savepoint, to_json
 from savepoints.observe.recorder import recorded
 from savepoints.operations.migrate import upgrade_check
@@ -31,7 +30,6 @@ from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.app import KeyMigration
 from savepoints.store import bindings
 from savepoints.store.root import Store
-from savepoints.store.savepoint import native
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +112,6 @@ def plan(
         SavepointsError: If the program fails.
     """
     store = store.snapshot()
-    settings = bindings.complete(store, settings or Settings())
-    target = Location.of(to)
     savepoint = store.catalog.find(name, query=query)
     if not even_broken:
         restore_checks.refuse_broken(savepoint)
@@ -129,57 +125,33 @@ def plan(
         query=None,
         maps=maps,
         defaults=defaults,
-        settings=settings,
+        settings=bindings.complete(store, settings or Settings()),
         are_sources_given=sources is not None,
         provider=provider,
         progress=progress,
     )
     said = (sorted(maps), sorted((defaults or {}).items()), partitions, provider, sources, query_id)
-    given_fingerprint = fingerprint(compared, said)
-    mark = f"{savepoint.id} migrated {given_fingerprint} {owner}"
-    native.refuse_taken(target, mark)
+    mark = f"{savepoint.id} migrated {fingerprint(compared, said)} {owner}"
     report = compared.upgrade
     _require_possible(report, allow_dropped_state=allow_dropped_state)
     _require_state(savepoint, compared)
-    stored = store.manifest(savepoint.id)
-    if sources is not None:
-        restore.source_map(store, stored, sources)
     operators = operators_of(savepoint, compared)
-    change = restored_layout.plan_change(
-        replace(savepoint, operators=operators), partitions, provider
-    )
-    copied = copied_files(stored, operators)
-    rows = sum(one.rows or 0 for one in report.operators if one.operator_id is not None)
-    restore_checks.require_present(store, savepoint, (*copied, *stored.canonical))
-    return _Prepared(
-        verb="restore",
-        query=savepoint.query,
-        steps=(
-            Step("files", f"copy {len(copied)} files to {target}"),
-            *(
-                Step("state", f"operator {_numbered(one)}: {_sentence(one)}")
-                for one in report.operators
-            ),
-            Step("metadata", "write metadata, which makes it a checkpoint"),
-        ),
-        warnings=(*change.notes, *_lost(report), *report.notes),
-        savepoint_id=savepoint.id,
-        target=str(target),
-        form="canonical",
-        batch_id=savepoint.cut.batch_id,
-        partitions=change.partitions,
-        provider=change.provider,
-        conf=change.conf("canonical"),
-        files=len(copied),
-        files_bytes=sum(file.size for file in copied),
-        rows=rows,
-        owner=mark,
+    stored = store.manifest(savepoint.id)
+    planned = restore.make_plan(
+        store,
+        stored,
+        to,
+        "canonical",
+        restored_layout.plan_change(replace(savepoint, operators=operators), partitions, provider),
+        copied=copied_files(stored, operators),
+        rows=sum(one.rows or 0 for one in report.operators if one.operator_id is not None),
+        mark=mark,
         sources=sources,
         query_id=query_id,
-        app=app,
-        upgrade=report,
-        compared=compared,
+        steps=map(_step, report.operators),
+        warnings=(*_lost(report), *report.notes),
     )
+    return _Prepared(**vars(planned), app=app, upgrade=report, compared=compared)
 
 
 @recorded
@@ -282,9 +254,9 @@ def _lost(report: Upgrade) -> tuple[str, ...]:
     )
 
 
-def _numbered(one: OperatorVerdict) -> str:
+def _step(one: OperatorVerdict) -> Step:
     number = one.was_operator_id if one.operator_id is None else one.operator_id
-    return f"{number} ({one.name})"
+    return Step("state", f"operator {number} ({one.name}): {_sentence(one)}")
 
 
 def _sentence(one: OperatorVerdict) -> str:

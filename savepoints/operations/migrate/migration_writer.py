@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from savepoints import faults
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.upgrade import Upgrade
 from savepoints.checkpoint.logs.commit_log import StateIds
-from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.checkpoint.state.files import is_of_operator
 from savepoints.config.settings import Settings
 from savepoints.errors import (
@@ -20,14 +18,14 @@ from savepoints.errors import (
     NotAlignedError,
     SavepointsError,
 )
-from savepoints.io import Location, in_parallel
+from savepoints.io import Location
 from savepoints.model import Cut, OperatorState, Savepoint
 from savepoints.operations.migrate.upgrade_check import ProgramComparison
-from savepoints.operations.savepoint import restore, restore_checks, restored_layout
-from savepoints.operations.savepoint.restore import Restored, RestorePlan
+from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint.restore import Contents, Restored, RestorePlan
 from savepoints.plan import Progress
 from savepoints.store.root import Store
-from savepoints.store.savepoint import canonical, native
+from savepoints.store.savepoint import canonical
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 
 if TYPE_CHECKING:
@@ -51,14 +49,10 @@ class Writing:
 
     def restored(self) -> Restored:
         """Write everything, `metadata` last."""
-        begun = time.monotonic()
         stored = self.store.manifest(self.plan.savepoint_id)
-        read = (*copied_files(stored, self.operators), *stored.canonical)
-        restore_checks.require_intact(self.store, self.plan.savepoint_id, read, self.settings)
-        spark = self._spark() if self.written else None
-        return restore.fill(
-            self.plan, self.store, stored, lambda: self._write(stored, spark), begun=begun
-        )
+        copied = copied_files(stored, self.operators)
+        contents = Contents(copied, self.operators, self._start, self.compared.program.files)
+        return restore.make(self.plan, self.store, stored, contents, self.settings, self.progress)
 
     @property
     def target(self) -> Location:
@@ -81,52 +75,19 @@ class Writing:
         """Those whose rows are written."""
         return tuple(one for one in self.operators if one.native_only is None)
 
-    def _spark(self) -> SparkSession:
+    def _start(self) -> Callable[[], str | None]:
+        """Start Spark, if any rows are to be written, and return what writes them."""
+        if not self.written:
+            return partial(self._name, {})
         from savepoints.spark.session import session
         from savepoints.state.storage import write
 
         spark = session(self.settings, f"savepoints restore {self.plan.query}")
         write.require_writable(spark, self.cut)
-        return spark
+        return partial(self._write_rows, spark)
 
-    def _write(self, stored: Manifest, spark: SparkSession | None) -> None:
-        """Write everything but `metadata`, and check it."""
-        plan, target, root = self.plan, self.target, self.store.root
-        given = plan.sources
-        sources = None if given is None else restore.source_map(self.store, stored, given)
-        skeleton = Skeleton(target.uri, plan.partitions, plan.conf, sources)
-        by_hand = [one.operator_id for one in self.operators if one.native_only]
-        copied = copied_files(stored, self.operators)
-        if sources is not None:
-            places = [(file, sources.place(file.path)) for file in copied]
-            copied = [replace(file, path=place) for file, place in places if place is not None]
-        # Spark would refuse to write any state beside that of an operator that it cannot read.
-        later = [file for file in copied if is_of_operator(file.path, by_hand)]
-        first = [file for file in copied if file not in later]
-        self.progress(f"copying {len(copied)} files to {target}")
-        native.mount(root, first, target, skeleton)
-        made = {
-            path: skeleton.changed(path, data)
-            for path, data in self.compared.program.files.items()
-            if not is_of_operator(path, by_hand)
-        }
-        in_parallel(lambda path: target.put(path, made[path]), list(made))
-        faults.reach("restore.files")
-        renamed = self._name_state({}) if spark is None else self._write_rows(spark)
-        native.mount(root, later, target, skeleton)
-        faults.reach("restore.state")
-        restored_layout.check(target, plan.batch_id, self.operators, plan.provider)
-        restore_checks.check_copies(
-            target,
-            [one for one in copied if not may_change(one.path) and one.path != renamed],
-        )
-
-    def _name_state(self, ids: StateIds) -> str | None:
-        """Say in the commit log of checkpoint format 2 what was written, and nothing that is gone.
-
-        Returns:
-            The file that was changed; None if nothing had to be.
-        """
+    def _name(self, ids: StateIds) -> str | None:
+        """Name in the commit log of format 2 what was written, and nothing that is gone."""
         numbers = {one.operator_id for one in self.operators}
         return restore.name_state(self.target, self.plan.batch_id, ids, numbers)
 
@@ -153,7 +114,7 @@ class Writing:
             raise _of_a_row(error) from error
         finally:
             rows.release()
-        renamed = self._name_state(written.ids)
+        renamed = self._name(written.ids)
         counted = write.count(spark, self.target, self.cut, self.written, written)
         require_counts(self.compared.upgrade, counted, rows.merged)
         return renamed
@@ -200,9 +161,6 @@ def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[
 
     Args:
         merged: How many new keys there are, by operator that gets some.
-
-    Raises:
-        NotAlignedError: If rows are missing, or too many.
     """
     for one in report.operators:
         number = one.operator_id

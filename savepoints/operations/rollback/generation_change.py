@@ -21,61 +21,64 @@ from savepoints.errors import (
     SavepointsError,
     StalePlanError,
     TargetExistsError,
-    UnfinishedOperationError,
     UsageError,
     VerificationError,
 )
 from savepoints.io import Location
-from savepoints.model import Form, rfc3339, utc_now
+from savepoints.model import Form
 from savepoints.observe.recorder import recording
-from savepoints.operations.rollback import safety_savepoint
+from savepoints.operations.rollback import journalled, safety_savepoint
+from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.savepoint import plan_basis, restore
 from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
-from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.plan import Progress, silent
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.locks import journal, lease
-from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.locks.journal import Journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 
 
-@dataclass(frozen=True)
-class TransitionPlan(Plan):
-    """What a verb that begins a new generation is going to do.
+@dataclass(frozen=True, kw_only=True)
+class GenerationPlan(JournalledPlan):
+    """What a verb that begins a generation is going to do.
 
     Attributes:
-        command: How to do it again as a command line, which also finishes it after a crash.
-        operation_id: Its name in the journal and in the outputs' commits.
-        savepoint_id: The savepoint that the new generation begins from, None for an empty state.
+        savepoint_id: The savepoint that the generation begins from, None for an empty state.
+        generation: Its number.
+        checkpoint: Its directory.
+        binding: What it is bound to other than the settings say, None for nothing.
+    """
+
+    savepoint_id: str | None
+    generation: int
+    checkpoint: str
+    binding: Binding | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransitionPlan(GenerationPlan):
+    """What a verb that ends one generation and begins the next is going to do.
+
+    Attributes:
         safety_id: Id of the savepoint that is taken of the present first; None when nothing is.
         from_checkpoint: Where the query lives now.
         from_batch: The newest committed batch now; None when there is none.
-        generation: Number of the generation that begins.
-        checkpoint: Its directory.
         outputs: What is done to each output.
-        resumed: The plan was begun before and goes on.
         output_uris: All outputs of the query by name, which savepoints that are taken on the way
             pin; more than `outputs` when those stay as they are.
-        binding: What the generation is bound to other than the settings say, None for nothing.
         basis: What the plan was made from; on anything else it is not carried out.
     """
 
-    command: str
-    operation_id: str
-    savepoint_id: str | None
     safety_id: str | None
     from_checkpoint: str
     from_batch: int | None
-    generation: int
-    checkpoint: str
     outputs: tuple[Rewind, ...]
-    resumed: bool = False
     output_uris: Mapping[str, str] = field(default_factory=dict)
-    binding: Binding | None = None
     basis: Basis | None = None
 
 
@@ -91,30 +94,39 @@ class NewCheckpoint:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Moved:
-    """What a verb that began a new generation did.
+@dataclass(frozen=True, kw_only=True)
+class BegunGeneration:
+    """What every verb tells that began a generation.
 
     Attributes:
         operation_id: Its name in the journal.
         query: The query.
-        savepoint_id: What the new generation began from, None for an empty state.
-        safety_id: The savepoint of what was before, None when there was nothing to save.
-        generation: The generation that has begun.
+        savepoint_id: What the generation began from, None for an empty state.
+        generation: Its number.
         checkpoint: Its directory.
-        outputs: New table version of each output.
-        seconds: How long it took.
-        bytes_written: Bytes of the new checkpoint.
+        seconds: How long the whole verb took.
     """
 
     operation_id: str
     query: str
     savepoint_id: str | None
-    safety_id: str | None
     generation: int
     checkpoint: str
-    outputs: dict[str, int]
     seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved(BegunGeneration):
+    """What a verb did that began the next generation of a query.
+
+    Attributes:
+        safety_id: The savepoint of what was before, None when there was nothing to save.
+        outputs: New table version of each output.
+        bytes_written: Bytes of the new checkpoint.
+    """
+
+    safety_id: str | None
+    outputs: dict[str, int]
     bytes_written: int
 
 
@@ -151,68 +163,19 @@ P = TypeVar("P", bound=TransitionPlan)
 
 
 def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
-    """Read a plan from the journal, to go on with it.
-
-    Args:
-        data: Its JSON.
-        own: Fields of the kind whose values are not plain JSON.
-    """
-    known: dict[str, Any] = {
-        "steps": tuple(Step(**one) for one in data["steps"]),
-        "warnings": tuple(data["warnings"]),
-        "outputs": tuple(Rewind.from_json(one) for one in data["outputs"]),
-        "binding": Binding.from_json(data.get("binding")),
-        "basis": Basis.from_json(data.get("basis")),
-        "resumed": True,
-    }
-    return kind(**{**data, **known, **own})
-
-
-def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] | None:
-    """Return the plan of the same command that was interrupted, None when nothing was.
-
-    Raises:
-        QueryRunningError: If the query runs.
-        LockedError: If another verb has the query.
-        UnfinishedOperationError: If another operation on the query was interrupted.
-    """
-    lease.refuse_held(store.root, query)
-    operation = journal.unfinished(store.root, query)
-    if operation is None:
-        return None
-    is_same = operation.verb == verb and operation.plan["command"] == command
-    if is_same and journal.UNDOING not in operation.done:
-        return dict(operation.plan)
-    raise journal.refusal(operation)
-
-
-def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
-    """Return a plan that was interrupted, if it was begun with what is given now.
-
-    Args:
-        given: Fields of it that were given now; None for what was not.
-
-    Raises:
-        UsageError: If something else is given than it was begun with.
-    """
-    other = [
-        f"{name.replace('_', ' ')} {getattr(plan, name)}"
-        for name, value in given.items()
-        if value is not None and value != getattr(plan, name)
-    ]
-    if other:
-        raise UsageError(
-            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)}, and can only "
-            "be finished that way",
-            hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
-            f"savepoints operations undo {plan.operation_id}",
-            operation=plan.operation_id,
-        )
-    return plan
+    """Read a plan from the journal, to resume it."""
+    return journalled.from_json(
+        kind,
+        data,
+        outputs=tuple(Rewind.from_json(one) for one in data["outputs"]),
+        binding=Binding.from_json(data.get("binding")),
+        basis=Basis.from_json(data.get("basis")),
+        **own,
+    )
 
 
 def restored(
-    plan: TransitionPlan,
+    plan: GenerationPlan,
     store: Store,
     *,
     form: Form | None = None,
@@ -251,13 +214,7 @@ def execute(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved:
-    """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed.
-
-    Raises:
-        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
-        LockedError: If another verb has the query.
-        UnfinishedOperationError: If another operation was begun since the plan.
-    """
+    """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed."""
     with lease.hold(store.root, plan.query, plan.verb) as held:
         return carry_out(plan, store, work, held, settings=settings, progress=progress)
 
@@ -271,16 +228,9 @@ def carry_out(
     settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved:
-    """Do what `execute` does, under a lease that the caller holds and goes on holding.
-
-    Raises:
-        QueryRunningError: If the query's checkpoint changed since the plan.
-        UnfinishedOperationError: If another operation was begun since the plan.
-    """
+    """Do what `execute` does, under a lease that the caller holds and goes on holding."""
     started = time.monotonic()
-    log = _open_journal(plan, store)
-    if log.is_done(journal.UNDOING):
-        raise journal.refusal(log.operation)
+    log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
     if plan.resumed:
         _refuse_gone_on(plan, log)
 
@@ -300,7 +250,45 @@ def carry_out(
         log.record("safety_savepoint", savepoint=plan.safety_id)
 
     _do(work.prepare, log, held)
-    # From before it is read until the generation says that it is needed.
+    versions = {}
+    with new_generation(plan, store, work.write, log, held):
+        for one in plan.outputs:
+            # Also when it was recorded: it refuses to finish if others have written since.
+            held.check()
+            progress(rewind.what(one))
+            versions[one.output.name] = rewind.execute(one, plan.operation_id)
+            log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
+        _do(work.complete, log, held)
+    _do(work.follow, log, held)
+    log.finish()
+    return Moved(
+        **summary(plan, time.monotonic() - started),
+        safety_id=plan.safety_id,
+        outputs=versions,
+        bytes_written=int(log.operation.done["checkpoint_written"]["bytes"]),
+    )
+
+
+def summary(plan: GenerationPlan, seconds: float) -> dict[str, Any]:
+    """Return the fields of a `BegunGeneration`."""
+    names = ("operation_id", "query", "savepoint_id", "generation", "checkpoint")
+    return {**{name: getattr(plan, name) for name in names}, "seconds": seconds}
+
+
+@contextmanager
+def new_generation(
+    plan: GenerationPlan,
+    store: Store,
+    write: Callable[[], NewCheckpoint],
+    log: Journal,
+    held: Lease,
+) -> Iterator[None]:
+    """Write a generation's checkpoint, let its outputs be made within, then begin it.
+
+    Args:
+        write: Writes the checkpoint; begins again after a crash.
+    """
+    # From before the savepoint is read until the generation says that it is needed.
     with (
         store.using(plan.savepoint_id, plan.verb)
         if plan.savepoint_id is not None
@@ -309,25 +297,17 @@ def carry_out(
         held.check()
         if not log.is_done("checkpoint_written"):
             with _withdrawn_after((VerificationError, TargetExistsError), plan, log):
-                written = work.write()
+                written = write()
             log.record(
                 "checkpoint_written",
                 checkpoint=plan.checkpoint,
                 seconds=written.seconds,
                 bytes=written.bytes,
             )
-        facts = log.operation.done["checkpoint_written"]
         bindings.write(store.root, plan.query, plan.generation, plan.binding)
-
-        versions = {}
-        for one in plan.outputs:
-            held.check()
-            progress(rewind.what(one))
-            versions[one.output.name] = rewind.execute(one, plan.operation_id)
-            log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
-
-        _do(work.complete, log, held)
+        yield
         held.check()
+        facts = log.operation.done["checkpoint_written"]
         store.generations.begin(
             plan.query,
             plan.generation,
@@ -338,19 +318,6 @@ def carry_out(
             restored_bytes=facts["bytes"],
         )
         log.record("generation_begun", generation=plan.generation)
-        _do(work.follow, log, held)
-        log.finish()
-    return Moved(
-        plan.operation_id,
-        plan.query,
-        plan.savepoint_id,
-        plan.safety_id,
-        plan.generation,
-        plan.checkpoint,
-        versions,
-        time.monotonic() - started,
-        int(facts["bytes"]),
-    )
 
 
 def undo(
@@ -360,16 +327,37 @@ def undo(
     also: Callable[[], None] = lambda: None,
     progress: Progress = silent,
 ) -> None:
-    """Take back the steps of an operation that was interrupted; killed, it is run again.
-
-    Once begun it cannot be changed into finishing the operation. The safety savepoint stays.
+    """Take back the steps of an operation that was interrupted; the safety savepoint stays.
 
     Args:
         also: Takes back what the verb's own last step may have done.
+    """
+
+    def give_back(check: Callable[[], None]) -> None:
+        also()
+        for one in plan.outputs:
+            check()
+            progress(f"bringing {one.output.uri} back to version {one.newest}")
+            rewind.undo(one, plan.operation_id)
+
+    take_back(plan, store, give_back, progress)
+
+
+def take_back(
+    plan: GenerationPlan,
+    store: Store,
+    give_back: Callable[[Callable[[], None]], None],
+    progress: Progress,
+) -> None:
+    """Undo an operation that has not begun its generation; killed, it is run again.
+
+    Once begun it cannot be changed into finishing the operation.
+
+    Args:
+        give_back: Takes the outputs back; what it is given raises when the lease was lost.
 
     Raises:
-        UsageError: If the new generation has begun, so that only a formality is left to do.
-        NotAlignedError: If others have written to an output since.
+        UsageError: If the generation has begun, so that only a formality is left to do.
     """
     with (
         lease.hold(store.root, plan.query, plan.verb) as held,
@@ -381,7 +369,7 @@ def undo(
             operation=plan.operation_id,
         ),
     ):
-        log = _open_journal(plan, store)
+        log = journalled.reopen(plan, store)
         if any(
             (one.generation, one.checkpoint) == (plan.generation, plan.checkpoint)
             for one in store.generations.all(plan.query)
@@ -393,11 +381,7 @@ def undo(
             )
         # From here on nothing that was done counts any more, so it can only be undone to its end.
         log.record(journal.UNDOING)
-        also()
-        for one in plan.outputs:
-            held.check()
-            progress(f"bringing {one.output.uri} back to version {one.newest}")
-            rewind.undo(one, plan.operation_id)
+        give_back(held.check)
         faults.reach(f"{plan.verb}.undo_outputs")
         held.check()
         progress(f"removing {plan.checkpoint} if this {plan.verb} wrote it")
@@ -405,6 +389,20 @@ def undo(
         bindings.write(store.root, plan.query, plan.generation, None)
         faults.reach(f"{plan.verb}.undo_checkpoint")
         log.finish(undone=True)
+
+
+def _refuse_changed(plan: TransitionPlan, store: Store) -> None:
+    """Refuse to begin what was planned from something else than is there now."""
+    if plan.basis is not None:
+        plan_basis.refuse_changed(store, plan.query, plan.verb, plan.basis)
+    if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
+        raise QueryRunningError(
+            f"{plan.from_checkpoint} changed since the plan was made: the query is running",
+            hint=f"stop the query, then {plan.verb} again",
+            query=plan.query,
+        )
+    for one in plan.outputs:
+        rewind.refuse_changed(one)
 
 
 def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
@@ -430,7 +428,7 @@ def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
 @contextmanager
 def _withdrawn_after(
     errors: type[SavepointsError] | tuple[type[SavepointsError], ...],
-    plan: TransitionPlan,
+    plan: GenerationPlan,
     log: Journal,
 ) -> Iterator[None]:
     """Take an operation back at once that cannot go on, as long as the query was not touched.
@@ -450,36 +448,3 @@ def _do(step: OwnStep | None, log: Journal, held: Lease) -> None:
         held.check()
         step.do(held.check)
         log.record(step.name)
-
-
-def _open_journal(plan: TransitionPlan, store: Store) -> Journal:
-    unfinished = journal.unfinished(store.root, plan.query)
-    if unfinished is None:
-        if plan.resumed:
-            raise UnfinishedOperationError(
-                f"{plan.verb} {plan.operation_id} was finished by another process meanwhile",
-                hint="see the result: savepoints list",
-                operation=plan.operation_id,
-            )
-        if plan.basis is not None:
-            plan_basis.refuse_changed(store, plan.query, plan.verb, plan.basis)
-        if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
-            raise QueryRunningError(
-                f"{plan.from_checkpoint} changed since the plan was made: the query is running",
-                hint=f"stop the query, then {plan.verb} again",
-                query=plan.query,
-            )
-        for one in plan.outputs:
-            rewind.refuse_changed(one)
-        operation = Operation(
-            plan.operation_id,
-            plan.verb,
-            plan.query,
-            plan.to_json(),
-            plan.command,
-            begun_at=rfc3339(utc_now()),
-        )
-        return Journal.begin(store.root, operation)
-    if unfinished.id != plan.operation_id:
-        raise journal.refusal(unfinished)
-    return Journal(store.root, unfinished)

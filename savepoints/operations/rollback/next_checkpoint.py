@@ -8,11 +8,7 @@ from savepoints.io import Location
 
 
 def next_checkpoint(settings: Settings, query: str, number: int) -> str:
-    """Return where the settings put the checkpoint of a query's next generation.
-
-    Raises:
-        UsageError: If the query is not in the settings.
-    """
+    """Return where the settings put the checkpoint of a query's next generation."""
     configured = settings.queries.get(query)
     if configured is None:
         raise UsageError(

@@ -69,9 +69,6 @@ def keep_output(
     Returns:
         None when nothing is to be done: it does not exist yet, or is written under Spark's id of
         the query, which an empty state changes.
-
-    Raises:
-        FileSinkError: If batches are counted from 0 again and the output's sink would drop them.
     """
     query = generation.query
     try:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from savepoints import faults
@@ -30,7 +31,6 @@ from savepoints.model import (
     KafkaOffsets,
     kafka_offsets,
     kafka_position,
-    new_id,
     rfc3339,
     utc_now,
 )
@@ -38,6 +38,7 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
     generation_change,
+    journalled,
     output_ids,
     reset_outputs,
     safety_savepoint,
@@ -48,9 +49,8 @@ from savepoints.operations.rollback.generation_change import (
     TransitionPlan,
     Work,
 )
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.reset_outputs import Outputs
-from savepoints.operations.savepoint import history, plan_basis
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
 from savepoints.plan import Progress, Step, silent
@@ -73,7 +73,7 @@ VERB = "reset"
 State = Literal["empty", "keep"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResetPlan(TransitionPlan):
     """What `reset` is going to do.
 
@@ -113,12 +113,16 @@ class _Present:
         watermark_ms: Its watermark, 0 without.
     """
 
-    generation: Generation
     batch_id: int | None
     begun: int | None
     names: tuple[str, ...]
     positions: tuple[KafkaOffsets, ...]
-    watermark_ms: int
+    watermark_ms: int = 0
+
+    @property
+    def topics(self) -> list[str]:
+        """What it reads."""
+        return sorted({topic for one in self.positions for topic in one})
 
 
 def plan(
@@ -171,79 +175,40 @@ def plan(
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
-    if (known := generation_change.begun(store, query, VERB, command)) is not None:
-        return generation_change.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
-    basis = plan_basis.read(store, query)
-    bound = settings.queries.get(query)
-    archives = archives_of(settings, query)
-    now = _present(store, query, bound)
-    assumed = activity.refuse_active(store, now.generation, settings, stopped=stopped)
-    topics = sorted({topic for one in now.positions for topic in one})
-    moves = _moves(
-        target, now, topics, settings, archives, scope, skipped, allow_data_loss=allow_data_loss
-    )
-    goes_to = _offsets(moves)
-    again = _merged_again(store, now, goes_to, bound, settings)
-    foreign = of_other_topics(store, query, now.generation.generation, goes_to)
-    begin_at = tuple(
-        kafka_position(
-            {
-                topic: {one.partition: one.to for one in moves if one.topic == topic}
-                for topic in source
-            }
-        )
-        for source in now.positions
-    )
-    if state == "keep" and now.batch_id is None:
-        raise NoCommittedBatchError(
-            f"{query} has no committed batch, so there is no state to keep",
-            hint="leave --state out",
-            query=query,
-        )
-    number = store.generations.next_number(query)
-    checkpoint = str(Location.of(to or next_checkpoint(settings, query, number)))
+    if (known := journalled.begun(store, query, VERB, command)) is not None:
+        return journalled.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
+    context = QueryContext.open(store, query, settings)
+    now = _present(context)
+    assumed = activity.refuse_active(store, context.current, settings, stopped=stopped)
+    moves = _moves(target, now, context, scope, skipped, allow_data_loss=allow_data_loss)
+    again = _merged_again(context, _offsets(moves))
+    begin_at = _begin_at(now, moves)
+    _require_state(query, state, now)
+    checkpoint = context.checkpoint(to)
     rewound = reset_outputs.plan(
         store,
-        now.generation,
+        context.current,
         outputs,
-        bound=bound,
-        number=number,
+        bound=context.bound,
+        number=context.number,
         goes_on_after=now.batch_id if state == "keep" else None,
         begun=now.begun,
         begin_at=begin_at,
     )
-    uris = history.output_uris(store, query, settings)
-    from_batch, safety_id = safety_savepoint.plan(now.generation, uris, settings)
-    begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
+    present = context.present()
     return ResetPlan(
+        **context.leaving(present),
         verb=VERB,
-        query=query,
         steps=(
-            *safety_savepoint.step(safety_id, now.generation.checkpoint, from_batch),
-            Step(
-                "checkpoint_written",
-                f"write {checkpoint}: {begins}, at {'; '.join(begin_at)}",
-            ),
-            *output_ids.output_steps(rewound),
-            Step("generation_begun", f"begin generation {number} of {query}"),
+            *safety_savepoint.step(present[1], context.current.checkpoint, present[0]),
+            *_steps(context, now, state, checkpoint, begin_at, rewound),
         ),
-        warnings=(
-            *assumed,
-            *_warnings(now, moves, again, state, outputs, rewound, bound),
-            *(_not_again(one, topics) for one in foreign),
-        ),
+        warnings=(*assumed, *_warnings(context, now, moves, again, state, outputs, rewound)),
         command=command,
-        operation_id=new_id("op", utc_now()),
-        savepoint_id=safety_id if state == "keep" else None,
-        safety_id=safety_id,
-        from_checkpoint=now.generation.checkpoint,
-        from_batch=from_batch,
-        generation=number,
+        savepoint_id=present[1] if state == "keep" else None,
         checkpoint=checkpoint,
         outputs=rewound,
-        output_uris=uris,
-        binding=bindings.find(store.root, query, now.generation.generation),
-        basis=basis,
+        binding=bindings.find(store.root, query, context.current.generation),
         asked=asked,
         state=state,
         moves=moves,
@@ -267,18 +232,13 @@ def execute(
         UnfinishedOperationError: If another operation was begun since the plan.
         TargetExistsError: If the new checkpoint's directory is taken.
     """
-
-    def write() -> NewCheckpoint:
-        if plan.state == "empty":
-            return _write_empty(plan)
-        return generation_change.restored(
-            plan,
-            store,
-            sources=tuple(position for _, position in plan.sources),
-            settings=settings,
+    write = partial(_write_empty, plan)
+    if plan.state == "keep":
+        sources = tuple(position for _, position in plan.sources)
+        write = partial(
+            generation_change.restored, plan, store, sources=sources, settings=settings,
             progress=progress,
-        )
-
+        )  # fmt: skip
     return generation_change.execute(plan, store, Work(write), settings=settings, progress=progress)
 
 
@@ -297,12 +257,11 @@ def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     return NewCheckpoint(time.monotonic() - begun, written)
 
 
-def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
-    generation = store.generations.current(query)
-    checkpoint = Location.of(generation.checkpoint)
+def _present(context: QueryContext) -> _Present:
+    query, checkpoint = context.query, Location.of(context.current.checkpoint)
     now = checkpoint_position.read(checkpoint)
     if now.committed is None:
-        return _unstarted(generation, now, bound)
+        return _unstarted(context.current, now, context.bound)
     path, done = f"offsets/{now.committed}", f"commits/{now.committed}"
     entry = offset_log.parse(checkpoint.get(path), path)
     reached = commit_log.parse(checkpoint.get(done), done).next_watermark_ms
@@ -315,7 +274,6 @@ def _present(store: Store, query: str, bound: QuerySettings | None) -> _Present:
             query=query,
         )
     return _Present(
-        generation,
         now.committed,
         now.begun,
         entry.names,
@@ -348,36 +306,34 @@ def _unstarted(
             query=generation.query,
         )
     names = tuple(str(number) for number in range(len(positions)))
-    return _Present(generation, None, now.begun, names, tuple(positions), 0)
+    return _Present(None, now.begun, names, tuple(positions))
 
 
 def _moves(
     target: Target | datetime,
     now: _Present,
-    topics: Sequence[str],
-    settings: Settings,
-    archives: Sequence[str],
+    context: QueryContext,
     scope: TargetScope | None,
     skipped: Sequence[str],
     *,
     allow_data_loss: bool,
 ) -> tuple[Move, ...]:
+    topics, kafka = now.topics, context.settings.kafka
+    archives = archives_of(context.settings, context.query)
     if isinstance(target, datetime):
         if target > utc_now():
             raise UsageError(
                 f"{rfc3339(target)} is in the future", hint="use --to-latest, or a time before"
             )
-        target = Target(
-            "time", offsets=availability.at_time(topics, target, settings.kafka, archives)
-        )
-    found = kafka_topics.describe(topics, settings.kafka)
+        target = Target("time", offsets=availability.at_time(topics, target, kafka, archives))
+    found = kafka_topics.describe(topics, kafka)
     ids = {name: one.id for name, one in found.items() if one.id is not None}
     known = available_ranges.of_topics(archives, topics)
     for one in known:
         one.require_same(ids)
     if missing := [name for name in topics if name not in found]:
         raise SourceDataGoneError(
-            f"Kafka has no topic {missing[0]}, which {now.generation.query} reads",
+            f"Kafka has no topic {missing[0]}, which {context.query} reads",
             hint="check its name in [queries.NAME.topics]; nothing is reset",
             topics=missing,
         )
@@ -408,6 +364,40 @@ def _offsets(moves: Sequence[Move]) -> KafkaOffsets:
     return found
 
 
+def _require_state(query: str, state: State, now: _Present) -> None:
+    if state == "keep" and now.batch_id is None:
+        raise NoCommittedBatchError(
+            f"{query} has no committed batch, so there is no state to keep",
+            hint="leave --state out",
+            query=query,
+        )
+
+
+def _begin_at(now: _Present, moves: Sequence[Move]) -> tuple[str, ...]:
+    """Return where each source goes on, as Spark's JSON."""
+    goes_to = _offsets(moves)
+    return tuple(
+        kafka_position({topic: goes_to.get(topic, {}) for topic in source})
+        for source in now.positions
+    )
+
+
+def _steps(
+    context: QueryContext,
+    now: _Present,
+    state: State,
+    checkpoint: str,
+    begin_at: Sequence[str],
+    outputs: Sequence[Rewind],
+) -> tuple[Step, ...]:
+    begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
+    return (
+        Step("checkpoint_written", f"write {checkpoint}: {begins}, at {'; '.join(begin_at)}"),
+        *output_ids.output_steps(outputs),
+        Step("generation_begun", f"begin generation {context.number} of {context.query}"),
+    )
+
+
 def _not_again(merge: Merge, topics: Sequence[str]) -> str:
     other = ", ".join(sorted(merge.offsets.keys() - set(topics)))
     return (
@@ -416,22 +406,10 @@ def _not_again(merge: Merge, topics: Sequence[str]) -> str:
     )
 
 
-def _merged_again(
-    store: Store,
-    now: _Present,
-    to: KafkaOffsets,
-    bound: QuerySettings | None,
-    settings: Settings,
-) -> tuple[Merge, ...]:
-    """Return the merges whose events lie after the new position, and will be read there again.
-
-    Raises:
-        IncompatibleError: If the query is not in the settings, so that they could not be read.
-        NotFoundError: If an archive does not have them.
-        NotAlignedError: If an archive does not go as far as they do.
-    """
-    query, number = now.generation.query, now.generation.generation
-    found = merges(store, query, number, to)
+def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
+    """Return the merges whose events lie after the new position, and will be read there again."""
+    query, bound = context.query, context.bound
+    found = merges(context.store, query, context.current.generation, to)
     if not found:
         return ()
     if bound is None:
@@ -443,22 +421,22 @@ def _merged_again(
             merges=[one.id for one in found],
         )
     application = apps.load_for(query, bound)
-    inputs = Inputs(application, bound, settings.kafka)
+    inputs = Inputs(application, bound, context.settings.kafka)
     return ArchivedInputs(inputs, found).require_replayable(to)
 
 
 def _warnings(
+    context: QueryContext,
     now: _Present,
     moves: Sequence[Move],
     merged: Sequence[Merge],
     state: State,
     outputs: Outputs,
     rewound: Sequence[Rewind],
-    bound: QuerySettings | None,
 ) -> list[str]:
     again = sum(max(one.records, 0) for one in moves)
     left_out = sum(max(-one.records, 0) for one in moves)
-    has_outputs = bool(bound and bound.outputs)
+    has_outputs = bool(context.bound and context.bound.outputs)
     warnings = []
     if archived := sum(one.from_archive for one in moves):
         ahead = sum(one.end - one.to for one in moves)
@@ -482,4 +460,7 @@ def _warnings(
         warnings.append(f"the outputs stay: rows of {again} records are written a second time")
     if outputs == "keep" and not has_outputs:
         warnings.append("no outputs are in the settings: what they have stays as it is")
-    return warnings + [note for one in rewound for note in rewind.notes(one)]
+    warnings += [note for one in rewound for note in rewind.notes(one)]
+    number = context.current.generation
+    foreign = of_other_topics(context.store, context.query, number, _offsets(moves))
+    return warnings + [_not_again(one, now.topics) for one in foreign]

@@ -33,20 +33,10 @@ def plan(
     """Find out what is done to each output.
 
     Args:
-        store: Where the savepoints are.
-        generation: The generation that ends.
         wanted: Leave them, empty them, or take them back to a savepoint at exactly the target.
-        bound: The query's settings, which say where they are.
-        number: The next generation.
         goes_on_after: The batch whose state it goes on with; None to begin with batch 0.
         begun: A batch that was begun and not committed.
         begin_at: Where each source will go on, as Spark's JSON.
-
-    Raises:
-        UsageError: If no savepoint is at the target, or rows of a batch that was begun would be
-            doubled.
-        FileSinkError: If a file sink's batches and its log would not fit together.
-        NotAlignedError: If an output cannot be taken to where it belongs.
     """
     query, owner = generation.query, owner_prefix(generation.query)
     uris: Mapping[str, str] = bound.outputs if bound else {}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from savepoints.checkpoint import position
-from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError
 from savepoints.io import Location
@@ -20,7 +20,7 @@ from savepoints.model import Form, kafka_offsets, kafka_position
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.rollback import target as rollback_target
-from savepoints.operations.rollback.target import Point
+from savepoints.operations.rollback.target import Point, ResolvedTarget
 from savepoints.operations.savepoint import restore
 from savepoints.operations.savepoint.restore import Restored
 from savepoints.plan import (
@@ -102,21 +102,13 @@ def plan(
         store, point, query=query, settings=bindings.complete(store, given)
     )
     settings = bindings.complete(store, given, generations={found.query: found.generation})
-    owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
-    bound = settings.queries.get(found.query)
-    application = app or (bound.app if bound else None)
+    application = None
     if found.ends is not None:
-        availability.require_available(
-            found.offsets,
-            settings.kafka,
-            topics=found.topics,
-            archives=archives_of(settings, found.query),
-        )
-        run_to_point.require_possible(found.query, settings, application, rewind_outputs=True)
+        application = _application(found, settings, app)
     target = str(Location.of(to))
-    steps, warnings = [], []
+    owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
     if found.is_saved:
-        chosen: Form | None = restore.plan(
+        form = restore.plan(
             store,
             found.savepoint_id,
             target,
@@ -126,35 +118,52 @@ def plan(
             check_outputs=check_outputs,
             accept_unreplayable=accept_unreplayable,
         ).form
+        from_checkpoint = None
     else:
-        chosen = form
-        steps.append(
-            Step("savepoint", f"save the retained batch {found.batch_id}: {found.savepoint_id}")
-        )
         rollback_target.refuse_unsaved(found, form)
-    steps.append(
-        Step("checkpoint", f"restore {found.savepoint_id} (batch {found.batch_id}) to {target}")
-    )
-    if found.ends is not None:
-        steps.append(Step("advanced", f"run on to exactly {kafka_position(found.ends)}"))
-        warnings.append("what it writes while it runs on is thrown away: no output is touched")
+        from_checkpoint = store.generations.current(found.query).checkpoint
     return PointPlan(
         verb="restore",
         query=found.query,
-        steps=tuple(steps),
-        warnings=tuple(warnings),
+        steps=tuple(_steps(found, target)),
+        warnings=(
+            ("what it writes while it runs on is thrown away: no output is touched",)
+            if found.ends is not None
+            else ()
+        ),
         savepoint_id=found.savepoint_id,
         target=target,
-        form=chosen,
+        form=form,
         batch_id=found.batch_id,
-        from_checkpoint=None
-        if found.is_saved
-        else store.generations.current(found.query).checkpoint,
+        from_checkpoint=from_checkpoint,
         generation=found.generation,
         ends=None if found.ends is None else kafka_position(found.ends),
-        application=application if found.ends is not None else None,
+        application=application,
         owner=owner,
     )
+
+
+def _application(found: ResolvedTarget, settings: Settings, app: str | None) -> str | None:
+    """Return what runs the query on, having refused what could not be run on exactly."""
+    bound = settings.queries.get(found.query)
+    application = app or (bound.app if bound else None)
+    availability.require_available(
+        found.offsets,
+        settings.kafka,
+        topics=found.topics,
+        archives=archives_of(settings, found.query),
+    )
+    run_to_point.require_possible(found.query, settings, application, rewind_outputs=True)
+    return application
+
+
+def _steps(found: ResolvedTarget, target: str) -> Iterator[Step]:
+    name, batch = found.savepoint_id, found.batch_id
+    if not found.is_saved:
+        yield Step("savepoint", f"save the retained batch {batch}: {name}")
+    yield Step("checkpoint", f"restore {name} (batch {batch}) to {target}")
+    if found.ends is not None:
+        yield Step("advanced", f"run on to exactly {kafka_position(found.ends)}")
 
 
 @recorded
@@ -199,36 +208,32 @@ def execute(
     else:
         restore.execute(restoring, store, settings=settings, progress=progress)
     if plan.ends is not None:
-        assert plan.application is not None
-        bound = settings.queries[plan.query]
-        with store.scratch() as scratch:
-            thrown_away = {name: str(scratch / "outputs" / name) for name in bound.outputs}
-            queries = {
-                **settings.queries,
-                plan.query: bound.model_copy(update={"outputs": thrown_away}),
-            }
-            run_to_point.to(
-                plan.ends,
-                query=plan.query,
-                app=plan.application,
-                settings=settings.model_copy(update={"queries": queries}),
-                generation=plan.generation,
-                begun_from=store.manifest(plan.savepoint_id).savepoint,
-                checkpoint=target,
-                store=store,
-                progress=progress,
-            )
-    files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
-    return Restored(
-        plan.savepoint_id,
-        plan.target,
-        restoring.form,
-        committed_batches(files)[-1],
-        time.monotonic() - begun,
-        len(files),
-        sum(info.size for info in files),
-        already and plan.ends is None,
-    )
+        _run_on(plan, plan.ends, store, settings, progress)
+    return restore.restored(restoring, begun=begun, already=already and plan.ends is None)
+
+
+def _run_on(
+    plan: PointPlan, ends: str, store: Store, settings: Settings, progress: Progress
+) -> None:
+    """Run the query on in the new directory; what its batches write is thrown away."""
+    assert plan.application is not None
+    bound = settings.queries[plan.query]
+    with store.scratch() as scratch:
+        thrown_away = {name: str(scratch / "outputs" / name) for name in bound.outputs}
+        other = bound.model_copy(update={"outputs": thrown_away})
+        run_to_point.to(
+            ends,
+            query=plan.query,
+            app=plan.application,
+            settings=settings.model_copy(
+                update={"queries": {**settings.queries, plan.query: other}}
+            ),
+            generation=plan.generation,
+            begun_from=store.manifest(plan.savepoint_id).savepoint,
+            checkpoint=Location.of(plan.target),
+            store=store,
+            progress=progress,
+        )
 
 
 def _refuse_run_since(plan: PointPlan, target: Location) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from savepoints.checkpoint.cut import committed_batches
@@ -23,11 +24,12 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Form, Generation, kafka_position, lowest_offsets, new_id, utc_now
+from savepoints.model import Form, kafka_position, lowest_offsets
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
     generation_change,
+    journalled,
     output_ids,
     run_to_point,
     safety_savepoint,
@@ -37,14 +39,13 @@ from savepoints.operations.rollback import (
 )
 from savepoints.operations.rollback.generation_change import (
     Moved,
-    NewCheckpoint,
     OwnStep,
     TransitionPlan,
     Work,
 )
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
-from savepoints.operations.savepoint import history, plan_basis, restore
+from savepoints.operations.savepoint import restore
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import owner_prefix
 from savepoints.outputs.rewind import rewind
@@ -59,7 +60,7 @@ from savepoints.store.root import Store
 VERB = "rollback"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RollbackPlan(TransitionPlan):
     """What `rollback` is going to do.
 
@@ -74,6 +75,7 @@ class RollbackPlan(TransitionPlan):
         sources: Where each source of the program goes on, None for as they were there.
     """
 
+    savepoint_id: str
     form: Form = "native"
     batch_id: int = -1
     takes: bool = False
@@ -90,6 +92,26 @@ class RollbackPlan(TransitionPlan):
 
 
 @dataclass(frozen=True)
+class _Asked:
+    """How to go back, besides where to; see `plan`."""
+
+    checkpoint: str | None
+    form: Form | None
+    sources: Starts | None
+    application: str | None
+    outputs_are: Literal["rewound", "kept"]
+    check_source: bool
+    save_present: bool
+    even_broken: bool
+    accept_unreplayable: bool
+    stopped: bool
+
+
+# What a plan has of that; an interrupted rollback is not finished with anything else.
+_STORED = ("checkpoint", "form", "sources", "application", "outputs_are")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RolledBack(Moved):
     """What a rollback did.
 
@@ -149,99 +171,78 @@ def plan(
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
-    given_settings = settings or Settings()
-    settings = bindings.complete(store, given_settings)
-    sources = sources and tuple(map(checked, sources))
+    given = settings or Settings()
+    settings = bindings.complete(store, given)
+    asked = _Asked(
+        checkpoint=to and str(Location.of(to)),
+        form=form,
+        sources=sources and tuple(map(checked, sources)),
+        application=app,
+        outputs_are="rewound" if rewind_outputs else "kept",
+        check_source=check_source,
+        save_present=save_present,
+        even_broken=even_broken,
+        accept_unreplayable=accept_unreplayable,
+        stopped=stopped,
+    )
     wanted = Named(point) if isinstance(point, str) else point
-    given = {
-        "checkpoint": to and str(Location.of(to)),
-        "form": form,
-        "application": app,
-        "outputs_are": _are(rewind_outputs),
-        "sources": sources,
-    }
     if not isinstance(wanted, Named):
         # Before the point is looked up: an interrupted rollback may have changed what it means.
         name = rollback_target.query_of(store, query)
-        command = _command(rollback_target.words(wanted, name), rewind_outputs=rewind_outputs)
-        if resumed := _resumed(store, name, command, given):
+        if resumed := _resumed(store, name, rollback_target.words(wanted, name), asked):
             return resumed
     found = rollback_target.resolve(store, wanted, query=query, settings=settings)
-    command = _command(found.words, rewind_outputs=rewind_outputs)
-    if resumed := _resumed(store, found.query, command, given):
+    if resumed := _resumed(store, found.query, found.words, asked):
         return resumed
-    basis = plan_basis.read(store, found.query)
-    current = store.generations.current(found.query)
-    if sources is not None and (not found.is_saved or found.ends is not None):
-        raise UsageError(
-            "--source works with a savepoint only",
-            hint="go to the point first, then to its savepoint with --source",
-        )
-    read = list(activity.refuse_active(store, current, settings, stopped=stopped))
-    if check_source:
-        goes_on = found.offsets if sources is None else going_on(sources, found.offsets)
-        there = availability.require_available(
-            goes_on,
-            settings.kafka,
-            topics=found.topics,
-            archives=archives_of(settings, found.query),
-        )
-        read += available_ranges.notes(lowest_offsets(goes_on), there)
-    number = store.generations.next_number(found.query)
-    target = to or next_checkpoint(settings, found.query, number)
-    chosen, target = _restoring(
-        store,
-        found,
-        target,
-        form,
-        sources,
-        even_broken=even_broken,
-        accept_unreplayable=accept_unreplayable,
-    )
-    binding = _binding(store, found, current, number, given_settings)
-    then = bindings.apply(given_settings, found.query, binding)
+    return _plan(QueryContext.open(store, found.query, settings), found, asked, given)
+
+
+def _plan(
+    context: QueryContext, found: ResolvedTarget, asked: _Asked, given: Settings
+) -> RollbackPlan:
+    """Plan a rollback that was not begun before.
+
+    Args:
+        given: The settings, not completed by bindings.
+    """
+    notes = _refuse_unreadable(context, found, asked)
+    form, checkpoint = _restoring(context, found, asked)
+    # The generation goes back to the program and the tables of its target.
+    binding = _binding(context, found, given)
+    then = bindings.apply(given, found.query, binding)
     bound = then.queries.get(found.query)
-    application = app or (bound.app if bound else None)
+    application = asked.application or (bound.app if bound else None)
     if found.ends is not None:
-        run_to_point.require_possible(found.query, then, application, rewind_outputs=rewind_outputs)
-    uris = history.output_uris(store, found.query, settings)
-    outputs, notes = (
-        _taken_back(store, found, number, bound, uris)
-        if rewind_outputs
-        else _kept(found, current, number, bound)
-    )
-    from_batch, safety_id = (
-        safety_savepoint.plan(current, uris, settings)
-        if save_present
-        else (safety_savepoint.newest_batch(current.checkpoint), None)
+        run_to_point.require_possible(
+            found.query, then, application, rewind_outputs=asked.outputs_are == "rewound"
+        )
+    decide = _rewound if asked.outputs_are == "rewound" else _kept
+    outputs, told = decide(context, found, bound)
+    present = (
+        context.present()
+        if asked.save_present
+        else (safety_savepoint.newest_batch(context.current.checkpoint), None)
     )
     return RollbackPlan(
+        **context.leaving(present),
         verb=VERB,
-        query=found.query,
         steps=(
-            *safety_savepoint.step(safety_id, current.checkpoint, from_batch),
-            *_steps(found, chosen, target, number, outputs),
+            *safety_savepoint.step(present[1], context.current.checkpoint, present[0]),
+            *_steps(found, form, checkpoint, context.number, outputs),
         ),
-        warnings=(*_warnings(current.checkpoint, from_batch, safety_id), *notes, *read),
-        command=command,
-        operation_id=new_id("op", utc_now()),
+        warnings=(*_warnings(context.current.checkpoint, *present), *told, *notes),
+        command=_command(found.words, asked),
         savepoint_id=found.savepoint_id,
-        safety_id=safety_id,
-        from_checkpoint=current.checkpoint,
-        from_batch=from_batch,
-        generation=number,
-        checkpoint=target,
+        checkpoint=checkpoint,
         outputs=outputs,
-        output_uris=uris,
         binding=binding,
-        basis=basis,
-        form=chosen,
+        form=form,
         batch_id=found.batch_id,
         takes=not found.is_saved,
-        outputs_are=_are(rewind_outputs),
-        sources=sources,
         ends=None if found.ends is None else kafka_position(found.ends),
         application=application if found.ends is not None else None,
+        outputs_are=asked.outputs_are,
+        sources=asked.sources,
     )
 
 
@@ -265,7 +266,6 @@ def execute(
     settings = bindings.complete(store, given)
 
     def save_batch(_check: Callable[[], None]) -> None:
-        assert plan.savepoint_id is not None
         progress(f"saving batch {plan.batch_id} as {plan.savepoint_id}")
         rollback_target.save_batch(
             store,
@@ -276,20 +276,10 @@ def execute(
             settings=settings,
         )
 
-    def write() -> NewCheckpoint:
-        return generation_change.restored(
-            plan,
-            store,
-            form=plan.form,
-            sources=plan.sources,
-            settings=settings,
-            progress=progress,
-        )
-
+    # With the program and tables of the generation that begins, which is not yet the current one.
     def run_on(check: Callable[[], None]) -> None:
         assert plan.ends is not None
         assert plan.application is not None
-        assert plan.savepoint_id is not None
         run_to_point.to(
             plan.ends,
             query=plan.query,
@@ -303,6 +293,11 @@ def execute(
             progress=progress,
         )
 
+    write = partial(
+        generation_change.restored, plan, store, form=plan.form, sources=plan.sources,
+        settings=settings, progress=progress,
+    )  # fmt: skip
+    # All of it before the generation begins: whatever fails can still be undone.
     work = Work(
         write,
         prepare=OwnStep("batch_saved", save_batch) if plan.takes else None,
@@ -313,52 +308,90 @@ def execute(
     return RolledBack(**vars(moved), batch_id=reached)
 
 
-def _are(rewind_outputs: bool) -> Literal["rewound", "kept"]:
-    return "rewound" if rewind_outputs else "kept"
-
-
-def _command(words: tuple[str, ...], *, rewind_outputs: bool) -> str:
-    kept = [] if rewind_outputs else ["--outputs", "none"]
+def _command(words: tuple[str, ...], asked: _Asked) -> str:
+    kept = ["--outputs", "none"] if asked.outputs_are == "kept" else []
     return " ".join(["savepoints rollback", *words, *kept, "--yes"])
 
 
 def _resumed(
-    store: Store,
-    query: str,
-    command: str,
-    given: Mapping[str, object],
+    store: Store, query: str, words: tuple[str, ...], asked: _Asked
 ) -> RollbackPlan | None:
     """Return the same rollback if it was interrupted; it is finished as it was begun."""
-    known = generation_change.begun(store, query, VERB, command)
+    known = journalled.begun(store, query, VERB, _command(words, asked))
     if known is None:
         return None
-    return generation_change.same_as_begun(RollbackPlan.from_json(known), given)
+    given = {name: getattr(asked, name) for name in _STORED}
+    return journalled.same_as_begun(RollbackPlan.from_json(known), given)
 
 
-def _binding(
-    store: Store, found: ResolvedTarget, current: Generation, number: int, given: Settings
-) -> Binding | None:
+def _refuse_unreadable(
+    context: QueryContext, found: ResolvedTarget, asked: _Asked
+) -> tuple[str, ...]:
+    """Refuse a query that runs, or whose sources cannot go on from there; return what to know."""
+    if asked.sources is not None and (not found.is_saved or found.ends is not None):
+        raise UsageError(
+            "--source works with a savepoint only",
+            hint="go to the point first, then to its savepoint with --source",
+        )
+    settings = context.settings
+    assumed = activity.refuse_active(
+        context.store, context.current, settings, stopped=asked.stopped
+    )
+    if not asked.check_source:
+        return assumed
+    goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
+    there = availability.require_available(
+        goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
+    )
+    return (*assumed, *available_ranges.notes(lowest_offsets(goes_on), there))
+
+
+def _binding(context: QueryContext, found: ResolvedTarget, given: Settings) -> Binding | None:
     """Return what the generation is bound to that goes back: what the one of the target was.
 
     Over a promotion that somebody has followed up in the settings, it is what they said before.
     """
-    was = bindings.find(store.root, found.query, found.generation)
-    left = bindings.find(store.root, found.query, current.generation)
-    if was is not None or left is None or found.query not in given.queries:
+    root, query = context.store.root, found.query
+    was = bindings.find(root, query, found.generation)
+    left = bindings.find(root, query, context.current.generation)
+    if was is not None or left is None or query not in given.queries:
         return was
-    return bindings.taken_back(found.query, number, left, given.queries[found.query])
+    return bindings.taken_back(query, context.number, left, given.queries[query])
 
 
-def _taken_back(
-    store: Store,
-    found: ResolvedTarget,
-    number: int,
-    bound: QuerySettings | None,
-    uris: Mapping[str, str],
+def _rewound(
+    context: QueryContext, found: ResolvedTarget, bound: QuerySettings | None
 ) -> tuple[tuple[Rewind, ...], list[str]]:
     """Return what takes the outputs back, and what a person should know about that."""
-    unknown = [name for name in uris if name not in {one.name for one in found.outputs}]
-    for name in unknown:
+    _refuse_unknown_outputs(found, context.output_uris)
+    _refuse_other_tables(found, bound)
+    if not found.outputs and not context.output_uris:
+        raise NotAlignedError(
+            f"no output table of {found.query} is known, so rows written after batch "
+            f"{found.batch_id} would stay there and be written again",
+            hint="name its tables, for later savepoints as well: a table "
+            f"[queries.{found.query}.outputs] in the settings; or rewind none: --outputs none",
+            query=found.query,
+        )
+    own_rows = bound.own_rows if bound else {}
+    spark_ids = output_ids.own_ids(context.store, found.query)
+    outputs = tuple(
+        rewind.plan(
+            output,
+            owner_prefix(found.query),
+            output_ids.next_app_id(output, found.query, found.generation, context.number),
+            own_rows=own_rows.get(output.name),
+            own_ids=spark_ids,
+        )
+        for output in found.outputs
+    )
+    return outputs, [note for one in outputs for note in rewind.notes(one)]
+
+
+def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> None:
+    """Refuse tables whose version at the target nobody knows."""
+    known = {one.name for one in found.outputs}
+    for name in (one for one in uris if one not in known):
         try:
             batch_version.open_table(uris[name])
         except NotFoundError:
@@ -371,6 +404,10 @@ def _taken_back(
             hint="leave the outputs as they are: --outputs none; or take it out of the settings",
             output=name,
         )
+
+
+def _refuse_other_tables(found: ResolvedTarget, bound: QuerySettings | None) -> None:
+    """Refuse to take one table back while the query writes another."""
     for output in found.outputs:
         goes_on_in = bound.outputs.get(output.name) if bound else None
         if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
@@ -381,45 +418,24 @@ def _taken_back(
                 "are: --outputs none",
                 output=output.name,
             )
-    own_rows = bound.own_rows if bound else {}
-    spark_ids = output_ids.own_ids(store, found.query)
-    outputs = tuple(
-        rewind.plan(
-            output,
-            owner_prefix(found.query),
-            output_ids.next_app_id(output, found.query, found.generation, number),
-            own_rows=own_rows.get(output.name),
-            own_ids=spark_ids,
-        )
-        for output in found.outputs
-    )
-    if not outputs and not uris:
-        raise NotAlignedError(
-            f"no output table of {found.query} is known, so rows written after batch "
-            f"{found.batch_id} would stay there and be written again",
-            hint="name its tables, for later savepoints as well: a table "
-            f"[queries.{found.query}.outputs] in the settings; or rewind none: --outputs none",
-            query=found.query,
-        )
-    return outputs, [note for one in outputs for note in rewind.notes(one)]
 
 
 def _kept(
-    found: ResolvedTarget, current: Generation, number: int, bound: QuerySettings | None
+    context: QueryContext, found: ResolvedTarget, bound: QuerySettings | None
 ) -> tuple[tuple[Rewind, ...], list[str]]:
     """Return what makes a new life of outputs whose rows stay, and what becomes of them."""
     own_ids = bound.app_ids if bound else {}
     outputs: list[Rewind] = []
     notes: list[str] = []
     for one in found.outputs:
-        following = output_ids.next_app_id(one, found.query, found.generation, number)
+        following = output_ids.next_app_id(one, found.query, found.generation, context.number)
         notes += rewind.kept(one, following)
         try:
             kept = output_ids.keep_output(
                 one.name,
                 one.uri,
-                current,
-                number,
+                context.current,
+                context.number,
                 own_id=own_ids.get(one.name),
                 batch_id=found.batch_id,
             )
@@ -430,31 +446,23 @@ def _kept(
     return tuple(outputs), notes
 
 
-def _restoring(
-    store: Store,
-    found: ResolvedTarget,
-    target: str,
-    form: Form | None,
-    sources: Starts | None,
-    *,
-    even_broken: bool,
-    accept_unreplayable: bool,
-) -> tuple[Form, str]:
+def _restoring(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> tuple[Form, str]:
     """Return the form to restore and the directory, having refused what cannot be restored."""
-    if found.is_saved:
-        restoring = restore.plan(
-            store,
-            found.savepoint_id,
-            target,
-            form=form,
-            sources=sources,
-            even_broken=even_broken,
-            check_outputs=False,
-            accept_unreplayable=accept_unreplayable,
-        )
-        return restoring.form, restoring.target
-    rollback_target.refuse_unsaved(found, form)
-    return "native", str(Location.of(target))
+    checkpoint = context.checkpoint(asked.checkpoint)
+    if not found.is_saved:
+        rollback_target.refuse_unsaved(found, asked.form)
+        return "native", checkpoint
+    restoring = restore.plan(
+        context.store,
+        found.savepoint_id,
+        checkpoint,
+        form=asked.form,
+        sources=asked.sources,
+        even_broken=asked.even_broken,
+        check_outputs=False,  # The outputs go back too, or get ids of a new life.
+        accept_unreplayable=asked.accept_unreplayable,
+    )
+    return restoring.form, checkpoint
 
 
 def _steps(

@@ -20,12 +20,7 @@ from savepoints.store.root import Store
 def require_possible(
     query: str, settings: Settings, application: str | None, *, rewind_outputs: bool
 ) -> None:
-    """Refuse what could not be run on exactly.
-
-    Raises:
-        UsageError: If the query is not in the settings, its outputs stay as they are, or the
-            application cannot be imported or is not that of the query.
-    """
+    """Refuse what could not be run on exactly."""
     if query not in settings.queries or application is None:
         raise UsageError(
             f"going to a point between two savepoints runs {query}, which is not in the settings",

@@ -77,12 +77,7 @@ def take(
     command: str,
     settings: Settings | None,
 ) -> Savepoint:
-    """Take the safety savepoint; taken before, nothing happens.
-
-    Args:
-        safety_id: Its id, from `plan`.
-        batch_id: The batch, from `plan`.
-    """
+    """Take the safety savepoint; taken before, nothing happens."""
     return create.save(
         store,
         query,

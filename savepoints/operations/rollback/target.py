@@ -108,11 +108,7 @@ def words(point: AtTime | AtBatch | BeforeLast, query: str) -> tuple[str, ...]:
 
 
 def query_of(store: Store, query: str | None) -> str:
-    """Return the query that is meant; a store that has one alone means that.
-
-    Raises:
-        UsageError: If it is open which one is meant.
-    """
+    """Return the query that is meant; a store that has one alone means that."""
     if query is not None:
         return query
     queries = sorted({one.query for one in store.generations.all()})
@@ -177,11 +173,7 @@ def save_batch(
 
 
 def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
-    """Refuse a form that a batch which is not saved yet will not have.
-
-    Raises:
-        UsageError: If it is the canonical one.
-    """
+    """Refuse a form that a batch which is not saved yet will not have."""
     if form == "canonical":
         raise UsageError(
             f"batch {found.batch_id} is not saved yet, and will be saved in the native form",

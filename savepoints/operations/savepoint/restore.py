@@ -7,8 +7,9 @@ writer. `metadata` comes last, so a half-written directory can never be started.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches
@@ -23,8 +24,8 @@ from savepoints.errors import (
     TargetExistsError,
     UsageError,
 )
-from savepoints.io import Location
-from savepoints.model import Form, Provider, Savepoint
+from savepoints.io import Location, in_parallel
+from savepoints.model import Form, OperatorState, Provider, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import restore_checks, restored_layout
 from savepoints.operations.savepoint.restored_layout import LayoutChange
@@ -100,6 +101,24 @@ class Restored:
     already_restored: bool
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a new checkpoint is made of, besides `metadata`.
+
+    Attributes:
+        copied: Files of the savepoint.
+        operators: All that it has.
+        start: Starts Spark, and returns what writes the rows and says so in the commit log, whose
+            path that returns if it changed; None without rows.
+        made: Files that the savepoint does not have, by path.
+    """
+
+    copied: Sequence[StoredFile]
+    operators: Sequence[OperatorState]
+    start: Callable[[], Callable[[], str | None]] | None
+    made: Mapping[str, bytes] = field(default_factory=dict)
+
+
 def plan(
     store: Store,
     name: str,
@@ -163,34 +182,63 @@ def plan(
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)
+    mark = " ".join([savepoint.id, chosen, *change.words, *(sources or ()), owner])
+    steps = []
+    rows = 0
+    if chosen == "canonical" and savepoint.operators:
+        rows = sum(one.rows or 0 for one in savepoint.operators)
+        steps.append(Step("state", f"write {rows} state rows through Spark"))
+    return make_plan(
+        store, stored, to, chosen, change,
+        copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
+        warnings=restore_checks.unknown_outputs(savepoint) if asked and check_outputs else (),
+    )  # fmt: skip
+
+
+def make_plan(
+    store: Store,
+    stored: Manifest,
+    to: str,
+    form: Form,
+    change: LayoutChange,
+    *,
+    copied: Sequence[StoredFile],
+    rows: int,
+    mark: str,
+    sources: Starts | None,
+    query_id: str | None,
+    steps: Iterable[Step],
+    warnings: Iterable[str],
+) -> RestorePlan:
+    """Return the plan of a restore whose directory is free and whose files are all there.
+
+    Args:
+        mark: Marks the target as of this very restore.
+        steps: Those between the files and `metadata`.
+    """
+    savepoint = stored.savepoint
     if sources is not None:
         source_map(store, stored, sources)
-    restore_checks.require_present(
-        store, savepoint, (*copied, *(stored.canonical if chosen == "canonical" else ()))
-    )
+    written = stored.canonical if form == "canonical" else ()
+    restore_checks.require_present(store, savepoint, (*copied, *written))
     target = Location.of(to)
-    mark = " ".join([savepoint.id, chosen, *change.words, *(sources or ()), owner])
     native.refuse_taken(target, mark)
-    steps = [Step("files", f"copy {len(copied)} files to {target}")]
-    rows = sum(one.rows or 0 for one in savepoint.operators) if chosen == "canonical" else 0
-    if chosen == "canonical" and savepoint.operators:
-        steps.append(Step("state", f"write {rows} state rows through Spark"))
-    steps.append(Step("metadata", "write metadata, which makes it a checkpoint"))
     return RestorePlan(
         verb="restore",
         query=savepoint.query,
-        steps=tuple(steps),
-        warnings=(
-            *change.notes,
-            *(restore_checks.unknown_outputs(savepoint) if asked and check_outputs else ()),
+        steps=(
+            Step("files", f"copy {len(copied)} files to {target}"),
+            *steps,
+            Step("metadata", "write metadata, which makes it a checkpoint"),
         ),
+        warnings=(*change.notes, *warnings),
         savepoint_id=savepoint.id,
         target=str(target),
-        form=chosen,
+        form=form,
         batch_id=savepoint.cut.batch_id,
         partitions=change.partitions,
         provider=change.provider,
-        conf=change.conf(chosen),
+        conf=change.conf(form),
         files=len(copied),
         files_bytes=sum(file.size for file in copied),
         rows=rows,
@@ -219,27 +267,35 @@ def execute(
         VerificationError: If a file has another checksum than the manifest says.
     """
     with store.using(plan.savepoint_id, "restore"):
-        return _restore(plan, store, settings or Settings(), progress)
+        stored = store.manifest(plan.savepoint_id)
+        operators = stored.savepoint.operators
+        start = None
+        if plan.form == "canonical" and operators:
+            start = partial(
+                _writer, plan, store, stored.savepoint, settings or Settings(), progress
+            )
+        contents = Contents(_copied(stored, plan.form), operators, start)
+        return make(plan, store, stored, contents, settings or Settings(), progress)
 
 
-def _restore(plan: RestorePlan, store: Store, settings: Settings, progress: Progress) -> Restored:
+def make(
+    plan: RestorePlan,
+    store: Store,
+    stored: Manifest,
+    contents: Contents,
+    settings: Settings,
+    progress: Progress,
+) -> Restored:
+    """Write the checkpoint of a plan from files that are as the manifest says; see `execute`."""
     begun = time.monotonic()
-    target = Location.of(plan.target)
-    stored = store.manifest(plan.savepoint_id)
     rows = stored.canonical if plan.form == "canonical" else ()
-    restore_checks.require_intact(
-        store, plan.savepoint_id, (*_copied(stored, plan.form), *rows), settings
-    )
-    write_rows = (
-        _writer(plan, store, stored.savepoint, settings, target)
-        if plan.form == "canonical" and stored.savepoint.operators
-        else None
-    )
+    restore_checks.require_intact(store, plan.savepoint_id, (*contents.copied, *rows), settings)
+    write_state = contents.start() if contents.start else None
     return fill(
         plan,
         store,
         stored,
-        lambda: _write(plan, store, stored, target, write_rows, progress),
+        lambda: _write(plan, store, stored, contents, write_state, progress),
         begun=begun,
     )
 
@@ -253,10 +309,6 @@ def fill(
     begun: float,
 ) -> Restored:
     """Claim the directory of a plan, have it written, and make it a checkpoint.
-
-    Args:
-        write: Writes everything but `metadata`.
-        begun: When the restore was begun, by `time.monotonic`.
 
     Raises:
         TargetExistsError: If anything else is in the directory, or its query has run.
@@ -274,16 +326,26 @@ def fill(
             hint="give --to a directory that does not exist; nothing is ever overwritten",
             target=plan.target,
         )
+    return restored(plan, begun=begun, already=not fresh)
+
+
+def restored(plan: RestorePlan, *, begun: float, already: bool) -> Restored:
+    """Return what the directory of a plan has become.
+
+    Args:
+        begun: When the restore was begun, by `time.monotonic`.
+    """
+    target = Location.of(plan.target)
     files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
     return Restored(
         plan.savepoint_id,
         plan.target,
         plan.form,
-        plan.batch_id,
+        committed_batches(files)[-1],
         time.monotonic() - begun,
         len(files),
         sum(info.size for info in files),
-        not fresh,
+        already,
     )
 
 
@@ -318,7 +380,7 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
 
 def _copied(stored: Manifest, form: Form) -> list[StoredFile]:
     """Return the files that are copied: all, or those that are not written as rows."""
-    by_hand = _native_only(stored)
+    by_hand = _native_only(stored.savepoint.operators)
     return [
         file
         for file in stored.native
@@ -338,51 +400,54 @@ def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
     return SourceMap(tuple(map(checked, sources)), entry.names)
 
 
-def _native_only(stored: Manifest) -> list[int]:
-    return [one.operator_id for one in stored.savepoint.operators if one.native_only]
+def _native_only(operators: Iterable[OperatorState]) -> list[int]:
+    return [one.operator_id for one in operators if one.native_only]
 
 
 def _write(
     plan: RestorePlan,
     store: Store,
     stored: Manifest,
-    target: Location,
-    write_rows: Callable[[], StateIds] | None,
+    contents: Contents,
+    write_state: Callable[[], str | None] | None,
     progress: Progress,
 ) -> None:
     """Write everything but `metadata`, and check it."""
+    target = Location.of(plan.target)
     sources = None if plan.sources is None else source_map(store, stored, plan.sources)
     skeleton = Skeleton(target.uri, plan.partitions, plan.conf, sources)
-    copied = _copied(stored, plan.form)
+    copied = list(contents.copied)
     if sources is not None:
         places = [(file, sources.place(file.path)) for file in copied]
         copied = [replace(file, path=place) for file, place in places if place is not None]
     # Spark would refuse to write any state beside that of an operator that it cannot read.
-    hidden = _native_only(stored) if write_rows else []
-    first = [file for file in copied if not is_of_operator(file.path, hidden)]
-    later = [file for file in copied if is_of_operator(file.path, hidden)]
+    by_hand = _native_only(contents.operators) if write_state else []
+    first = [file for file in copied if not is_of_operator(file.path, by_hand)]
+    later = [file for file in copied if is_of_operator(file.path, by_hand)]
     progress(f"copying {len(copied)} files to {target}")
     native.mount(store.root, first, target, skeleton)
+    made = {
+        path: skeleton.changed(path, data)
+        for path, data in contents.made.items()
+        if not is_of_operator(path, by_hand)
+    }
+    in_parallel(lambda path: target.put(path, made[path]), list(made))
     faults.reach("restore.files")
-    ids: StateIds = {}
-    if write_rows is not None:
-        progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
-        if ids := write_rows():
-            operators = {one.operator_id for one in stored.savepoint.operators}
-            name_state(target, plan.batch_id, ids, operators)
+    renamed = None
+    if write_state is not None:
+        renamed = write_state()
         native.mount(store.root, later, target, skeleton)
         faults.reach("restore.state")
-    restored_layout.check(target, plan.batch_id, stored.savepoint.operators, plan.provider)
+    restored_layout.check(target, plan.batch_id, contents.operators, plan.provider)
     # With checkpoint format 2 the commit log was given the ids of what was written.
-    renamed = f"commits/{plan.batch_id}" if ids else ""
     restore_checks.check_copies(
         target, [one for one in copied if not may_change(one.path) and one.path != renamed]
     )
 
 
 def _writer(
-    plan: RestorePlan, store: Store, savepoint: Savepoint, settings: Settings, target: Location
-) -> Callable[[], StateIds]:
+    plan: RestorePlan, store: Store, savepoint: Savepoint, settings: Settings, progress: Progress
+) -> Callable[[], str | None]:
     """Start Spark, find out whether it can write state, and return what writes it."""
     from savepoints.spark.session import session
     from savepoints.state.storage import write
@@ -391,8 +456,15 @@ def _writer(
     cut = replace(savepoint.cut, partitions=plan.partitions, provider=plan.provider)
     operators = [one for one in savepoint.operators if one.native_only is None]
     write.require_writable(spark, cut)
-    table = canonical.table(store.root, savepoint.id)
-    return lambda: write.write_state(spark, target, table.uri, cut, operators).ids
+    target, table = Location.of(plan.target), canonical.table(store.root, savepoint.id)
+
+    def write_state() -> str | None:
+        progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
+        ids = write.write_state(spark, target, table.uri, cut, operators).ids
+        numbers = [one.operator_id for one in savepoint.operators]
+        return name_state(target, plan.batch_id, ids, numbers) if ids else None
+
+    return write_state
 
 
 def name_state(

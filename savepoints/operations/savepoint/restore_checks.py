@@ -20,11 +20,7 @@ _ALWAYS_READ = 1 << 20
 
 
 def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
-    """Check that files of a savepoint are there and have their sizes, without reading them.
-
-    Raises:
-        VerificationError: Names the files that are not.
-    """
+    """Check that files of a savepoint are there and have their sizes, without reading them."""
     prefixes = (manifest.directory(savepoint.id), f"files/{savepoint.query_id}")
     there = {info.path: info.size for prefix in prefixes for info in store.root.list(prefix)}
     wrong = [file.stored_at for file in files if there.get(file.stored_at) != file.size]
@@ -39,11 +35,7 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
 
 
 def refuse_broken(savepoint: Savepoint) -> None:
-    """Refuse a savepoint that `verify` found broken.
-
-    Raises:
-        VerificationError: Says why it is broken.
-    """
+    """Refuse a savepoint that `verify` found broken."""
     if savepoint.state == "broken":
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
@@ -54,11 +46,7 @@ def refuse_broken(savepoint: Savepoint) -> None:
 
 
 def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
-    """Refuse to go back where a source cannot give again what it gave since.
-
-    Raises:
-        IncompatibleError: Names the sources.
-    """
+    """Refuse to go back where a source cannot give again what it gave since."""
     if found := source_positions.unreplayable(cut.offsets, paths):
         raise IncompatibleError(
             f"{unreplayable_text(query, found)}: what came after batch {cut.batch_id} is lost",
@@ -91,9 +79,6 @@ def refuse_seen(savepoint: Savepoint) -> None:
 
     Delta's sink goes by Spark's id of the query, which a restored checkpoint has as well, and drops
     batches that the table has seen without a word.
-
-    Raises:
-        NotAlignedError: Names the table and the batches.
     """
     for one in savepoint.outputs:
         if one.kind != "delta" or one.app_id.startswith(owner_prefix(savepoint.query)):
@@ -141,11 +126,7 @@ def require_intact(
 
 
 def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
-    """Compare what lies in the target with the savepoint before it becomes a checkpoint.
-
-    Raises:
-        NotAlignedError: If a file is not what the savepoint has.
-    """
+    """Compare what lies in the target with the savepoint before it becomes a checkpoint."""
     there = {info.path: info.size for info in target.list()}
     wrong = [
         file.path for file in files if file.path != "metadata" and there.get(file.path) != file.size

@@ -1,0 +1,122 @@
+"""Operations of several steps, kept in the journal: killed anywhere, one is finished or undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from savepoints.errors import UnfinishedOperationError, UsageError
+from savepoints.model import rfc3339, utc_now
+from savepoints.plan import Plan, Step
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalledPlan(Plan):
+    """What an operation of several steps is going to do.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal and in what it writes.
+        resumed: The plan was begun before and goes on.
+    """
+
+    command: str
+    operation_id: str
+    resumed: bool = False
+
+
+P = TypeVar("P", bound=JournalledPlan)
+
+
+def from_json(kind: type[P], data: Mapping[str, Any], **own: object) -> P:
+    """Read a plan from the journal, to resume it."""
+    known: dict[str, Any] = {
+        "steps": tuple(Step(**one) for one in data["steps"]),
+        "warnings": tuple(data["warnings"]),
+        "resumed": True,
+    }
+    return kind(**{**data, **known, **own})
+
+
+def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] | None:
+    """Return the plan of the same command that was interrupted, None when nothing was.
+
+    Raises:
+        QueryRunningError: If the query runs.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation on the query was interrupted.
+    """
+    lease.refuse_held(store.root, query)
+    operation = journal.unfinished(store.root, query)
+    if operation is None:
+        return None
+    is_same = operation.verb == verb and operation.plan["command"] == command
+    if is_same and journal.UNDOING not in operation.done:
+        return dict(operation.plan)
+    raise journal.refusal(operation)
+
+
+def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
+    """Return a plan that was interrupted, if it was begun with what is given now.
+
+    Args:
+        given: Fields of it that were given now; None for what was not.
+
+    Raises:
+        UsageError: If something else is given than it was begun with.
+    """
+    other = [
+        f"{name.replace('_', ' ')} {getattr(plan, name)}"
+        for name, value in given.items()
+        if value is not None and value != getattr(plan, name)
+    ]
+    if other:
+        raise UsageError(
+            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)}, and can only "
+            "be finished that way",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
+            f"savepoints operations undo {plan.operation_id}",
+            operation=plan.operation_id,
+        )
+    return plan
+
+
+def begin_or_resume(
+    plan: JournalledPlan, store: Store, refuse_stale: Callable[[], None]
+) -> Journal:
+    """Return the journal in which the next steps are recorded; the caller holds the lease.
+
+    Args:
+        refuse_stale: Raises if a new operation must not begin, as the plan no longer holds.
+    """
+    if not plan.resumed and journal.unfinished(store.root, plan.query) is None:
+        refuse_stale()
+        begun_at = rfc3339(utc_now())
+        return Journal.begin(
+            store.root,
+            Operation(
+                plan.operation_id, plan.verb, plan.query, plan.to_json(), plan.command, begun_at
+            ),
+        )
+    log = reopen(plan, store)
+    if log.is_done(journal.UNDOING):
+        raise journal.refusal(log.operation)
+    return log
+
+
+def reopen(plan: JournalledPlan, store: Store) -> Journal:
+    """Return the journal of an operation that was interrupted."""
+    operation = journal.unfinished(store.root, plan.query)
+    if operation is None:
+        raise UnfinishedOperationError(
+            f"{plan.verb} {plan.operation_id} was finished by another process meanwhile",
+            hint=f"see the result: savepoints operations list --query {plan.query}",
+            operation=plan.operation_id,
+        )
+    if operation.id != plan.operation_id:
+        raise journal.refusal(operation)
+    return Journal(store.root, operation)

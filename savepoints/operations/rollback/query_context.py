@@ -1,0 +1,79 @@
+"""A query as a plan finds it: where it lives, and where its next generation goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.io import Location
+from savepoints.model import Generation, new_id, utc_now
+from savepoints.operations.rollback import safety_savepoint
+from savepoints.operations.rollback.next_checkpoint import next_checkpoint
+from savepoints.operations.savepoint import history, plan_basis
+from savepoints.operations.savepoint.plan_basis import Basis
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class QueryContext:
+    """What every plan for a query's next generation starts from, read at one moment.
+
+    Attributes:
+        current: The generation that ends.
+        number: The one that begins.
+        output_uris: All outputs by name: of the newest savepoint, and of the settings.
+        basis: What must still hold when the plan is carried out.
+    """
+
+    store: Store
+    settings: Settings
+    current: Generation
+    number: int
+    output_uris: Mapping[str, str]
+    basis: Basis
+
+    @classmethod
+    def open(cls, store: Store, query: str, settings: Settings) -> QueryContext:
+        """Read it of a snapshot, or under the query's lease; the settings are completed."""
+        return cls(
+            store,
+            settings,
+            store.generations.current(query),
+            store.generations.next_number(query),
+            history.output_uris(store, query, settings),
+            plan_basis.read(store, query),
+        )
+
+    @property
+    def query(self) -> str:
+        """Its name."""
+        return self.current.query
+
+    @property
+    def bound(self) -> QuerySettings | None:
+        """Its table in the settings."""
+        return self.settings.queries.get(self.query)
+
+    def checkpoint(self, to: str | None = None) -> str:
+        """Return the directory of the next generation: the one given, or by the settings."""
+        return str(Location.of(to or next_checkpoint(self.settings, self.query, self.number)))
+
+    def present(self) -> tuple[int | None, str | None]:
+        """Return the batch to save first and the id of its savepoint; see `safety_savepoint`."""
+        return safety_savepoint.plan(self.current, self.output_uris, self.settings)
+
+    def leaving(self, present: tuple[int | None, str | None]) -> dict[str, Any]:
+        """Return the fields that every `TransitionPlan` of this query has in common."""
+        from_batch, safety_id = present
+        return {
+            "query": self.query,
+            "operation_id": new_id("op", utc_now()),
+            "safety_id": safety_id,
+            "from_checkpoint": self.current.checkpoint,
+            "from_batch": from_batch,
+            "generation": self.number,
+            "output_uris": self.output_uris,
+            "basis": self.basis,
+        }
