@@ -70,16 +70,6 @@ class ArchivedInputs:
     inputs: Inputs
     merges: tuple[Merge, ...] = ()
 
-    @property
-    def topics(self) -> list[str]:
-        """The topics that the query reads."""
-        return sorted({self.inputs.topic(name) for name in self.inputs.app.inputs})
-
-    @property
-    def archives(self) -> tuple[str, ...]:
-        """The archives of its inputs."""
-        return tuple(self.inputs.bound.archives.values())
-
     def pending(self, position: KafkaOffsets) -> tuple[Merge, ...]:
         """Return the merges whose events lie ahead of a query that stands somewhere."""
         return tuple(one for one in self.merges if not self._has_passed(one, position))
@@ -106,7 +96,7 @@ class ArchivedInputs:
             return None
         found = ends({topic: ranges[topic] for topic in begin.keys() - archived})
         found |= {topic: dict(begin[topic]) for topic in archived}
-        for one in available_ranges.of_topics(self.archives, archived):
+        for one in available_ranges.of_topics(self.inputs.archives, archived):
             for topic in archived & one.end.keys():
                 for part, offset in one.end[topic].items():
                     found[topic][part] = max(offset, found[topic].get(part, 0))
@@ -156,7 +146,7 @@ class ArchivedInputs:
         is_empty = now.offsets == lowest_offsets(now.begun_positions)
         if is_empty or self._is_all_in_kafka(now.offsets):
             return None
-        ranges = availability.ranges(self.topics, self.inputs.kafka, self.archives)
+        ranges = self.inputs.ranges()
         begin, end = with_new_partitions(_one(starts), ranges), _one(now.begun_positions)
         rows = {name: self._rows(spark, name, begin, end) for name in self.inputs.app.inputs}
         inputs = {}
@@ -170,7 +160,7 @@ class ArchivedInputs:
         """Say whether a query has no need of archives, which are not looked at for that."""
         return not self.pending(position) and all(
             position.get(topic, {}).get(part, 0) >= one.earliest
-            for topic, parts in availability.ranges(self.topics, self.inputs.kafka).items()
+            for topic, parts in availability.ranges(self.inputs.topics, self.inputs.kafka).items()
             for part, one in parts.items()
         )
 

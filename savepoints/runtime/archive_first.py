@@ -19,7 +19,6 @@ from savepoints.runtime import bounded
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.bounded import Limits
 from savepoints.runtime.runner import Ran, Runner
-from savepoints.sources.combined import availability
 from savepoints.sources.kafka.offsets import Ranges
 
 
@@ -58,7 +57,7 @@ def run_on(
 
 def _first(archived: ArchivedInputs, now: CheckpointPosition) -> tuple[KafkaOffsets, Ranges] | None:
     """Return up to where planned batches go first, and what there is; None if Kafka has it all."""
-    ranges = availability.ranges(archived.topics, archived.inputs.kafka, archived.archives)
+    ranges = archived.inputs.ranges()
     ends = archived.until(now.offsets, ranges)
     if ends is None:
         return None

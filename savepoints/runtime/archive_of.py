@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import Settings
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, Savepoint
 from savepoints.plan import Progress, silent
-from savepoints.runtime.app import App
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
@@ -21,36 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def archived_inputs_of(
-    store: Store,
-    app: App,
-    bound: QuerySettings,
-    settings: Settings,
-    *,
-    query: str,
-    generation: int,
-    position: KafkaOffsets,
-) -> ArchivedInputs | None:
-    """Return what the batches of a generation read beside Kafka; None when there is no such thing.
-
-    Args:
-        generation: Its number, or that of the one which it is going to begin from.
-
-    Raises:
-        NotAlignedError: If it cannot be said which merges it has, because a savepoint is gone from
-            which one of its generations began.
-    """
-    found = merges(store, query, generation, position)
-    inputs = Inputs(app, bound, settings.kafka)
-    return ArchivedInputs(inputs, found) if found or bound.archives else None
-
-
 def runner_of(
     spark: SparkSession,
     store: Store,
-    app: App,
-    bound: QuerySettings,
-    settings: Settings,
+    inputs: Inputs,
     *,
     generation: int,
     checkpoint: Location,
@@ -65,19 +38,17 @@ def runner_of(
             that one's generation has merged, it has.
 
     Raises:
-        NotAlignedError: See `archived_inputs_of`.
+        NotAlignedError: If it cannot be said which merges it has, because a savepoint is gone from
+            which one of its generations began.
     """
-    known = (app.name, generation)
+    known = (inputs.app.name, generation)
     if begun_from is not None:
         known = (begun_from.query, begun_from.generation)
-    archived = archived_inputs_of(
-        store, app, bound, settings, query=known[0], generation=known[1], position=position
-    )
+    found = merges(store, *known, position)
+    archived = ArchivedInputs(inputs, found) if found or inputs.bound.archives else None
     return Runner(
         spark,
-        app,
-        bound,
-        settings,
+        inputs,
         generation=generation,
         checkpoint=checkpoint,
         archived=archived,
@@ -89,7 +60,7 @@ def merges(store: Store, query: str, generation: int, position: KafkaOffsets) ->
     """Return the merges that a generation has and that lie, at least in part, after a position.
 
     Raises:
-        NotAlignedError: See `archived_inputs_of`.
+        NotAlignedError: See `runner_of`.
     """
     return _of(store, query, generation, lambda one: not is_before(one.offsets, position))
 
@@ -100,7 +71,7 @@ def of_other_topics(
     """Return the merges that a generation has and that were made while it read other topics.
 
     Raises:
-        NotAlignedError: See `archived_inputs_of`.
+        NotAlignedError: See `runner_of`.
     """
     return _of(store, query, generation, lambda one: bool(one.offsets.keys() - position.keys()))
 

@@ -16,13 +16,15 @@ from savepoints.runtime.app import App
 from savepoints.sources.archive import progress
 from savepoints.sources.archive import table as archive_table
 from savepoints.sources.archive.progress import ArchiveProgress
-from savepoints.sources.combined import archive_then_kafka
+from savepoints.sources.combined import archive_then_kafka, availability
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.events import Decoding
 from savepoints.store.tables.merge_ledger import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from savepoints.sources.kafka.offsets import Ranges
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,20 @@ class Inputs:
     app: App
     bound: QuerySettings
     kafka: KafkaSettings
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that the query reads."""
+        return sorted({self.topic(name) for name in self.app.inputs})
+
+    @property
+    def archives(self) -> tuple[str, ...]:
+        """The archives of its inputs."""
+        return tuple(self.bound.archives.values())
+
+    def ranges(self) -> Ranges:
+        """Return what there is of its topics, in Kafka and in archives."""
+        return availability.ranges(self.topics, self.kafka, self.archives)
 
     def topic(self, name: str) -> str:
         """Return the topic of an input."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints import faults
 from savepoints.checkpoint import damage_patterns, position
-from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
@@ -26,12 +25,14 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
+from savepoints.runtime.inputs import Inputs
 from savepoints.sources.kafka.spark_options import reader_options
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 # How often the runner looks whether the query has ended or a savepoint is due.
@@ -128,9 +129,7 @@ class Runner:
     def __init__(
         self,
         spark: SparkSession,
-        app: App,
-        bound: QuerySettings,
-        settings: Settings,
+        inputs: Inputs,
         *,
         generation: int,
         checkpoint: Location,
@@ -142,11 +141,11 @@ class Runner:
         Raises:
             UsageError: If an output has no table in the settings.
         """
-        require_tables(app, bound.outputs)
+        require_tables(inputs.app, inputs.bound.outputs)
         self._spark = spark
-        self._app = app
-        self._bound = bound
-        self._settings = settings
+        self._inputs = inputs
+        self._app = inputs.app
+        self._bound = inputs.bound
         self._generation = generation
         self._checkpoint = checkpoint
         self.archived = archived
@@ -281,21 +280,12 @@ class Runner:
         The offset log there has the settings of a new query, and `sources/` the order in which
         Spark counts the sources, which is that of the plan and not of the application's inputs.
         """
-        from pyspark.errors import StreamingQueryException
 
         def stop(_batch: DataFrame, _batch_id: int) -> None:
             raise _Drained
 
-        query = (
-            self._result.writeStream.outputMode(self._output_mode)
-            .option("checkpointLocation", scratch.uri.hadoop)
-            .foreachBatch(stop)
-            .trigger(once=True)
-            .start()
-        )
-        with suppress(StreamingQueryException):  # Looked at below.
-            query.awaitTermination()
-        self._raise_failure(query, drained=True)
+        writer = self._result.writeStream.outputMode(self._output_mode).foreachBatch(stop)
+        self._raise_failure(run_once(writer, scratch), drained=True)
 
     def has_written(self, batch: int) -> list[str]:
         """Return the outputs that have the rows of a batch already, by their transaction ids."""
@@ -352,11 +342,10 @@ class Runner:
         return writer.start()
 
     def _read(self, name: str) -> DataFrame:
-        source = self._app.inputs[name]
         reader = (
             self._spark.readStream.format("kafka")
-            .options(**reader_options(self._settings.kafka))
-            .option("subscribe", self._bound.topics.get(name, source.topic))
+            .options(**reader_options(self._inputs.kafka))
+            .option("subscribe", self._inputs.topic(name))
             .option("startingOffsets", "earliest")
         )
         if self._bound.max_offsets_per_trigger:
@@ -427,6 +416,20 @@ class Runner:
         )
 
 
+def run_once(writer: DataStreamWriter, checkpoint: Location) -> StreamingQuery:
+    """Run one batch of a query and wait for its end; whether it failed is for the caller to see.
+
+    With `availableNow` a program that waits for time to pass would never end.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    located = writer.option("checkpointLocation", checkpoint.uri.hadoop)
+    query = located.trigger(once=True).start()
+    with suppress(StreamingQueryException):
+        query.awaitTermination()
+    return query
+
+
 def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> StreamingQuery:
     """Run an application once on empty inputs, which shows the layout of its state.
 
@@ -437,7 +440,7 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
     Returns:
         The query, which has ended.
     """
-    from pyspark.errors import AnalysisException, StreamingQueryException
+    from pyspark.errors import AnalysisException
 
     def source(name: str) -> DataFrame:
         """Return an input of its own: one for all would be joined with itself."""
@@ -447,19 +450,10 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
 
     try:
         inputs = {name: one.decode(source(name)) for name, one in app.inputs.items()}
-        query = (
-            app.build(inputs)
-            .writeStream.outputMode(output_mode(app))
-            .option("checkpointLocation", (scratch / "checkpoint").uri.hadoop)
-            # With `availableNow` a program that waits for time to pass would never end.
-            .trigger(once=True)
-            .format("noop")
-            .start()
-        )
+        writer = app.build(inputs).writeStream.outputMode(output_mode(app)).format("noop")
+        query = run_once(writer, scratch / "checkpoint")
     except AnalysisException as error:
         raise _fails_on_nothing(app, error) from error
-    with suppress(StreamingQueryException):  # Looked at below.
-        query.awaitTermination()
     if (failure := query.exception()) is not None:
         raise _fails_on_nothing(app, failure)
     return query

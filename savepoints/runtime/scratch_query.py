@@ -8,7 +8,6 @@ reads, and its watermarks and time, is decided in `savepoints.runtime.replay`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location
 from savepoints.runtime.app import App
 from savepoints.runtime.failure import cause, report
-from savepoints.runtime.runner import EMPTY, output_mode, run_on_nothing
+from savepoints.runtime.runner import EMPTY, output_mode, run_on_nothing, run_once
 from savepoints.sources.events.events import RAW, RAW_SCHEMA
 from savepoints.state.plan import join_keys
 from savepoints.state.storage import read
@@ -107,8 +106,6 @@ class ScratchQuery:
             number: Of the slice that the rows that it gives belong to.
             size: Bytes of the events that it reads.
         """
-        from pyspark.errors import StreamingQueryException
-
         target = self.place / f"{RESULTS}/{REPLAY_BATCH}={number}"
 
         def write(batch: DataFrame, _batch_id: int) -> None:
@@ -119,16 +116,9 @@ class ScratchQuery:
         self.session.conf.set(
             "spark.sql.codegen.factoryMode", "FALLBACK" if compiles else "NO_CODEGEN"
         )
-        query = (
-            self._result.writeStream.outputMode(output_mode(self.app))
-            .option("checkpointLocation", self.checkpoint.uri.hadoop)
-            .foreachBatch(write)
-            .trigger(once=True)
-            .start()
-        )
-        with suppress(StreamingQueryException):  # Looked at below.
-            query.awaitTermination()
-        if (failure := query.exception()) is not None:
+        writer = self._result.writeStream.outputMode(output_mode(self.app)).foreachBatch(write)
+        failure = run_once(writer, self.checkpoint).exception()
+        if failure is not None:
             raise SavepointsError(
                 f"the replay of {self.app.name} failed: {cause(report(failure))}",
                 hint="nothing was changed; correct the cause and run the command again",

@@ -19,6 +19,7 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets, kafka_position, utc_now
 from savepoints.runtime import app as apps
+from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets as kafka_offsets
@@ -243,9 +244,7 @@ def runner(spark: SparkSession, desk: Desk) -> Runner:
     bound = desk.settings.queries[desk.query]
     return Runner(
         spark,
-        apps.load(bound.app),
-        bound,
-        desk.settings,
+        Inputs(apps.load(bound.app), bound, desk.settings.kafka),
         generation=1,
         checkpoint=desk.checkpoint,
     )

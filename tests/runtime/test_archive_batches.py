@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from savepoints.checkpoint import position
-from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
+from savepoints.config.settings import KafkaSettings, QuerySettings
 from savepoints.errors import NotFoundError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
@@ -123,9 +123,7 @@ class World:
     def runner(self, archived: ArchivedInputs | None) -> Runner:
         return Runner(
             self.spark,
-            app,
-            self.bound,
-            Settings(kafka=self.broker.settings),
+            Inputs(app, self.bound, self.broker.settings),
             generation=1,
             checkpoint=self.place / "checkpoint",
             archived=archived,

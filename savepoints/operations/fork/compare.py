@@ -42,6 +42,7 @@ from savepoints.plan import (
 )
 from savepoints.runtime import bounded, compatibility, end_offsets
 from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
 from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.sources.kafka.offsets import count
@@ -304,12 +305,11 @@ class _Compare:
         from savepoints.spark.session import session
 
         most = self.plan.max_offsets_per_trigger
+        bound = compared.bound.model_copy(update={"max_offsets_per_trigger": most})
         return runner_of(
             session(self.settings, f"savepoints compare {compared.query}"),
             self.store,
-            compared.application,
-            compared.bound.model_copy(update={"max_offsets_per_trigger": most}),
-            self.settings,
+            Inputs(compared.application, bound, self.settings.kafka),
             generation=compared.generation.generation,
             checkpoint=compared.checkpoint,
             position=compared.position.offsets,

@@ -90,11 +90,14 @@ def check_savepoint(
     """Find out whether a savepoint is restorable, and until when."""
     now = utc_now()
     try:
-        topics = _look([savepoint], settings, archives)
+        has = kafka_topics.describe(_names([savepoint]), settings, _TIMEOUT_SECONDS)
+        topics = _with_archives(has, archives)
         found = _judged(savepoint, topics, now)
         if found.restorable == "no" or not found.partitions:
             return found
-        kept = kafka_retention.until(_of_kafka(savepoint, topics), topics, settings, now)
+        ranges = {name: one.ranges for name, one in topics.items()}
+        left = kafka_retention.left_to_kafka(lowest_offsets(savepoint.cut.offsets), ranges)
+        kept = kafka_retention.until(left, topics, settings, now)
     except SavepointsError as error:
         return Availability(savepoint.id, now, "unknown", error.message)
     return _with_until(found, kept, now)
@@ -124,14 +127,6 @@ def check_savepoints(
     return {one.id: _judged(one, topics[one.query], now) for one in savepoints}
 
 
-def _look(
-    savepoints: Sequence[Savepoint], settings: KafkaSettings, archives: Collection[str]
-) -> dict[str, Topic]:
-    return _with_archives(
-        kafka_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS), archives
-    )
-
-
 def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> dict[str, Topic]:
     """Return topics with what archives have before what Kafka has of them.
 
@@ -143,16 +138,6 @@ def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> di
         one.require_same({name: topic.id for name, topic in topics.items() if topic.id})
     ranges = available_ranges.extended({name: one.ranges for name, one in topics.items()}, known)
     return {name: replace(one, ranges=ranges[name]) for name, one in topics.items()}
-
-
-def _of_kafka(savepoint: Savepoint, topics: Mapping[str, Topic]) -> KafkaOffsets:
-    """Return from where on Kafka has to have it: up to there the archive has it."""
-    return {
-        topic: {
-            part: topics[topic].ranges[part].left_to_kafka(offset) for part, offset in parts.items()
-        }
-        for topic, parts in lowest_offsets(savepoint.cut.offsets).items()
-    }
 
 
 def _names(savepoints: Iterable[Savepoint]) -> set[str]:

@@ -28,6 +28,7 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime import bounded
 from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.inputs import Inputs
 from savepoints.sources.combined import availability
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from savepoints.state.storage.canonical_table import Contents
 
 DrillVerdict = Literal["same", "different", "restored"]
+
+_CHECKPOINT, _LIVE, _PLANNED = "checkpoint", "live", "planned"  # below scratch
 
 
 @dataclass(frozen=True)
@@ -175,23 +178,10 @@ class _Drill:
             time.monotonic() - begun,
         )
 
-    @property
-    def _checkpoint(self) -> Location:
-        return self.scratch / "checkpoint"
-
-    @property
-    def _live_copy(self) -> Location:
-        return self.scratch / "live"
-
     def _restore(self, form: Form | None) -> restore.Restored:
         self.progress(f"restoring {self.savepoint.id}")
-        plan = restore.plan(
-            self.store,
-            self.savepoint.id,
-            str(self._checkpoint),
-            form=form,
-            asked=False,
-        )
+        to = str(self.scratch / _CHECKPOINT)
+        plan = restore.plan(self.store, self.savepoint.id, to, form=form, asked=False)
         return restore.execute(plan, self.store, settings=self.settings)
 
     def _live(self) -> CutFiles | None:
@@ -204,7 +194,7 @@ class _Drill:
         files = read_cut(live)
         self._plan_batches(live, files.cut.batch_id)
         copied = [StoredFile(info.path, info.path, info.size, "") for info in files.all]
-        native.lay_out(live, copied, lambda _: True, self._live_copy, files.cut.partitions)
+        native.lay_out(live, copied, lambda _: True, self.scratch / _LIVE, files.cut.partitions)
         return files
 
     def _plan_batches(self, live: Location, newest: int) -> None:
@@ -212,7 +202,7 @@ class _Drill:
         for batch in range(self.savepoint.cut.batch_id + 1, newest + 1):
             path = f"offsets/{batch}"
             try:
-                self._planned.copy_from(live, path, path)
+                (self.scratch / _PLANNED).copy_from(live, path, path)
             except FileNotFoundError:
                 raise NoCommittedBatchError(
                     f"{live} no longer has the offsets of batch {batch}, so the drill cannot run "
@@ -221,10 +211,6 @@ class _Drill:
                     checkpoint=str(live),
                     batch_id=batch,
                 ) from None
-
-    @property
-    def _planned(self) -> Location:
-        return self.scratch / "planned"
 
     def _replay(self, spark: SparkSession, newest: int) -> dict[str, Location]:
         """Run the planned batches, one at a time, into copies of the outputs."""
@@ -246,29 +232,20 @@ class _Drill:
         runner = runner_of(
             spark,
             self.store,
-            application,
-            isolated,
-            self.settings,
+            Inputs(application, isolated, self.settings.kafka),
             generation=self.savepoint.generation,
-            checkpoint=self._checkpoint,
+            checkpoint=self.scratch / _CHECKPOINT,
             position=lowest_offsets(self.savepoint.cut.offsets),
         )
         batches = range(self.savepoint.cut.batch_id + 1, newest + 1)
-        bounded.replay(runner, self._planned, batches, progress=self.progress)
+        bounded.replay(runner, self.scratch / _PLANNED, batches, progress=self.progress)
         return outputs
 
     def _compare_live(
         self, spark: SparkSession, live: CutFiles, outputs: Mapping[str, Location]
     ) -> list[DrillDifference]:
-        from savepoints.state.storage import canonical_table
-
-        batch = live.cut.batch_id
-        wanted = canonical_table.of_checkpoint(
-            spark, self._live_copy, read_cut(self._live_copy, batch)
-        )
-        mine = canonical_table.of_checkpoint(
-            spark, self._checkpoint, read_cut(self._checkpoint, batch)
-        )
+        wanted = _contents(spark, self.scratch / _LIVE, live.cut.batch_id)
+        mine = _contents(spark, self.scratch / _CHECKPOINT, live.cut.batch_id)
         found = [
             DrillDifference(f"operator {number}", f"{_text(mine.get(number))}, live: {_text(one)}")
             for number, one in wanted.items()
@@ -288,12 +265,7 @@ class _Drill:
 
     def _compare_recorded(self, spark: SparkSession) -> list[DrillDifference]:
         """Compare the restored state with the content hashes in the catalog."""
-        from savepoints.state.storage import canonical_table
-
-        batch = self.savepoint.cut.batch_id
-        found = canonical_table.of_checkpoint(
-            spark, self._checkpoint, read_cut(self._checkpoint, batch)
-        )
+        found = _contents(spark, self.scratch / _CHECKPOINT, self.savepoint.cut.batch_id)
         return [
             DrillDifference(
                 f"operator {one.operator_id}",
@@ -306,6 +278,12 @@ class _Drill:
                 or found[one.operator_id].content_hash != one.content_hash
             )
         ]
+
+
+def _contents(spark: SparkSession, checkpoint: Location, batch: int) -> Mapping[int, Contents]:
+    from savepoints.state.storage import canonical_table
+
+    return canonical_table.of_checkpoint(spark, checkpoint, read_cut(checkpoint, batch))
 
 
 def _text(contents: Contents | None) -> str:

@@ -23,7 +23,6 @@ from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.kafka import arrival_rates, offsets
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
-from savepoints.sources.kafka.offsets import Ranges
 from savepoints.sources.kafka.topics import Topic
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -124,13 +123,10 @@ def estimate(
         if offset < ends[topic][part]
     }
     # Only what Kafka still has can be looked at, and only that it may remove.
-    there = {place: max(at, _kafka_from(ranges, place)) for place, at in places.items()}
+    there = {(t, p): max(at, ranges[t][p].kafka_earliest) for (t, p), at in places.items()}
     record_bytes, sampled = arrival_rates.record_bytes(there, settings.kafka) or (None, 0)
-    seam = {
-        topic: {part: ranges[topic][part].left_to_kafka(at) for part, at in parts.items()}
-        for topic, parts in complete.items()
-    }
-    kept = kafka_retention.until(seam, topics, settings.kafka, now)
+    left = kafka_retention.left_to_kafka(complete, ranges)
+    kept = kafka_retention.until(left, topics, settings.kafka, now)
     until, basis, notes = kafka_retention.soonest(kept, now)
     speed = throughput.measured(store.events.all(), query)
     arriving = _input(counted)
@@ -189,11 +185,6 @@ def _begin(
             query=query,
         )
     return begin, *known, ids
-
-
-def _kafka_from(ranges: Ranges, place: tuple[str, int]) -> int:
-    topic, part = place
-    return ranges[topic][part].kafka_earliest
 
 
 def _input(counted: Sequence[ArrivalCounts]) -> InputRate | None:

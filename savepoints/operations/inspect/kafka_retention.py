@@ -10,7 +10,7 @@ from savepoints.config.settings import KafkaSettings
 from savepoints.model import KafkaOffsets, rfc3339
 from savepoints.sources.kafka import arrival_rates, probe_records
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
-from savepoints.sources.kafka.offsets import Range
+from savepoints.sources.kafka.offsets import Range, Ranges
 from savepoints.sources.kafka.probe_records import ProbeRecord
 from savepoints.sources.kafka.topics import Topic, TopicRetention
 
@@ -40,6 +40,14 @@ class _Load:
     arrivals: ArrivalCounts | None
     record_bytes: float | None
     sampled: int
+
+
+def left_to_kafka(position: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+    """Return from where on Kafka has to have it: up to there the archive has it."""
+    return {
+        topic: {part: ranges[topic][part].left_to_kafka(at) for part, at in parts.items()}
+        for topic, parts in position.items()
+    }
 
 
 def until(

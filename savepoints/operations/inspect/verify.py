@@ -253,23 +253,14 @@ class _Verification:
 
     def _look(self, savepoint: Savepoint, stored: Manifest | Finding, looked: Looked) -> Report:
         begun = time.monotonic()
-        report = Report(
-            savepoint.id,
-            savepoint.query,
-            "ok",
-            savepoint.state,
-            self.depth,
-            None if self.share is None or self.share.is_all else self.share.text,
-            1,
-            0,
-            0,
-            0,
-            (),
-            0.0,
-            (),
-        )
+        share = None if self.share is None or self.share.is_all else self.share.text
+        about = (savepoint.id, savepoint.query)
+        report = partial(Report, *about, state=savepoint.state, depth=self.depth, share=share)
         if isinstance(stored, Finding):
-            return replace(report, grade="broken", findings=(stored,))
+            return report(
+                grade="broken", files=1, bytes_read=0, operators=0, rows=0, outputs=(),
+                seconds=0.0, findings=(stored,),
+            )  # fmt: skip
         findings = verification.compare_with_catalog(self.store.root, savepoint, stored)
         findings += looked.of(stored)
         rows: int | None = None
@@ -281,8 +272,7 @@ class _Verification:
             findings += self._look_at_restored(savepoint)
         more, outputs = pinned_outputs.check_outputs(savepoint)
         findings += more
-        return replace(
-            report,
+        return report(
             grade=worst(one.grade for one in findings),
             files=len(stored.files) + 1,
             bytes_read=looked.bytes_read(stored),

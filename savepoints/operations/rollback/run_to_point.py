@@ -13,6 +13,7 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime import bounded, compatibility
 from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.inputs import Inputs
 from savepoints.sources.combined import availability
 from savepoints.store.root import Store
 
@@ -66,9 +67,7 @@ def to(
     runner = runner_of(
         spark,
         store,
-        application,
-        bound,
-        settings,
+        Inputs(application, bound, settings.kafka),
         generation=generation,
         checkpoint=checkpoint,
         position=position.read(checkpoint).offsets,

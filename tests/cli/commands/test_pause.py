@@ -13,8 +13,9 @@ import pytest
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.run.pause import state
-from savepoints.operations.run.pause_watcher import Pauses
+from savepoints.operations.run.supervisor import Segment, Supervisor
 from savepoints.store.locks import lease
+from savepoints.store.locks.lease import Lease
 from tests.cli.conftest import Call
 from tests.samples import unpack
 from tests.spark_session import wait_until
@@ -30,6 +31,10 @@ def root(local_store: Store, on_local: Location) -> str:
     live = unpack("rocksdb", on_local / "live")
     local_store.generations.begin(QUERY, 1, live, by="run")
     return str(local_store.root)
+
+
+def no_segment(_supervisor: Supervisor, _held: Lease) -> Segment:
+    raise AssertionError
 
 
 def test_a_query_without_a_run_is_paused_and_resumed(call: Call, root: str) -> None:
@@ -55,8 +60,7 @@ def test_a_query_without_a_run_is_paused_and_resumed(call: Call, root: str) -> N
 def test_a_paused_query_says_since_when_and_where_it_stands(call: Call, root: str) -> None:
     store = Store.at(root).make()
     call("pause", QUERY, "--store", root)
-    with Pauses(store, QUERY, idles=False) as pauses:
-        assert not pauses.wait_until_wanted()
+    assert Supervisor(store, QUERY, idles=False).supervise(no_segment) is None
 
     shown = call("pause", QUERY, "--wait", "--store", root)
 

@@ -14,6 +14,7 @@ from typing import final
 import pytest
 
 from savepoints.errors import (
+    CheckpointDamagedError,
     LockedError,
     PartlyDoneError,
     QueryNotFoundError,
@@ -24,17 +25,18 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint, rfc3339, utc_now
 from savepoints.operations.run import pause as pauses
-from savepoints.operations.run import pause_watcher
+from savepoints.operations.run import supervisor
 from savepoints.operations.run.pause import (
     PauseState,
     pause,
     resume,
     state,
 )
-from savepoints.operations.run.pause_watcher import Pauses
+from savepoints.operations.run.supervisor import Segment, Supervisor
+from savepoints.runtime.runner import Ran
 from savepoints.store.locks import lease, pause_requests
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.locks.lease import Holder, LeaseRecord
+from savepoints.store.locks.lease import Holder, Lease, LeaseRecord
 from tests.processes import at_once
 from tests.samples import lasting, take, unpack
 from tests.spark_session import wait_until
@@ -52,8 +54,8 @@ ELSEWHERE = Holder("another-host/boot/pid:[1]", 4711, "123")
 @pytest.fixture(autouse=True)
 def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the store all the time, in both roles."""
-    monkeypatch.setattr(pause_watcher, "POLL_INTERVAL", timedelta(milliseconds=20))
-    monkeypatch.setattr(pause_watcher, "_IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(supervisor, "POLL_INTERVAL", timedelta(milliseconds=20))
+    monkeypatch.setattr(supervisor, "_IDLE_SECONDS", 0.02)
     monkeypatch.setattr(pauses, "_POLL_SECONDS", 0.02)
 
 
@@ -76,39 +78,29 @@ class Run:
         self.taken: list[Savepoint] = []
         self.failed: BaseException | None = None
         self._save = save
-        self._pauses = Pauses(store, QUERY, idles=idles, progress=self.said.append)
+        self._supervisor = Supervisor(store, QUERY, idles=idles, progress=self.said.append)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         try:
-            with self._pauses as pausing:
-                while pausing.wait_until_wanted():
-                    if not self._live(pausing):
-                        return
+            self._supervisor.supervise(self._live)
         except Exception as error:  # noqa: BLE001
             self.failed = error
 
-    def _live(self, pausing: Pauses) -> bool:
+    def _live(self, pausing: Supervisor, held: Lease) -> Segment:
         ends = threading.Event()
-        with pausing.hold() as held:
-            if held is None:
-                return True
-            current = self.store.generations.current(QUERY)
-            pausing.resumed(current.generation)
-            self.lives.append(current.generation)
-            with pausing.watching(ends.set):
-                while not (ends.wait(0.005) or self._stop.is_set()):
-                    held.check()
-            if not pausing.pause_requested:
-                return False
-            saved, error = None, "" if self._save else "the disk is full"
-            if self._save:
-                saved = take(self.store, Location.of(current.checkpoint), query=QUERY)
-                self.taken.append(saved)
-            pausing.hand_over()
-        pausing.drained(saved, error)
-        return True
+        current = self.store.generations.current(QUERY)
+        pausing.answers.resumed(current.generation)
+        self.lives.append(current.generation)
+        with pausing.may_stop(ends.set):
+            while not (ends.wait(0.005) or self._stop.is_set()):
+                held.check()
+        ran = Ran(QUERY, current.generation, None, None, 0, 0, 0.0, "drained")
+        if not (pausing.pause_requested and self._save):
+            return Segment(ran, None, "" if self._save else "the disk is full")
+        self.taken.append(take(self.store, Location.of(current.checkpoint), query=QUERY))
+        return Segment(ran, self.taken[-1])
 
     def __enter__(self) -> Run:
         self._thread.start()
@@ -122,7 +114,7 @@ class Run:
     def stop(self) -> None:
         """Do what a signal does."""
         self._stop.set()
-        self._pauses.stop()
+        self._supervisor.stop()
 
     def ends(self) -> None:
         self._thread.join(120)
@@ -139,6 +131,10 @@ class Run:
             wait_until(lambda: self.failed is not None or bool(self.lives), "it lives")
         assert self.failed is None, self.failed
         return state(self.store, QUERY)
+
+
+def no_segment(_supervisor: Supervisor, _held: Lease) -> Segment:
+    raise AssertionError
 
 
 def verbs(store: Store) -> list[tuple[str, str]]:
@@ -340,8 +336,8 @@ def test_a_query_has_one_run_paused_or_not(store: Store, live: Location) -> None
         # Resumed, but kept from it for a moment: another that starts must not overtake it.
         with lease.hold(store.root, QUERY, "rollback"):
             resume(store, QUERY)
-            with pytest.raises(LockedError), Pauses(store, QUERY).hold():
-                pass
+            with pytest.raises(LockedError):
+                Supervisor(store, QUERY).supervise(no_segment)
         run.is_in("running")
         wait_until(lambda: run.lives == [1, 1], "it goes on")
     assert run.failed is None
@@ -354,9 +350,8 @@ def test_a_run_that_begins_gives_way_to_one_that_waits_to_go_on(
     with (
         lease.hold_paused(store.root, QUERY),
         pytest.raises(QueryRunningError, match="has a run that is paused"),
-        Pauses(store, QUERY).hold(),
     ):
-        pass
+        Supervisor(store, QUERY).supervise(no_segment)
     assert lease.holder(store.root, QUERY) is None
 
 
@@ -511,6 +506,35 @@ def test_a_query_with_an_unfinished_operation_is_not_resumed(store: Store, live:
 
 
 @ON_LOCAL
+def test_a_damaged_checkpoint_is_recovered_without_the_lease_and_run_again(
+    store: Store, live: Location
+) -> None:
+    damage = CheckpointDamagedError("it is gone", hint="recover it")
+    ran = Ran(QUERY, 1, None, None, 0, 0, 0.0, "drained")
+    holders: list[LeaseRecord | None] = []
+
+    def segment(_supervisor: Supervisor, _held: Lease) -> Segment:
+        holders.append(lease.holder(store.root, QUERY))
+        if len(holders) == 1:
+            raise damage
+        return Segment(ran, None)
+
+    def recover(error: CheckpointDamagedError) -> None:
+        assert error is damage
+        holders.append(lease.holder(store.root, QUERY))
+
+    with pytest.raises(CheckpointDamagedError, match="it is gone"):
+        Supervisor(store, QUERY).supervise(segment)
+    assert lease.holder(store.root, QUERY) is None
+
+    holders.clear()
+    last = Supervisor(store, QUERY).supervise(segment, damaged=recover)
+    assert last == Segment(ran, None)
+    assert [holder is None for holder in holders] == [False, True, False]
+    assert lease.holder(store.root, QUERY) is None
+
+
+@ON_LOCAL
 def test_a_store_that_cannot_be_asked_does_not_end_a_run(
     store: Store, live: Location, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -531,15 +555,11 @@ def test_a_run_that_waited_for_the_query_does_not_run_once_it_is_paused(
 ) -> None:
     """As under cron with `--wait`: the run before was paused, and gave the lease to this one."""
     said: list[str] = []
-    waiting = Pauses(store, QUERY, idles=False, progress=said.append)
-
-    def hold() -> object:
-        with waiting.hold(LONG) as held:
-            return held
+    waiting = Supervisor(store, QUERY, idles=False, wait=LONG, progress=said.append)
 
     with ExitStack() as before:
         before.enter_context(lease.hold(store.root, QUERY, "run"))
-        with called(hold) as result:
+        with called(lambda: waiting.supervise(no_segment)) as result:
             wait_until(lambda: said != [], "it waits")
             pause_requests.ask(store.root, QUERY, "paused", by="me")
             before.close()

@@ -1,0 +1,111 @@
+"""What `run` is asked for, and the program that this means at a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import QueryNotFoundError, UsageError
+from savepoints.model import Form, Generation
+from savepoints.plan import Progress
+from savepoints.runtime import app as apps
+from savepoints.runtime.inputs import Inputs
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for; see `run`.
+
+    Attributes:
+        begun_in: The generation that was current when the run began.
+    """
+
+    store: Store
+    query: str
+    settings: Settings
+    app: str | None
+    every: str | None
+    until: str | None
+    max_duration: timedelta | None
+    max_records: int | None
+    wait: timedelta | None
+    forms: tuple[Form, ...]
+    final_savepoint: bool
+    accept_state_names: bool
+    progress: Progress
+    begun_in: Generation | None
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether only a signal or a pause ends it."""
+        return self.until is None and self.max_duration is None and self.max_records is None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs the query now.
+
+    Attributes:
+        settings: With what the current generation is bound to.
+        every: Schedule of periodic savepoints.
+    """
+
+    order: Order
+    settings: Settings
+    inputs: Inputs
+    every: str | None
+
+    @property
+    def bound(self) -> QuerySettings:
+        """What the query is bound to."""
+        return self.inputs.bound
+
+
+def resolve(order: Order) -> Program:
+    """Find out what runs the query now.
+
+    Raises:
+        QueryNotFoundError: If the query has ended.
+        UsageError: If a fork has taken over from the program that was asked for, the query is not
+            in the settings, or its program cannot be loaded.
+    """
+    store = order.store.snapshot()
+    _refuse_ended(store, order.query)
+    if order.app is not None:
+        _refuse_promoted(store, order, order.app)
+    settings = bindings.complete(store, order.settings)
+    bound = settings.bound(order.query, "it cannot be run")
+    if order.app is not None:
+        bound = bound.model_copy(update={"app": order.app})
+    inputs = Inputs(apps.load_for(order.query, bound), bound, settings.kafka)
+    return Program(order, settings, inputs, order.every or bound.every)
+
+
+def _refuse_ended(store: Store, query: str) -> None:
+    """Refuse a query whose last generation ended without another, as that of a promoted fork."""
+    generations = store.generations.all(query)
+    if generations and all(one.status != "current" for one in generations):
+        raise QueryNotFoundError(
+            f"the query {query} has ended: {generations[0].ended_why}",
+            hint=f"make another one of what it was: savepoints list --query {query}, then "
+            "savepoints fork ID NAME",
+            query=query,
+        )
+
+
+def _refuse_promoted(store: Store, order: Order, app: str) -> None:
+    """Refuse a program that was given when the query had a generation from before a promotion."""
+    query, since = order.query, order.begun_in
+    now = store.generations.find_current(query)
+    if now is None or since is None or now.generation == since.generation:
+        return
+    if now.begun_by == "promote":
+        raise UsageError(
+            f"a fork has taken over as generation {now.generation} of {query} since this run was "
+            f"begun with --app {app}",
+            hint=f"run the fork's program: savepoints run {query}; or say --app again",
+            query=query,
+        )

@@ -1,0 +1,218 @@
+"""One segment of a run: from the lease of the query to the savepoint of its end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import position
+from savepoints.config.schedule import parse_schedule
+from savepoints.errors import SavepointsError
+from savepoints.io import Location
+from savepoints.model import Generation, KafkaOffsets, Savepoint
+from savepoints.observe.outage import Outage
+from savepoints.observe.recorder import recording
+from savepoints.operations.rollback.next_checkpoint import checkpoint_of
+from savepoints.operations.run import final_savepoint, periodic
+from savepoints.operations.run import recover as recovery
+from savepoints.operations.run.program import Order, Program, resolve
+from savepoints.operations.run.supervisor import Segment, Supervisor
+from savepoints.runtime import archive_first, bounded, compatibility, end_offsets
+from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.bounded import Limits
+from savepoints.runtime.runner import Ended, Ran, Runner
+from savepoints.runtime.ticker import Ticker
+from savepoints.store.batch_log import Recorder
+from savepoints.store.locks import journal
+from savepoints.store.locks.lease import Lease
+
+if TYPE_CHECKING:
+    from savepoints.sources.kafka.offsets import Ranges
+
+
+def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
+    """Run a query once under its lease.
+
+    While the lease was waited for the query may have got another program and another generation,
+    which belong together: so what is run is found out under it.
+    """
+    program = resolve(order)
+    periodically = _periodic_savepoints(program)
+    parameters = {
+        "app": program.bound.app,
+        "every": program.every,
+        "until": order.until,
+        "max_duration": order.max_duration,
+        "max_records": order.max_records,
+    }
+    hooks = program.settings.hooks
+    with recording(
+        order.store, "run", query=order.query, parameters=parameters, hooks=hooks
+    ) as noted:
+        begun = time.monotonic()
+        generation = _begin(program, supervisor)
+        ran = _run(program, generation, supervisor, held, periodically, begun)
+        if supervisor.pause_requested and ran.ended == "drained":
+            ran = replace(ran, ended="paused")
+        ended = f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows"
+        order.progress(ended)
+        noted.note(message=ended, rows=ran.input_rows, seconds=ran.seconds)
+        try:
+            return Segment(ran, _savepoint(program, generation, ran))
+        except SavepointsError as error:
+            if not supervisor.pause_requested:
+                raise
+            order.progress(f"no savepoint of the pause: {error}")
+            return Segment(ran, None, error.message)
+
+
+def nothing(order: Order, ended: Ended, generation: int, seconds: float = 0.0) -> Ran:
+    """Return what was run where there was nothing to run."""
+    return Ran(order.query, generation, None, None, 0, 0, seconds, ended)
+
+
+def _begin(program: Program, supervisor: Supervisor) -> Generation:
+    """Return the current generation; a query that never ran begins its first."""
+    order = program.order
+    generations = order.store.generations
+    journal.refuse_unfinished(order.store.root, order.query)
+    generation = generations.find_current(order.query)
+    if generation is None:
+        number = generations.next_number(order.query)
+        checkpoint = checkpoint_of(program.bound.checkpoints, order.query, number)
+        generation = generations.begin(order.query, number, checkpoint, by="run")
+    supervisor.answers.resumed(generation.generation)
+    recovery.require_present(order.store, generation, program.bound)
+    return generation
+
+
+def _run(
+    program: Program,
+    generation: Generation,
+    supervisor: Supervisor,
+    held: Lease,
+    periodically: AbstractContextManager[object],
+    begun: float,
+) -> Ran:
+    """Run a generation to its end, or until it is stopped.
+
+    Args:
+        begun: Since when the query is held, by `time.monotonic`.
+    """
+    order, checkpoint = program.order, Location.of(generation.checkpoint)
+    target = _target(program)
+    restored = _is_restored(program, generation, is_bounded=target is not None)
+    if target is not None and bounded.is_reached(position.read(checkpoint), *target):
+        ran = nothing(order, "caught_up", generation.generation, time.monotonic() - begun)
+        return replace(ran, caught_up=True, remaining_records=0, offsets=target[0])
+    runner = _runner(program, generation, restored=restored)
+    recorder = Recorder(order.store.root, order.query, generation.generation, checkpoint)
+
+    def check() -> None:
+        held.check()
+        recorder.committed(runner.last_batch)
+
+    with supervisor.may_stop(runner.stop), periodically, recorder:
+        order.progress(f"running {program.bound.app}, generation {generation.generation}")
+        to_its_end = (
+            partial(archive_first.run_on, runner)
+            if target is None
+            else partial(bounded.run_to, runner, *target)
+        )
+        deadline = begun + order.max_duration.total_seconds() if order.max_duration else None
+        with order.store.scratch() as scratch:
+            return to_its_end(
+                scratch=scratch,
+                limits=Limits(order.max_records, deadline),
+                check=check,
+                progress=order.progress,
+            )
+
+
+def _target(program: Program) -> tuple[KafkaOffsets, Ranges] | None:
+    """Return where to end, and what Kafka and archives have; None for a run without an end."""
+    order, inputs = program.order, program.inputs
+    if order.until is None and order.max_records is None:
+        return None
+    found = inputs.ranges()
+    ends = end_offsets.resolve(
+        order.store,
+        order.until or "latest",
+        query=order.query,
+        ranges=found,
+        settings=inputs.kafka,
+        archives=inputs.archives,
+    )
+    return ends, found
+
+
+def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) -> bool:
+    """Say whether no batch has run since a restore, having compared the topics where it matters."""
+    order, inputs = program.order, program.inputs
+    origin = compatibility.origin(order.store, generation)
+    if origin is None:
+        return False
+    restored = compatibility.is_restored(generation, origin)
+    if restored or is_bounded:
+        compatibility.require_same_topics(
+            generation, origin, inputs.kafka, order.progress, inputs.archives
+        )
+    return restored
+
+
+def _runner(program: Program, generation: Generation, *, restored: bool) -> Runner:
+    """Start Spark, and compare the program with the state that it goes on with."""
+    from savepoints.spark.session import session
+
+    order, checkpoint = program.order, Location.of(generation.checkpoint)
+    order.progress("starting Spark")
+    runner = runner_of(
+        session(program.settings, f"savepoints run {order.query}"),
+        order.store,
+        program.inputs,
+        generation=generation.generation,
+        checkpoint=checkpoint,
+        position=position.read(checkpoint).offsets,
+        progress=order.progress,
+    )
+    if restored and not order.accept_state_names:
+        order.progress("comparing the program with the restored state")
+        compatibility.require_layout(order.store, runner, checkpoint, program.bound.app)
+    return runner
+
+
+def _periodic_savepoints(program: Program) -> AbstractContextManager[object]:
+    """Return a context in which savepoints are taken on the schedule, if there is one."""
+    order = program.order
+    if not program.every:
+        return nullcontext()
+    take = partial(
+        periodic.take,
+        order.store,
+        query=order.query,
+        settings=program.settings,
+        forms=order.forms,
+        app=program.bound.app,
+        outage=Outage(order.query),
+        progress=order.progress,
+    )
+    return Ticker(parse_schedule(program.every), take, f"savepoints of {order.query}")
+
+
+def _savepoint(program: Program, generation: Generation, ran: Ran) -> Savepoint | None:
+    """Return a savepoint of the end, if there is to be one."""
+    order = program.order
+    if not order.final_savepoint:
+        return None
+    return final_savepoint.savepoint(
+        order.store,
+        generation,
+        settings=program.settings,
+        forms=order.forms,
+        app=program.bound.app,
+        moved=ran.batches > 0,
+        progress=order.progress,
+    )
