@@ -85,7 +85,7 @@ def execute(
     plan: PromotePlan,
     store: Store,
     *,
-    settings: Settings,
+    settings: Settings | None = None,
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Promoted:
@@ -107,7 +107,7 @@ def execute(
         SourceDataGoneError: If Kafka no longer has what one of them has to read.
         SavepointsError: If one of the two fails.
     """
-    started = time.monotonic()
+    started, settings = time.monotonic(), settings or Settings()
     if plan.begun is not None:
         moved = finish(plan.begun, store, settings=settings, wait=wait, progress=progress)
         ends = position.read(Location.of(moved.checkpoint)).offsets

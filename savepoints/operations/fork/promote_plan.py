@@ -54,7 +54,7 @@ def plan(
     store: Store,
     fork: str,
     *,
-    settings: Settings,
+    settings: Settings | None = None,
     into: str | None = None,
     hand_over: HandOver = "replace",
     checks: bool = True,
@@ -76,6 +76,7 @@ def plan(
         UnfinishedOperationError: If an operation on one of the two was interrupted.
         NotAlignedError: If late events were merged into the live query that the fork does not have.
     """
+    settings = settings or Settings()
     store = store.snapshot()
     origin = into or _origin(store, fork)
     command = _command(fork, origin, hand_over, checks=checks)

@@ -80,7 +80,7 @@ class Estimate:
 
 
 def estimate(
-    store: Store, query: str, *, settings: Settings, from_savepoint: str | None = None
+    store: Store, query: str, *, settings: Settings | None = None, from_savepoint: str | None = None
 ) -> Estimate:
     """Estimate how long a query needs to catch up with Kafka; it only looks.
 
@@ -100,6 +100,7 @@ def estimate(
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
+    settings = settings or Settings()
     store = store.snapshot()
     begin, savepoint_id, batch_id, ids = _begin(store, query, from_savepoint)
     archives = archives_of(bindings.complete(store, settings), query)

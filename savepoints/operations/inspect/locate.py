@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from savepoints.config.settings import Settings
 from savepoints.operations.savepoint import history
 from savepoints.store import bindings
 from savepoints.store.root import Store
-
-if TYPE_CHECKING:
-    from savepoints.config.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Located:
     outputs: dict[str, str]
 
 
-def locate(store: Store, query: str, *, settings: Settings) -> Located:
+def locate(store: Store, query: str, *, settings: Settings | None = None) -> Located:
     """Return where the outputs of a query are now; reads the store alone, and no table.
 
     Args:
@@ -48,5 +45,5 @@ def locate(store: Store, query: str, *, settings: Settings) -> Located:
     """
     store = store.snapshot()
     current = store.generations.current(query)
-    found = history.output_uris(store, query, bindings.complete(store, settings))
+    found = history.output_uris(store, query, bindings.complete(store, settings or Settings()))
     return Located(query, current.generation, current.begun_at, found)

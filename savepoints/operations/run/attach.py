@@ -266,7 +266,7 @@ def attach(
     query: StreamingQuery,
     *,
     every: str,
-    store: str | None = None,
+    store: str | Store | None = None,
     name: str | None = None,
     checkpoint: str | None = None,
     outputs: dict[str, str] | None = None,
@@ -290,7 +290,7 @@ def attach(
         spark: The session in which the query runs.
         query: What `start()` returned.
         every: An interval (`90s`, `10m`) or a cron expression in UTC (`*/10 * * * *`).
-        store: URI of the store; the one in the settings by default.
+        store: The store or its URI; the one in the settings by default.
         name: What to call the query in the store; what its checkpoint is known as, its
             `queryName`, or else Spark's id.
         checkpoint: Its checkpoint directory, found out by default.
@@ -311,12 +311,13 @@ def attach(
         NotAlignedError: If its checkpoint is one that a rollback has left; with `on_ended="stop"`
             the query is stopped.
     """
-    settings = settings or config_settings.load(flags={"store": store})
-    if not (store or settings.store):
+    uri = str(store.root) if isinstance(store, Store) else store
+    settings = settings or config_settings.load(flags={"store": uri})
+    if not (uri or settings.store):
         raise UsageError(
             "no store is given", hint="savepoints.attach(…, store='s3://bucket/savepoints')"
         )
-    opened = Store.at(store or settings.store).make(_LOG.info)
+    opened = Store.at(uri or settings.store).make(_LOG.info)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))
     called = opened.generations.name_of(directory, name) or query.name or str(query.id)
     subject = _Subject(

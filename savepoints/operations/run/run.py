@@ -25,7 +25,7 @@ def run(
     store: Store,
     query: str,
     *,
-    settings: Settings,
+    settings: Settings | None = None,
     app: str | None = None,
     every: str | None = None,
     until: str | None = None,
@@ -87,6 +87,7 @@ def run(
     if max_records is not None and max_records < 1:
         raise UsageError(f"{max_records} is not a number of records", hint="give 1 or more")
 
+    settings = settings or Settings()
     order = Order(
         store=store,
         query=query,
