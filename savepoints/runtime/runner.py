@@ -146,8 +146,10 @@ class Runner:
         self._inputs = inputs
         self._app = inputs.app
         self._bound = inputs.bound
+        self._output_mode = output_mode(inputs.app)
+        self.query = inputs.app.name
         self._generation = generation
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self.archived = archived
         self._progress = progress
         self._read_elsewhere: dict[int, int] = {}
@@ -163,16 +165,6 @@ class Runner:
     def stopping(self) -> bool:
         """Whether it was asked to end."""
         return self._stopping.is_set()
-
-    @property
-    def query(self) -> str:
-        """Name of the query."""
-        return self._app.name
-
-    @property
-    def checkpoint(self) -> Location:
-        """The checkpoint of that generation."""
-        return self._checkpoint
 
     @property
     def last_batch(self) -> int | None:
@@ -200,7 +192,7 @@ class Runner:
     ) -> Ran:
         """Return what this runner did; see `Ran`."""
         return Ran(
-            self._app.name,
+            self.query,
             self._generation,
             self._committed[0][0] if self._committed else None,
             self._committed[-1][0] if self._committed else None,
@@ -258,7 +250,7 @@ class Runner:
         from pyspark.errors import StreamingQueryException
 
         reading = self.archived and self.archived.reading(
-            self._spark, position.read(self._checkpoint)
+            self._spark, position.read(self.checkpoint)
         )
         if reading:
             self._read_elsewhere[reading.batch] = reading.rows
@@ -294,7 +286,7 @@ class Runner:
             for name in self._app.outputs
             if batch_version.has_batch(
                 str(self._table(name)),
-                write.app_id(self._app.name, name, self._generation),
+                write.app_id(self.query, name, self._generation),
                 batch,
             )
         ]
@@ -306,10 +298,6 @@ class Runner:
             scratch: An empty directory, where the input and a checkpoint are made.
         """
         run_on_nothing(self._spark, self._app, scratch)
-
-    @property
-    def _output_mode(self) -> str:
-        return output_mode(self._app)
 
     @cached_property
     def _result(self) -> DataFrame:
@@ -328,9 +316,9 @@ class Runner:
     def _start(self, result: DataFrame | None = None, *, once: bool = False) -> StreamingQuery:
         writer = (
             (self._result if result is None else result)
-            .writeStream.queryName(self._app.name)
+            .writeStream.queryName(self.query)
             .outputMode(self._output_mode)
-            .option("checkpointLocation", self._checkpoint.uri.hadoop)
+            .option("checkpointLocation", self.checkpoint.uri.hadoop)
             .foreachBatch(self._write if once else self._write_unless_stopping)
         )
         self._is_first = True
@@ -373,7 +361,7 @@ class Runner:
                 self._table(name),
                 mode=output.mode,
                 key=output.key,
-                app=write.app_id(self._app.name, name, self._generation),
+                app=write.app_id(self.query, name, self._generation),
                 batch_id=batch_id,
             )
         faults.reach("run.outputs_written")
@@ -400,19 +388,19 @@ class Runner:
         text = report(error)
         if (drained or self.stopping) and _Drained.__name__ in text:
             return
-        what = f"the query {self._app.name} failed: {cause(text)}"
+        what = f"the query {self.query} failed: {cause(text)}"
         if damage_patterns.is_in(text):
             raise CheckpointDamagedError(
                 what,
                 hint="make its checkpoint anew from the newest good savepoint: "
-                f"savepoints run {self._app.name} --recover",
-                query=self._app.name,
-                checkpoint=str(self._checkpoint),
+                f"savepoints run {self.query} --recover",
+                query=self.query,
+                checkpoint=str(self.checkpoint),
             )
         raise SavepointsError(
             what,
             hint="correct the cause and run it again, or go back: savepoints rollback latest",
-            query=self._app.name,
+            query=self.query,
         )
 
 

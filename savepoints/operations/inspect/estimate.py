@@ -6,7 +6,7 @@ Every figure has its basis, and what was not measured is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from savepoints.checkpoint.cut import committed_batches
@@ -144,10 +144,7 @@ def estimate(
         records_sampled=sampled,
         throughput=speed,
         input=arriving,
-        catches_up=out.catches_up,
-        reason=out.reason,
-        shortest_seconds=out.shortest_seconds,
-        longest_seconds=out.longest_seconds,
+        **asdict(out),
         start_until=until,
         start_basis=basis,
         retention_ends_first=catch_up.retention_ends_first(
