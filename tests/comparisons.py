@@ -17,9 +17,8 @@ from savepoints.operations.inspect.diff import Diff, ValueChange, VariableDiff
 from savepoints.outputs.compare.by_key import (
     ColumnChange,
     OutputDifference,
-    RowDifference,
-    TypeChange,
 )
+from savepoints.spark.multiset import RowDifference, TypeChange
 from savepoints.state.typed.compare import RowChange, VariableDifference
 from savepoints.state.typed.typed import Variable
 

@@ -22,6 +22,11 @@ JSON_OPTIONS = {
 }
 
 
+def quoted(name: str) -> str:
+    """Return a column's name as an expression has it."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def as_json(column: Column, data_type: DataType) -> Column:
     """Return a struct as JSON text."""
     from pyspark.sql import functions as F

@@ -16,7 +16,7 @@ from savepoints.config import secrets
 from savepoints.errors import MissingExtraError, UsageError
 from savepoints.model import utc_now
 from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
-from savepoints.outputs.compare.by_key import RowDifference
+from savepoints.spark.multiset import RowDifference
 from savepoints.state.typed.compare import RowChange
 
 if TYPE_CHECKING:

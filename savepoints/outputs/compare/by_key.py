@@ -1,32 +1,26 @@
 """Comparing two versions of an output row by row, as Spark jobs.
 
-A row is identified by its key; without one by all of its columns, so that tables are compared as
-multisets of rows. Rows that are identified alike are numbered in the order of what else they hold:
-a row that is there twice and once differs by one row. Nothing but counts and samples comes to the
-driver.
+A row is identified by its key; without one by all of its columns. Rows that are identified alike
+are numbered in the order of what else they hold.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import FileSinkError, IncompatibleError
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import column_types
 from savepoints.outputs.delta.column_types import Unit
-from savepoints.spark import columns
+from savepoints.spark import columns, multiset
+from savepoints.spark.multiset import RowDifference, TypeChange
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
-
-RowDifferenceKind = Literal["changed", "missing", "extra"]
-
-_DIFFERENCES: tuple[RowDifferenceKind, ...] = ("changed", "missing", "extra")
 
 
 @dataclass(frozen=True)
@@ -52,38 +46,6 @@ class ColumnChange:
     sum: float | None
     mean: float | None
     max: float | None
-
-
-@dataclass(frozen=True)
-class RowDifference:
-    """A row that differs.
-
-    Attributes:
-        difference: `missing` in the second table, `extra` there, or `changed`.
-        key: The columns that identify it, as JSON values.
-        number: Its number among the rows that are identified alike, from 1.
-        before: The other columns in the first table, None for an extra row.
-        after: The same in the second table, None for a missing row.
-    """
-
-    difference: RowDifferenceKind
-    key: dict[str, Any]
-    number: int
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class TypeChange:
-    """The types of a column that both tables have, where they differ.
-
-    Attributes:
-        before: In the first table.
-        after: In the second one.
-    """
-
-    before: str
-    after: str
 
 
 @dataclass(frozen=True)
@@ -227,26 +189,11 @@ class _Pair:
         return [name for name in self._common if name not in self.key] if self.key else []
 
     def compared(self) -> OutputDifference:
-        from pyspark.sql import functions as F
-
-        different = self._different()
-        different.persist()
-        try:
-            sums = different.agg(
-                *(F.count_if(F.col("difference") == one).alias(one) for one in _DIFFERENCES),
-                *(one for n in range(len(self._contents)) for one in self._sums(n)),
-            ).collect()[0]
-            counts = {one: int(sums[one]) for one in _DIFFERENCES}
-            rows = [
-                row
-                for one in _DIFFERENCES
-                if counts[one] and self.sample
-                for row in self._sampled(different, one)
-            ]
-        finally:
-            different.unpersist()
+        first, second = (self._identified(one) for one in self._frames)
+        sums = [one for n in range(len(self._contents)) for one in self._sums(n)]
+        counts, sample = multiset.collect(multiset.different(first, second), self.sample, *sums)
         rows_before, rows_after = self.first.count(), self.second.count()
-        changes = [self._change(n, sums.asDict()) for n in range(len(self._contents))]
+        changes = [self._change(n, counts) for n in range(len(self._contents))]
         return OutputDifference(
             self.before.name,
             self.key,
@@ -266,66 +213,31 @@ class _Pair:
                 for name in self._common
                 if not column_types.alike(*(_type(one, name) for one in self._frames))
             },
-            tuple(rows),
+            tuple(sample),
         )
 
     @property
     def _frames(self) -> tuple[DataFrame, DataFrame]:
         return self.first, self.second
 
-    def _different(self) -> DataFrame:
-        """Return the rows that differ: how, what identifies them, and both contents."""
-        from pyspark.sql import functions as F
-
-        first = self._identified(self.first)
-        second = self._identified(self.second)
-        other = second.toDF(*(f"other_{name}" for name in second.columns))
-        same_row = F.col("id").eqNullSafe(F.col("other_id")) & (
-            F.col("number") == F.col("other_number")
-        )
-        difference = (
-            F.when(F.col("number").isNull(), "extra")
-            .when(F.col("other_number").isNull(), "missing")
-            .when(~F.col("content").eqNullSafe(F.col("other_content")), "changed")
-        )
-        return (
-            first.join(other, same_row, "full_outer")
-            .select(
-                difference.alias("difference"),
-                F.coalesce("id", "other_id").alias("id"),
-                F.coalesce("number", "other_number").alias("number"),
-                F.col("content").alias("before"),
-                F.col("other_content").alias("after"),
-            )
-            .where("difference IS NOT NULL")
-        )
-
     def _identified(self, frame: DataFrame) -> DataFrame:
-        """Return what identifies a row (`id` and `number`) and the rest (`content`).
-
-        Fields are called by their numbers, since names may hold anything.
-        """
+        """Return rows as `multiset.different` takes them."""
         from pyspark.sql import functions as F
-        from pyspark.sql.window import Window
 
-        identity = list(self.key) or self._common
-        packed = frame.select(
-            F.struct(*(self._value(one).alias(f"c{n}") for n, one in enumerate(identity))).alias(
-                "id"
-            ),
-            F.struct(
-                F.lit(0).alias("nothing"),
-                *(self._value(one).alias(f"c{n}") for n, one in enumerate(self._contents)),
-            ).alias("content"),
+        rows = frame.select(
+            self._packed(list(self.key) or self._common).alias("id"),
+            self._packed(self._contents).alias("content"),
         )
-        alike = Window.partitionBy("id").orderBy("content")
-        return packed.withColumn("number", F.row_number().over(alike))
+        return multiset.numbered(rows, F.col("content"))
+
+    def _packed(self, names: Sequence[str]) -> Column:
+        return multiset.packed({name: self._value(name) for name in names})
 
     def _value(self, name: str) -> Column:
         """Return a column in a form in which those of both tables can be compared."""
         from pyspark.sql import functions as F
 
-        column = F.col(_quoted(name))
+        column = F.col(columns.quoted(name))
         types = [_type(one, name) for one in self._frames]
         if column_types.alike(*types):
             return columns.comparable(column, types[0])
@@ -338,7 +250,8 @@ class _Pair:
         """Aggregate the changes of a column."""
         from pyspark.sql import functions as F
 
-        before, after = F.col("before")[f"c{n}"], F.col("after")[f"c{n}"]
+        name = self._contents[n]
+        before, after = F.col("before")[name], F.col("after")[name]
         changed = (F.col("difference") == "changed") & ~before.eqNullSafe(after)
         found = [F.count_if(changed).alias(f"rows{n}")]
         size = column_types.size(before, after, self._compared_type(n))
@@ -366,40 +279,6 @@ class _Pair:
         return ColumnChange(
             self._contents[n], sums[f"rows{n}"], unit, measured, total, mean, sums.get(f"max{n}")
         )
-
-    def _sampled(self, different: DataFrame, difference: RowDifferenceKind) -> list[RowDifference]:
-        """Take the first rows of a difference."""
-        from pyspark.sql import functions as F
-
-        named = {"id": list(self.key) or self._common}
-        named |= dict.fromkeys(("before", "after"), self._contents)
-        shown = []
-        for column, names in named.items():
-            fields = [F.col(column)[f"c{n}"].alias(name) for n, name in enumerate(names)]
-            struct = F.struct(*fields) if fields else F.struct(F.lit(0).alias("nothing"))
-            data_type = different.select(struct.alias("one")).schema["one"].dataType
-            present = F.col(column).isNotNull()
-            shown.append(F.when(present, columns.as_json(struct, data_type)).alias(column))
-        first = different.where(F.col("difference") == difference)
-        rows = first.orderBy("id", "number").limit(self.sample).select("number", *shown).collect()
-        return [
-            RowDifference(
-                difference,
-                json.loads(row["id"]),
-                int(row["number"]),
-                *(self._content(row[side]) for side in ("before", "after")),
-            )
-            for row in rows
-        ]
-
-    def _content(self, text: str | None) -> dict[str, Any] | None:
-        if text is None:
-            return None
-        return dict(json.loads(text)) if self._contents else {}
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _type(frame: DataFrame, name: str) -> DataType:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import FileSinkError
 from savepoints.model import OutputVersion
+from savepoints.outputs.compare.by_key import read_output
+from savepoints.spark import multiset
+from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def copy(spark: SparkSession, output: OutputVersion, target: Uri) -> None:
     Raises:
         FileSinkError: If it is a file sink, whose versions Spark cannot read.
     """
-    _at(spark, output).write.format("delta").mode("error").save(target.hadoop)
+    read_output(spark, output).write.format("delta").mode("error").save(target.hadoop)
 
 
 def differences(spark: SparkSession, expected: OutputVersion, found: Uri) -> RowDifferences:
@@ -41,17 +43,16 @@ def differences(spark: SparkSession, expected: OutputVersion, found: Uri) -> Row
     Raises:
         FileSinkError: If the output is a file sink, whose versions Spark cannot read.
     """
-    wanted = _at(spark, expected)
-    there = spark.read.format("delta").load(found.hadoop).select(*wanted.columns)
-    return RowDifferences(wanted.exceptAll(there).count(), there.exceptAll(wanted).count())
+    wanted = read_output(spark, expected)
+    there = spark.read.format("delta").load(found.hadoop).select(*map(quoted, wanted.columns))
+    counts, _ = multiset.collect(multiset.different(_rows(wanted), _rows(there)), 0)
+    return RowDifferences(counts["missing"], counts["extra"])
 
 
-def _at(spark: SparkSession, output: OutputVersion) -> DataFrame:
-    if output.kind == "files":
-        raise FileSinkError(
-            f"{output.uri} is written by Spark's file sink, which cannot be read as it was",
-            hint="leave the output out: only Delta tables can be compared",
-            uri=output.uri,
-        )
-    uri = Uri.parse(output.uri).hadoop
-    return spark.read.format("delta").option("versionAsOf", output.version).load(uri)
+def _rows(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    nothing = multiset.packed({}).alias("content")
+    return multiset.numbered(
+        frame.select(multiset.whole(frame.schema).alias("id"), nothing), F.col("content")
+    )

@@ -12,8 +12,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.errors import IncompatibleError, SeveralRowsError
-from savepoints.outputs.correct.desired_rows import REPLAY_BATCH, quoted
+from savepoints.outputs.correct.desired_rows import REPLAY_BATCH
 from savepoints.outputs.correct.entity_rows import EntityRows
+from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
-from savepoints.outputs.correct.desired_rows import quoted
 from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.outputs.correct.row_difference import (
     HASH,
@@ -23,6 +22,7 @@ from savepoints.outputs.correct.row_difference import (
     row_hash_sql,
 )
 from savepoints.outputs.delta import batch_version, log
+from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import IncompatibleError
 from savepoints.model import OutputVersion
-from savepoints.outputs.correct.desired_rows import quoted
 from savepoints.outputs.correct.entity_rows import EntityRows
-from savepoints.outputs.correct.row_difference import ROW, packed
+from savepoints.outputs.correct.row_difference import ROW
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind.rewind import Rewind
-from savepoints.spark import columns
+from savepoints.spark import columns, multiset
+from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _LIVE, _REPLAYED = "live", "replayed"
@@ -119,32 +121,45 @@ def _not_close(
 ) -> DataFrame:
     """Leave out rows of both sides that differ by no more than a share in their numbers."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-    from pyspark.sql.window import Window
 
-    rest = StructType([one for one in schema if one.name not in floats])
-    flat = alone.select("side", ROW, f"{ROW}.*").select("side", ROW, packed(rest).alias("same"))
-    numbers = F.struct(*(F.col(ROW)[name].alias(f"n{n}") for n, name in enumerate(floats)))
-    order = Window.partitionBy("side", "same").orderBy(numbers)
-    numbered = flat.withColumns({"nth": F.row_number().over(order), "numbers": numbers})
-    sides = [numbered.where(F.col("side") == side) for side in (_LIVE, _REPLAYED)]
-    left, right = (
-        side.select(*(F.col(name).alias(f"{name}_{n}") for name in side.columns))
-        for n, side in enumerate(sides)
+    rest = {
+        one.name: columns.comparable(F.col(ROW)[one.name], one.dataType)
+        for one in schema
+        if one.name not in floats
+    }
+    numbers = F.struct(*(F.col(ROW)[name].alias(name) for name in floats)).alias("numbers")
+    packed = alone.select(
+        "side", multiset.packed(rest).alias("id"), F.struct(numbers, ROW).alias("content")
     )
-    same = F.col("same_0").eqNullSafe(F.col("same_1")) & (F.col("nth_0") == F.col("nth_1"))
-    close = F.expr("true")
-    for n in range(len(floats)):
-        one, other = (F.col(f"numbers_{side}")[f"n{n}"].cast("double") for side in (0, 1))
-        largest = F.greatest(F.abs(one), F.abs(other))
-        close = close & (one.eqNullSafe(other) | (F.abs(one - other) <= largest * tolerance))
-    both = F.col("nth_0").isNotNull() & F.col("nth_1").isNotNull()
-    apart = left.join(right, same, "full_outer").where(~F.coalesce(both & close, F.expr("false")))
-    return (
-        apart.select(F.col("side_0").alias("side"), F.col(f"{ROW}_0").alias(ROW))
-        .unionByName(apart.select(F.col("side_1").alias("side"), F.col(f"{ROW}_1").alias(ROW)))
-        .where("side IS NOT NULL")
+    live, replayed = (
+        multiset.numbered(
+            packed.where(F.col("side") == side).drop("side"), F.col("content.numbers")
+        )
+        for side in (_LIVE, _REPLAYED)
     )
+
+    def close(one: Column, other: Column) -> Column:
+        pairs = ((one["numbers"][name], other["numbers"][name]) for name in floats)
+        return reduce(and_, (_close(*pair, tolerance) for pair in pairs))
+
+    apart = multiset.different(live, replayed, close)
+    left = (
+        apart.where(f"{column} IS NOT NULL").select(F.lit(side).alias("side"), f"{column}.{ROW}")
+        for column, side in (("before", _LIVE), ("after", _REPLAYED))
+    )
+    first, second = left
+    return first.unionByName(second)
+
+
+def _close(one: Column, other: Column, tolerance: float) -> Column:
+    """Return whether two numbers are equal or close, as `math.isclose` has it; never null."""
+    from pyspark.sql import functions as F
+
+    first, second = one.cast("double"), other.cast("double")
+    gap, largest = F.abs(first - second), F.greatest(F.abs(first), F.abs(second))
+    # To Spark NaN is larger than all else and equal to itself, so a bound alone would let it pass.
+    close = (gap <= largest * tolerance) & (gap < float("inf"))
+    return first.eqNullSafe(second) | F.coalesce(close, F.lit(False))  # noqa: FBT003
 
 
 def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) -> None:

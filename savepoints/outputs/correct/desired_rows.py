@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, SeveralRowsError
 from savepoints.outputs.delta.write import Mode
+from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,8 +120,3 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
         ),
         F.col(REPLAY_BATCH).cast("long").alias(REPLAY_BATCH),
     )
-
-
-def quoted(name: str) -> str:
-    """Return a column's name as an expression has it."""
-    return f"`{name.replace('`', '``')}`"

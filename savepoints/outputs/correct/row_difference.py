@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.outputs.correct.desired_rows import quoted
-from savepoints.spark import columns
+from savepoints.spark import multiset
+from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -139,7 +139,7 @@ def differing(current: DataFrame, desired: DataFrame, entity: str) -> Differing:
     names = [quoted(one.name) for one in schema]
     rows = both.select(
         row_hash(schema).alias(HASH),
-        packed(schema).alias("same"),
+        multiset.whole(schema).alias("same"),
         F.struct(*names).alias(ROW),
         "__have",
         "__want",
@@ -186,18 +186,6 @@ def row_hash(schema: StructType, prefix: str = "") -> Column:
 def row_hash_sql(schema: StructType) -> str:
     """Return `row_hash` as SQL."""
     return f"xxhash64({', '.join(_hashed(schema))})"
-
-
-def packed(schema: StructType) -> Column:
-    """Return a whole row in a form that can be compared; fields are called by their numbers."""
-    from pyspark.sql import functions as F
-
-    return F.struct(
-        *(
-            columns.comparable(F.col(quoted(one.name)), one.dataType).alias(f"c{number}")
-            for number, one in enumerate(schema)
-        )
-    )
 
 
 def _hashed(schema: StructType) -> Sequence[str]:

@@ -7,11 +7,11 @@ compared as a whole. Where rows lie and in which order does not matter.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from savepoints.spark import columns
+from savepoints.spark import columns, multiset
+from savepoints.spark.multiset import RowDifference, RowDifferenceKind, TypeChange
 from savepoints.state.typed import typed
 from savepoints.state.typed.typed import VariableKind
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 RowChangeKind = Literal["added", "removed", "changed"]
 
+_CHANGES: dict[RowDifferenceKind, RowChangeKind] = {
+    "changed": "changed",
+    "missing": "removed",
+    "extra": "added",
+}
 _PLACE = "partition_id"
 _IDENTITY = {
     "map": ("key", "map_key"),
@@ -47,19 +52,6 @@ class RowChange:
 
 
 @dataclass(frozen=True)
-class ColumnTypes:
-    """The types of a variable's columns, where they differ.
-
-    Attributes:
-        before: In the first savepoint.
-        after: In the second one.
-    """
-
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
 class VariableDifference:
     """How the rows of a variable differ.
 
@@ -74,7 +66,7 @@ class VariableDifference:
     added: int
     removed: int
     changed: int
-    layout: ColumnTypes | None
+    layout: TypeChange | None
     sample: tuple[RowChange, ...]
 
     @property
@@ -104,35 +96,15 @@ def compare_variables(
         after = after.select(*(F.col(one.name).cast(one.dataType) for one in types[0]))
     first = _identified(before, kind, as_text=as_text)
     second = _identified(after, kind, as_text=as_text)
-    other = second.toDF(*(f"other_{name}" for name in second.columns))
-    same_row = F.col("id").eqNullSafe(F.col("other_id")) & (
-        F.col("number") == F.col("other_number")
-    )
-    difference = (
-        F.when(F.col("id").isNull(), "added")
-        .when(F.col("other_id").isNull(), "removed")
-        .when(~F.col("content").eqNullSafe(F.col("other_content")), "changed")
-    )
-    different = (
-        first.join(other, same_row, "full_outer")
-        .select(
-            difference.alias("difference"),
-            F.coalesce("id", "other_id").alias("id"),
-            F.coalesce("number", "other_number").alias("number"),
-            F.col("content").alias("before"),
-            F.col("other_content").alias("after"),
-        )
-        .where("difference IS NOT NULL")
-    )
     with typed.refusals("one of the savepoints"):
-        counts, rows = _collected(different, sample)
+        counts, rows = multiset.collect(multiset.different(first, second), sample)
     texts = [one.simpleString() for one in types]
     return VariableDifference(
-        counts.get("added", 0),
-        counts.get("removed", 0),
-        counts.get("changed", 0),
-        ColumnTypes(*texts) if texts[0] != texts[1] else None,
-        rows,
+        counts["extra"],
+        counts["missing"],
+        counts["changed"],
+        TypeChange(*texts) if texts[0] != texts[1] else None,
+        tuple(sorted(map(_row_change, rows), key=lambda one: one.difference)),
     )
 
 
@@ -145,9 +117,8 @@ def _present(before: DataFrame | None, after: DataFrame | None) -> tuple[DataFra
 
 
 def _identified(frame: DataFrame, kind: VariableKind, *, as_text: bool) -> DataFrame:
-    """Return what identifies a row (`id`, never null, and `number`) and the rest (`content`)."""
+    """Return rows as `multiset.different` takes them."""
     from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
 
     identity = _IDENTITY.get(kind, ("key",))
     frame = frame.drop(_PLACE)
@@ -155,59 +126,28 @@ def _identified(frame: DataFrame, kind: VariableKind, *, as_text: bool) -> DataF
         fields = frame.select("value.*").columns
         *joined, matched = (F.col("value")[name].alias(name) for name in fields)
         frame = frame.select("key", F.struct(*joined).alias("value"), matched.alias("matched"))
+    rest = [one for one in frame.columns if one not in identity]
     packed = frame.select(
         _packed(frame, [one for one in frame.columns if one in identity], as_text).alias("id"),
-        _packed(frame, [one for one in frame.columns if one not in identity], as_text).alias(
-            "content"
-        ),
+        _packed(frame, rest, as_text).alias("content"),
     )
     # Rows become matched and never the opposite, so those that were come first.
-    equal_rows = Window.partitionBy("id").orderBy(F.desc("content"))
-    number = F.row_number().over(equal_rows) if kind == "side" else F.lit(1)
-    return packed.withColumn("number", number)
+    if kind == "side":
+        return multiset.numbered(packed, F.desc("content"))
+    return packed.withColumn("number", F.lit(1))
 
 
 def _packed(frame: DataFrame, names: list[str], as_text: bool) -> Column:
-    """Put columns into one that can be compared and is never null."""
     from pyspark.sql import functions as F
 
-    if not names:
-        return F.lit("{}")
-    packed = frame.select(F.struct(*names).alias("packed"))
-    make = columns.as_json if as_text else columns.comparable
-    return make(F.struct(*names), packed.schema["packed"].dataType)
+    schema = frame.select(*names).schema
+    as_json = as_text and names
+    return columns.as_json(F.struct(*names), schema) if as_json else multiset.whole(schema)
 
 
-def _collected(different: DataFrame, sample: int) -> tuple[dict[str, int], tuple[RowChange, ...]]:
-    """Count the differences, and take the first rows of each."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
-    shown = [
-        columns.as_json(F.col(one.name), one.dataType).alias(one.name)
-        if one.name != "difference" and one.dataType.typeName() == "struct"
-        else F.col(one.name)
-        for one in different.schema
-    ]
-    by_difference = Window.partitionBy("difference").orderBy("id", "number")
-    different.persist()
-    try:
-        grouped = different.groupBy("difference").agg(F.count("*").alias("rows")).collect()
-        counts = {row["difference"]: int(row["rows"]) for row in grouped}
-        first = different.withColumn("place", F.row_number().over(by_difference))
-        found = first.where(F.col("place") <= sample).select(*shown, "place")
-        rows = found.collect() if counts and sample else []
-    finally:
-        different.unpersist()
-    return counts, tuple(
-        RowChange(
-            row["difference"],
-            json.loads(row["id"]) | ({"number": row["number"]} if row["number"] > 1 else {}),
-            row["before"] and json.loads(row["before"]),
-            row["after"] and json.loads(row["after"]),
-        )
-        for row in sorted(rows, key=lambda row: (row["difference"], row["place"]))
-    )
+def _row_change(row: RowDifference) -> RowChange:
+    number = {"number": row.number} if row.number > 1 else {}
+    return RowChange(_CHANGES[row.difference], row.key | number, row.before, row.after)
 
 
 def _nameless(data_type: DataType) -> str:

@@ -24,7 +24,8 @@ from savepoints.operations.inspect.diff import (
     VariableDiff,
     diff,
 )
-from savepoints.state.typed.compare import ColumnTypes, RowChange, VariableDifference
+from savepoints.spark.multiset import TypeChange
+from savepoints.state.typed.compare import RowChange, VariableDifference
 from savepoints.state.typed.typed import Variable
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
@@ -69,9 +70,7 @@ SAME = Diff(
     operators_added=(),
     operators_removed=(),
     same_contents=(1,),
-    variables=(
-        VariableDiff(ROWS, VariableDifference(0, 0, 0, ColumnTypes("k int", "k2 int"), ())),
-    ),
+    variables=(VariableDiff(ROWS, VariableDifference(0, 0, 0, TypeChange("k int", "k2 int"), ())),),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,19 @@ def test_numbers_may_differ_by_the_share_that_was_asked_for(
 
     assert [one.entities for one in (strict, close, far)] == [1, 0, 1]
     assert (far.missing, far.extra) == (1, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("total", [math.nan, math.inf])
+def test_trap_spark_takes_nan_and_infinity_for_close_to_any_number(
+    total: float, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark orders NaN above all numbers, and the distance to infinity is a share of it."""
+    replayed = [*LATER[:2], ("b", 2, total)]
+
+    found = compared(spark, tmp_path / "sums", replayed, tolerance=0.5)
+
+    assert (found.missing, found.extra) == (1, 1)
 
 
 @pytest.mark.spark

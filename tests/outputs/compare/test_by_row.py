@@ -1,0 +1,39 @@
+"""A table compared with an output at a version, row by row; the truth is counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from savepoints.model import OutputVersion
+from savepoints.outputs.compare import by_row
+from savepoints.outputs.compare.by_row import RowDifferences
+from savepoints.uri import Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+SCHEMA = pa.schema({"a.b": pa.float64(), "tags": pa.map_(pa.string(), pa.int32())})
+
+
+def test_rows_are_counted_as_often_as_they_occur(spark: SparkSession, tmp_path: Path) -> None:
+    """Null, NaN and maps in any order are equal to themselves, and names may have dots."""
+    one: Row = {"a.b": 1.5, "tags": [("x", 1), ("y", 2)]}
+    turned: Row = {"a.b": 1.5, "tags": [("y", 2), ("x", 1)]}
+    nan: Row = {"a.b": float("nan"), "tags": []}
+    none: Row = {"a.b": None, "tags": None}
+    rows = {"live": [one, one, nan, none, none], "drill": [none, turned, nan, nan, nan]}
+    for name, given in rows.items():
+        write_deltalake(str(tmp_path / name), pa.Table.from_pylist(given, schema=SCHEMA))
+    live = OutputVersion("totals", str(tmp_path / "live"), "", 0, "", None)
+
+    found = by_row.differences(spark, live, Uri.parse(str(tmp_path / "drill")))
+
+    assert found == RowDifferences(missing=2, extra=2)
