@@ -122,6 +122,8 @@ class LeaseRecord:
     def is_free(self) -> bool:
         """Say whether another may take the lease: it was released, has expired, or is dead here."""
         released = self.expires_at == self.acquired_at
+        # The holder goes by the bare expiry and its own clock (`Lease.check`); who takes over waits
+        # for the skew as well, so the holder's checks fail first if the clocks differ by less.
         expired = parse_rfc3339(self.expires_at) + CLOCK_SKEW < utc_now()
         return released or expired or self.holder.is_dead_here()
 
@@ -148,6 +150,7 @@ class Lease:
             LockedError: If another process has taken the lease meanwhile.
         """
         if self._has_expired():
+            # It may be ours still: the conditional write succeeds only if nobody took it.
             self.renew()
         if self._lost is None and self._has_expired():
             self._lost = "it expired and could not be renewed"
@@ -166,7 +169,7 @@ class Lease:
         return self._root.head(self._path).last_modified
 
     def renew(self) -> None:
-        """Extend the lease by its time to live; a failure to is remembered for `check`."""
+        """Extend the lease by its time to live; `check` reports what fails here."""
         with self._mutex:
             renewed = replace(self._record, expires_at=rfc3339(utc_now() + TTL))
             try:
@@ -175,11 +178,11 @@ class Lease:
             except (FileExistsError, FileNotFoundError):
                 self._lost = "another process took it"
             except SavepointsError as error:
-                # It is tried again; `check` tells when it is too late.
+                # The next renewal tries again; `check` refuses once the lease has expired.
                 _LOG.info("could not renew the lease on %s: %s", self._record.query, error)
 
     def stopped(self, batch: int) -> None:
-        """Have it said on release that the query was stopped after a batch."""
+        """Record, for the release, that the query was stopped after a batch."""
         with self._mutex:
             self._record = replace(self._record, stopped_after=batch)
 
@@ -189,6 +192,7 @@ class Lease:
         self._thread.join()
         with self._mutex:
             if self._lost is None:
+                # The file stays: the next fencing number counts on from this one.
                 expired = replace(self._record, expires_at=self._record.acquired_at)
                 try:
                     self._root.replace(self._path, expired.to_bytes(), self._etag)
@@ -323,6 +327,8 @@ def _take(root: Location, path: str, query: str, verb: str) -> Lease:
         return Lease(root, path, record, root.create(path, record.to_bytes()))
     except FileExistsError:
         pass
+    # The tag is that of the bytes judged here. A holder that renews meanwhile, or a faster taker,
+    # changes it, and the replacement below fails.
     data, etag = root.get_version(path)
     other = LeaseRecord.parse(data, path)
     if not other.is_free():
