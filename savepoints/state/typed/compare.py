@@ -140,9 +140,12 @@ def _identified(frame: DataFrame, kind: VariableKind, *, as_text: bool) -> DataF
 def _packed(frame: DataFrame, names: list[str], as_text: bool) -> Column:
     from pyspark.sql import functions as F
 
-    schema = frame.select(*names).schema
-    as_json = as_text and names
-    return columns.as_json(F.struct(*names), schema) if as_json else multiset.whole(schema)
+    if as_text and names:
+        return columns.as_json(F.struct(*names), frame.select(*names).schema)
+    types = {name: frame.schema[name].dataType for name in names}
+    return multiset.packed(
+        {name: columns.comparable(F.col(name), one) for name, one in types.items()}
+    )
 
 
 def _row_change(row: RowDifference) -> RowChange:
