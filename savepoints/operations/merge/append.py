@@ -16,14 +16,13 @@ from savepoints.io import Location
 from savepoints.model import kafka_offsets, lowest_offsets, rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import apply
-from savepoints.operations.merge.apply import Facts
 from savepoints.plan import Plan, Progress, Step
 from savepoints.sources.kafka import produce_late
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Merge
+from savepoints.store.tables.merge_ledger import Merge, MergeFacts
 
 VERB = "append"
 
@@ -48,7 +47,7 @@ class AppendingPlan(Plan):
 
     command: str
     operation_id: str
-    facts: Facts
+    facts: MergeFacts
     generation: int
     batch_id: int
     offsets: str
@@ -66,7 +65,7 @@ class AppendingPlan(Plan):
                 **data,
                 "steps": tuple(Step(**one) for one in data["steps"]),
                 "warnings": tuple(data["warnings"]),
-                "facts": Facts.from_json(data["facts"]),
+                "facts": MergeFacts.from_json(data["facts"]),
                 "descent": tuple(data["descent"]),
                 "resumed": True,
             }

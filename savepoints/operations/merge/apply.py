@@ -57,7 +57,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Merge, MergePolicy, ReplayStrategy
+from savepoints.store.tables.merge_ledger import Merge, MergeFacts, MergePolicy, ReplayStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,43 +68,6 @@ VERB = "merge"
 
 # Below the scratch directory of a merge.
 _EVENTS, _ENTITIES, _LIVE = "merged-events", "merged-entities", "live"
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the ledger says of a batch.
-
-    Attributes:
-        input: Name of the input.
-        batch: URI of the batch.
-        content_hash: Of its events.
-        rows: Events that are merged.
-        known: Events that were known already.
-        entities: Entities that they touch.
-        first_event_time: Time of the earliest of them.
-        last_event_time: Time of the latest.
-        policy: What the merge guarantees.
-        way: How it was replayed; None for a replay of all entities, and without one.
-        controls: Control entities that were replayed.
-    """
-
-    input: str
-    batch: str
-    content_hash: str
-    rows: int
-    known: int
-    entities: int
-    first_event_time: datetime | None
-    last_event_time: datetime | None
-    policy: MergePolicy
-    way: ReplayStrategy | None
-    controls: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Facts:
-        """Read what `model.to_json` wrote."""
-        times = {name: _moment(data[name]) for name in ("first_event_time", "last_event_time")}
-        return cls(**{**data, **times})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +89,7 @@ class MergingPlan(TransitionPlan):
         first_id: The savepoint of where the new generation begins.
     """
 
-    facts: Facts
+    facts: MergeFacts
     batch_id: int = -1
     place: str = ""
     replayed_batch: int = -1
@@ -154,7 +117,7 @@ class MergingPlan(TransitionPlan):
         return generation_change.from_json(
             cls,
             data,
-            facts=Facts.from_json(data["facts"]),
+            facts=MergeFacts.from_json(data["facts"]),
             corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
             descent=tuple(data["descent"]),
         )
@@ -188,7 +151,7 @@ def plan(
     store: Store,
     live: Generation,
     scope: MergeScope,
-    facts: Facts,
+    facts: MergeFacts,
     *,
     app: App,
     given: Settings,
@@ -471,7 +434,7 @@ def _row(plan: MergingPlan, store: Store) -> Merge:
     """Return what the ledger says of the merge."""
     now = utc_now()
     savepoint = store.manifest(plan.savepoint_id or "").savepoint
-    since = _moment(plan.still_since)
+    since = None if plan.still_since is None else parse_rfc3339(plan.still_since)
     outputs = (batch_version.present(one.live.output.name, one.live.output.uri, one.app_id)
                for one in plan.corrections)  # fmt: skip
     return Merge(
@@ -488,7 +451,3 @@ def _row(plan: MergingPlan, store: Store) -> Merge:
         by=who(),
         at=now,
     )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else parse_rfc3339(text)

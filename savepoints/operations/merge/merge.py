@@ -38,7 +38,7 @@ from savepoints.operations.merge import (
     prepare as merge_prepare,
 )
 from savepoints.operations.merge.append import AppendingPlan
-from savepoints.operations.merge.apply import VERB, Facts, MergingPlan
+from savepoints.operations.merge.apply import VERB, MergingPlan
 from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.operations.merge.late_only_replay import LateReplay
 from savepoints.operations.merge.plan import MergePlan, Prepared
@@ -51,7 +51,7 @@ from savepoints.plan import Progress, silent
 from savepoints.sources.kafka import produce_late
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import ReplayStrategy
+from savepoints.store.tables.merge_ledger import MergeFacts, ReplayStrategy
 
 # The replay runs after the query until so few batches are left that the pause will be short.
 _FEW_BATCHES = 2
@@ -341,18 +341,13 @@ def _set_aside(prepared: Prepared, place: Location) -> None:
         rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
 
-def _facts(prepared: Prepared, way: ReplayStrategy | None) -> Facts:
+def _facts(prepared: Prepared, way: ReplayStrategy | None) -> MergeFacts:
     plan, late = prepared.plan, prepared.late
-    return Facts(
+    return MergeFacts(
+        **{**plan.counts(), "way": way},
         input=plan.input,
         batch=plan.batch,
         content_hash=plan.content_hash,
-        rows=plan.rows,
-        known=plan.known,
-        entities=plan.entities,
         first_event_time=late.first_event_time,
         last_event_time=late.last_event_time,
-        policy=plan.policy,
-        way=way,
-        controls=plan.controls,
     )

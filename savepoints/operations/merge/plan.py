@@ -13,7 +13,7 @@ from savepoints.operations.merge.estimate import Expected, Size
 from savepoints.operations.merge.scope import MergeScope
 from savepoints.plan import Plan
 from savepoints.sources.late.batch import LateBatch
-from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
+from savepoints.store.tables.merge_ledger import MergeCounts, ReplayStrategy
 
 if TYPE_CHECKING:
     from savepoints.runtime.app import App
@@ -37,8 +37,8 @@ class BaseUse:
     entities: int
 
 
-@dataclass(frozen=True)
-class MergePlan(Plan):
+@dataclass(frozen=True, kw_only=True)
+class MergePlan(Plan, MergeCounts):
     """What `merge` is going to do.
 
     Attributes:
@@ -47,21 +47,14 @@ class MergePlan(Plan):
         input: Name of the input that the batch is of.
         batch: URI of the batch.
         content_hash: Of its events, whatever their order.
-        rows: Events that are merged.
-        known: Events of the batch that the query has seen already.
         set_aside: Rows of the batch that are no events.
         quarantine: Where they go; None when there are none, or they refuse the batch.
         until: Only events of the batch from before it are merged; None for all.
         left_out: Rows of the batch that are left out for that; they are not recorded as merged.
-        entities: Entities that the events touch.
-        controls: Entities that are replayed besides, to prove that the query can be replayed.
         bases: The savepoints that the entities are replayed from.
         events: Events to replay.
-        policy: What the merge guarantees.
-        way: How it is replayed: `short`, in few slices, or `faithful`, batch by batch, where the
-            first cannot be exact. A short replay whose controls differ is followed by a faithful
-            one. None for a policy that does neither.
-        against_short: Why few slices cannot be exact.
+        against_short: Why few slices cannot be exact, so that `way` is `faithful`. A short replay
+            whose controls differ is followed by a faithful one.
         batches: Batches of the query since the oldest base: as many slices has the faithful way.
         expected: How long it will take; None when no such merge of the query was done before.
         operators: Stateful operators whose state is spliced.
@@ -76,18 +69,12 @@ class MergePlan(Plan):
     input: str
     batch: str
     content_hash: str = ""
-    rows: int = 0
-    known: int = 0
     set_aside: int = 0
     quarantine: str | None = None
     until: datetime | None = None
     left_out: int = 0
-    entities: int = 0
-    controls: int = 0
     bases: tuple[BaseUse, ...] = ()
     events: int = 0
-    policy: MergePolicy = "exact"
-    way: ReplayStrategy | None = None
     against_short: tuple[str, ...] = ()
     batches: int = 0
     expected: Expected | None = None

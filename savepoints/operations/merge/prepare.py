@@ -209,12 +209,7 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
         input=begun.facts.input,
         batch=begun.facts.batch,
         content_hash=begun.facts.content_hash,
-        rows=begun.facts.rows,
-        known=begun.facts.known,
-        entities=begun.facts.entities,
-        controls=begun.facts.controls,
-        policy=begun.facts.policy,
-        way=begun.facts.way,
+        **begun.facts.counts(),
         outputs=(
             tuple(one.live.output.uri for one in begun.corrections)
             if isinstance(begun, MergingPlan)
