@@ -1,27 +1,22 @@
-"""What a merge is going to do; `prepare` finds it out."""
+"""What a merge is going to do, as values: what is printed, and what a journal keeps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
-from savepoints.config.settings import Settings
-from savepoints.operations.merge.append import AppendingPlan
-from savepoints.operations.merge.apply import MergingPlan
 from savepoints.operations.merge.estimate import Expected, Size
-from savepoints.operations.merge.scope import MergeScope
-from savepoints.plan import Plan
-from savepoints.sources.late.batch import LateBatch
-from savepoints.store.tables.merge_ledger import MergeCounts, ReplayStrategy
+from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback.generation_change import TransitionPlan
+from savepoints.outputs.correct.correct import Correction
+from savepoints.plan import Plan, Step
+from savepoints.store.tables.merge_ledger import MergeCounts, MergeFacts, ReplayStrategy
 
-if TYPE_CHECKING:
-    from savepoints.runtime.app import App
-
+VERB, APPEND = "merge", "append"
 # How the reason of a pause begins that a merge has asked for.
 PAUSED_FOR = "merge "
-# Below the scratch directory: rows of the batch that are no events.
-SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,104 @@ class BaseUse:
 
     savepoint_id: str | None
     entities: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergingPlan(TransitionPlan):
+    """How a query goes on with late events worked in.
+
+    Attributes:
+        facts: What the ledger will say of the batch.
+        batch_id: The last batch of the generation that ends.
+        place: Where what the replay made lies.
+        replayed_batch: Number of the last batch of the replay's own checkpoint.
+        entity_fields: By operator, the field of its keys that is the entity.
+        corrections: What is corrected in each table.
+        base_versions: By output: version at each base, by the base's number; None for entities
+            that begin with nothing.
+        descent: The generations from which the one that ends descends, as the ledger has them.
+        archive: The archive that the events go to.
+        still_since: Since when the query's run is paused for this, RFC 3339; None without one.
+        first_id: The savepoint of where the new generation begins.
+    """
+
+    facts: MergeFacts
+    batch_id: int = -1
+    place: str = ""
+    replayed_batch: int = -1
+    entity_fields: Mapping[str, str] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+    base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    descent: tuple[str, ...] = ()
+    archive: str = ""
+    still_since: str | None = None
+    first_id: str = ""
+
+    @property
+    def paused(self) -> bool:
+        """Whether a run of the query was paused for this, and is to go on afterwards."""
+        return self.still_since is not None
+
+    @property
+    def of_all(self) -> bool:
+        """Whether the state and the rows of all entities are replaced."""
+        return self.facts.policy == "replay-all"
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> MergingPlan:
+        """Read a plan from the journal, to go on with it."""
+        return generation_change.from_json(
+            cls,
+            data,
+            facts=MergeFacts.from_json(data["facts"]),
+            corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
+            descent=tuple(data["descent"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendingPlan(Plan):
+    """How late events get to the end of their topic.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal, in the ledger, and in the headers of the records.
+        facts: What the ledger will say of the batch.
+        generation: The generation that runs.
+        batch_id: Its newest batch.
+        offsets: Where it stands there, as Spark's JSON.
+        descent: The generations from which it descends, as the ledger has them.
+        topic: The topic.
+        since: Where it ended before, as Spark's JSON.
+        place: Where the events lie until it is done.
+        resumed: The plan was begun before and goes on.
+    """
+
+    command: str
+    operation_id: str
+    facts: MergeFacts
+    generation: int
+    batch_id: int
+    offsets: str
+    descent: tuple[str, ...]
+    topic: str
+    since: str
+    place: str
+    resumed: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AppendingPlan:
+        """Read a plan from the journal, to go on with it."""
+        return cls(
+            **{
+                **data,
+                "steps": tuple(Step(**one) for one in data["steps"]),
+                "warnings": tuple(data["warnings"]),
+                "facts": MergeFacts.from_json(data["facts"]),
+                "descent": tuple(data["descent"]),
+                "resumed": True,
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,22 +185,3 @@ class MergePlan(Plan, MergeCounts):
     def has_nothing_to_do(self) -> bool:
         """Whether the query has all of it already."""
         return self.begun is None and (self.merged_by is not None or self.rows == 0)
-
-
-@dataclass
-class Prepared:
-    """A plan, and what was found out for it, which the execution goes on with.
-
-    Attributes:
-        plan: The plan.
-        late: The batch.
-        scope: What it concerns.
-        app: The application.
-        settings: Completed by bindings.
-    """
-
-    plan: MergePlan
-    late: LateBatch
-    scope: MergeScope
-    app: App
-    settings: Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from datetime import datetime
 
 from savepoints.checkpoint import position as checkpoint_position
@@ -15,14 +16,14 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Generation, kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
-from savepoints.operations.merge import append, apply, plan_steps
-from savepoints.operations.merge.append import AppendingPlan
-from savepoints.operations.merge.apply import VERB, MergingPlan
+from savepoints.operations.merge import plan_steps, scratch
 from savepoints.operations.merge.plan import (
+    APPEND,
     PAUSED_FOR,
-    SET_ASIDE,
+    VERB,
+    AppendingPlan,
     MergePlan,
-    Prepared,
+    MergingPlan,
 )
 from savepoints.operations.merge.scope import MergeScope
 from savepoints.operations.run import pause
@@ -35,7 +36,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events.events import EVENT
 from savepoints.sources.kafka import produce_late
 from savepoints.sources.late import batch as late_batch
-from savepoints.sources.late.batch import LateInput
+from savepoints.sources.late.batch import LateBatch, LateInput
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
@@ -45,6 +46,25 @@ from savepoints.store.tables.merge_ledger import MergePolicy
 # Late events. A merge is many small queries: even with 68,000, compiling them took longer.
 _COMPILED_FROM = 1_000_000
 _WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+@dataclass
+class Prepared:
+    """A plan, and what was found out for it, which the execution goes on with.
+
+    Attributes:
+        plan: The plan.
+        late: The batch.
+        scope: What it concerns.
+        app: The application.
+        settings: Completed by bindings.
+    """
+
+    plan: MergePlan
+    late: LateBatch
+    scope: MergeScope
+    app: App
+    settings: Settings
 
 
 def prepare(
@@ -110,7 +130,7 @@ def prepare(
     whole = session(settings, f"savepoints merge {query}")
     few = session_for(whole, 0)
     operation_id = new_id("op", utc_now())
-    place = apply.place_of(store, operation_id)
+    place = scratch.place_of(store, operation_id)
     try:
         found = late_batch.read(
             few,
@@ -121,7 +141,7 @@ def prepare(
             # What is newer than all that was read does not come too late to be appended.
             clock=None if policy == "append" else inputs.clock(few, name, position),
             before=until,
-            quarantine=None if quarantine is None else place / SET_ASIDE,
+            quarantine=None if quarantine is None else place / scratch.SET_ASIDE,
         )
         of_many = policy == "replay-all" or found.rows >= _COMPILED_FROM
         scope = MergeScope(
@@ -165,7 +185,7 @@ def prepare(
             progress("finding out what it concerns")
             plan = plan_steps.complete(plan, scope, cut)
     except BaseException:
-        apply.discard(store, operation_id)
+        scratch.discard(store, operation_id)
         raise
     return Prepared(plan, found, scope, app, settings)
 
@@ -181,9 +201,13 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
         UnfinishedOperationError: If another operation on it was interrupted.
     """
     operation = journal.unfinished(store.root, query)
-    if operation is not None and operation.verb == append.VERB:
+    if operation is None:
+        return None
+    if operation.verb == APPEND:
         return AppendingPlan.from_json(operation.plan)
-    return apply.unfinished(store, query)
+    if operation.verb != VERB or journal.UNDOING in operation.done:
+        raise journal.refusal(operation)
+    return MergingPlan.from_json(dict(operation.plan))
 
 
 def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:

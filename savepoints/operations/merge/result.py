@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from savepoints.operations.merge.append import AppendingPlan
-from savepoints.operations.merge.apply import MergingPlan
-from savepoints.operations.merge.plan import MergePlan
+from savepoints.operations.merge.plan import AppendingPlan, MergePlan, MergingPlan
 from savepoints.operations.rollback.generation_change import Moved
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import MergeCounts
