@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from savepoints.checkpoint.cut import read_cut
@@ -40,18 +41,6 @@ def plan(
 ) -> MergingPlan:
     """Find out how the query goes on with the late events; writes nothing.
 
-    Args:
-        store: Where it is.
-        live: The generation that ends.
-        scope: What the batch concerns.
-        facts: What the ledger will say of it.
-        app: The application.
-        given: The settings, not completed by bindings.
-        replayed_batch: Number of the last batch of the replay's own checkpoint.
-        entity_fields: By operator, the field of its keys that is the entity.
-        command: How to do it again as a command line.
-        still_since: Since when its run is paused for this, None without one.
-
     Raises:
         NotAlignedError: If an output cannot be corrected without loss.
         OutputVersionGoneError: If the version of an output at a base can no longer be read.
@@ -64,24 +53,14 @@ def plan(
     number = store.generations.next_number(live.query)
     checkpoint = next_checkpoint(settings, live.query, number)
     from_batch, safety_id = safety_savepoint.plan(live, bound.outputs, settings)
-    operation_id = scope.merge_id
     corrected = corrections(scope, number, cut.cut.batch_id, facts.policy)
-    whose = "all states" if facts.policy == "replay-all" else f"the states of {facts.entities}"
-    known = bindings.find(store.root, live.query, live.generation)
-    first_id = new_id("sp", utc_now())
-    return MergingPlan(
+    made = MergingPlan(
         verb=VERB,
         query=live.query,
-        steps=(
-            *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
-            Step("checkpoint_written", f"write {checkpoint} with {whose} replaced"),
-            *(Step("outputs_corrected", correct.what(one)) for one in corrected),
-            Step("generation_begun", f"begin generation {number} of {live.query}"),
-            Step("settled", f"archive the events, note them in the ledger, save {first_id}"),
-        ),
+        steps=(),
         warnings=(),
         command=command,
-        operation_id=operation_id,
+        operation_id=scope.merge_id,
         savepoint_id=safety_id,
         safety_id=safety_id,
         from_checkpoint=live.checkpoint,
@@ -90,11 +69,11 @@ def plan(
         checkpoint=checkpoint,
         outputs=(),
         output_uris=history.output_uris(store, live.query, settings),
-        binding=known,
+        binding=bindings.find(store.root, live.query, live.generation),
         basis=plan_basis.read(store, live.query),
         facts=facts,
         batch_id=cut.cut.batch_id,
-        place=str(scratch.place_of(store, operation_id)),
+        place=str(scratch.place_of(store, scope.merge_id)),
         replayed_batch=replayed_batch,
         corrections=corrected,
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
@@ -105,7 +84,19 @@ def plan(
         descent=scope.descent,
         archive=scope.inputs.archive(scope.name),
         still_since=None if still_since is None else rfc3339(still_since),
-        first_id=first_id,
+        first_id=new_id("sp", utc_now()),
+    )
+    return replace(made, steps=_steps(made))
+
+
+def _steps(plan: MergingPlan) -> tuple[Step, ...]:
+    whose = "all states" if plan.of_all else f"the states of {plan.facts.entities}"
+    return (
+        *safety_savepoint.step(plan.safety_id, plan.from_checkpoint, plan.from_batch),
+        Step("checkpoint_written", f"write {plan.checkpoint} with {whose} replaced"),
+        *(Step("outputs_corrected", correct.what(one)) for one in plan.corrections),
+        Step("generation_begun", f"begin generation {plan.generation} of {plan.query}"),
+        Step("settled", f"archive the events, note them in the ledger, save {plan.first_id}"),
     )
 
 
