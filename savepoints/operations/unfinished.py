@@ -7,9 +7,10 @@ from savepoints.errors import IncompatibleError, NotFoundError, UsageError
 from savepoints.operations.fork import fork, promote, promote_steps
 from savepoints.operations.fork.fork import Forked, ForkPlan
 from savepoints.operations.fork.promote_steps import PromotionPlan
-from savepoints.operations.merge import append, apply, merge
-from savepoints.operations.merge.append import Appended, AppendingPlan
-from savepoints.operations.merge.apply import MergingPlan
+from savepoints.operations.merge import append, merge
+from savepoints.operations.merge import plan as merge_plan
+from savepoints.operations.merge.append import Appended
+from savepoints.operations.merge.plan import AppendingPlan, MergingPlan
 from savepoints.operations.rollback import generation_change, reset, rollback
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
@@ -28,9 +29,9 @@ _PLANS: dict[
     str,
     type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan | AppendingPlan],
 ] = {
-    append.VERB: AppendingPlan,
+    merge_plan.APPEND: AppendingPlan,
     fork.VERB: ForkPlan,
-    apply.VERB: MergingPlan,
+    merge_plan.VERB: MergingPlan,
     promote_steps.VERB: PromotionPlan,
     rollback.VERB: RollbackPlan,
     reset.VERB: ResetPlan,

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from savepoints.local import LocalWorld
 from savepoints.operations.merge import merge
 from savepoints.operations.merge.merge import Merged
-from savepoints.operations.merge.plan import Prepared
+from savepoints.operations.merge.prepare import Prepared
 from savepoints.plan import Progress, silent
 from savepoints.runtime.app import load
 from savepoints.sources.combined import archiving_query

@@ -15,7 +15,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.io import Location
 from savepoints.jobs import archive as archive_job
 from savepoints.operations.merge import merge as merging
-from savepoints.operations.merge.plan import Prepared
+from savepoints.operations.merge.prepare import Prepared
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.sources.archive import table as archive_table
 from savepoints.store.tables.merge_ledger import Ledger

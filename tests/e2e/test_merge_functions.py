@@ -14,7 +14,7 @@ import pytest
 
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.local import LocalWorld
-from savepoints.operations.merge.plan import Prepared
+from savepoints.operations.merge.prepare import Prepared
 from savepoints.runtime.app import CombineFunction
 from savepoints.store.locks import journal
 from savepoints.store.tables.merge_ledger import Ledger

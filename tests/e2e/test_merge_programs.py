@@ -19,7 +19,7 @@ import pytest
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.operations.merge import merge as merging
-from savepoints.operations.merge.plan import Prepared
+from savepoints.operations.merge.prepare import Prepared
 from savepoints.runtime.app import load
 from savepoints.sources.combined import archiving_query
 from savepoints.sources.combined.archiving_query import Archiving

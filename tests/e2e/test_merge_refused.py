@@ -15,7 +15,7 @@ import pytest
 
 from savepoints.errors import NotAlignedError
 from savepoints.operations.merge import merge as merging
-from savepoints.operations.merge.plan import Prepared
+from savepoints.operations.merge.prepare import Prepared
 from spark_jobs.orders.cdnow import Order
 from spark_jobs.orders.producer import produce
 from tests.e2e.late_shop import (

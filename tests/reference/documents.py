@@ -27,8 +27,9 @@ from savepoints.operations.maintain.init import CheckpointFacts
 from savepoints.operations.maintain.rebuild_catalog import RebuildPlan, Rebuilt
 from savepoints.operations.maintain.rename import RenamePlan
 from savepoints.operations.maintain.tag import TagPlan
-from savepoints.operations.merge.append import Appended, AppendingPlan
-from savepoints.operations.merge.merge import Merged, MergePlan
+from savepoints.operations.merge.append import Appended
+from savepoints.operations.merge.plan import AppendingPlan, MergePlan
+from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate.edit import EditPlan
 from savepoints.operations.migrate.migrate import MigrationPlan
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan

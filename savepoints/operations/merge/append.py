@@ -6,71 +6,23 @@ the events are in the topic, and the others are produced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from savepoints.config.settings import Settings
 from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.io import Location
 from savepoints.model import kafka_offsets, lowest_offsets, rfc3339, utc_now
 from savepoints.observe.recorder import who
-from savepoints.operations.merge import apply
-from savepoints.operations.merge.apply import Facts
-from savepoints.plan import Plan, Progress, Step
+from savepoints.operations.merge import scratch
+from savepoints.operations.merge.plan import APPEND, AppendingPlan
+from savepoints.plan import Progress
 from savepoints.sources.kafka import produce_late
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge
-
-VERB = "append"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AppendingPlan(Plan):
-    """How late events get to the end of their topic.
-
-    Attributes:
-        command: How to do it again as a command line, which also finishes it after a crash.
-        operation_id: Its name in the journal, in the ledger, and in the headers of the records.
-        facts: What the ledger will say of the batch.
-        generation: The generation that runs.
-        batch_id: Its newest batch.
-        offsets: Where it stands there, as Spark's JSON.
-        descent: The generations from which it descends, as the ledger has them.
-        topic: The topic.
-        since: Where it ended before, as Spark's JSON.
-        place: Where the events lie until it is done.
-        resumed: The plan was begun before and goes on.
-    """
-
-    command: str
-    operation_id: str
-    facts: Facts
-    generation: int
-    batch_id: int
-    offsets: str
-    descent: tuple[str, ...]
-    topic: str
-    since: str
-    place: str
-    resumed: bool = False
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> AppendingPlan:
-        """Read a plan from the journal, to go on with it."""
-        return cls(
-            **{
-                **data,
-                "steps": tuple(Step(**one) for one in data["steps"]),
-                "warnings": tuple(data["warnings"]),
-                "facts": Facts.from_json(data["facts"]),
-                "descent": tuple(data["descent"]),
-                "resumed": True,
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +69,7 @@ def carry_out(
         left = produce_late.missing(
             spark,
             settings.kafka,
-            spark.read.parquet(apply.events_of(Location.of(plan.place)).uri.hadoop),
+            spark.read.parquet((Location.of(plan.place) / scratch.EVENTS).uri.hadoop),
             topic=plan.topic,
             since=kafka_offsets(plan.since) or {},
             merge_id=plan.operation_id,
@@ -134,7 +86,7 @@ def carry_out(
         store.ledger.add(_row(plan))
         log.record("in_ledger")
     log.finish()
-    apply.discard(store, plan.operation_id)
+    scratch.discard(store, plan.operation_id)
     return Appended(plan.operation_id, plan.query, plan.topic, plan.facts.rows)
 
 
@@ -167,7 +119,7 @@ def _journal(plan: AppendingPlan, store: Store) -> Journal:
         store.root,
         Operation(
             plan.operation_id,
-            VERB,
+            APPEND,
             plan.query,
             plan.to_json(),
             plan.command,

@@ -1,4 +1,4 @@
-"""What a merge does once the live query stands still: plan and steps.
+"""What a merge does once the live query stands still.
 
 A safety savepoint, a new checkpoint with the replayed state of the touched entities, the corrected
 outputs, the new generation; then the events go to the archive, the ledger says what was done, and a
@@ -9,10 +9,8 @@ space until all of it is done, so a merge that was killed goes on without replay
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from savepoints import faults
 from savepoints.checkpoint.cut import read_cut
@@ -20,252 +18,51 @@ from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import (
-    Generation,
     lowest_offsets,
-    new_id,
     parse_rfc3339,
-    rfc3339,
     utc_now,
 )
 from savepoints.observe.recorder import who
-from savepoints.operations.merge import corrections as merge_corrections
 from savepoints.operations.merge import functions as merge_functions
-from savepoints.operations.merge import splice_checkpoint
-from savepoints.operations.merge.scope import FROM_NOTHING, MergeScope
-from savepoints.operations.rollback import generation_change, safety_savepoint
+from savepoints.operations.merge import scratch, splice_checkpoint
+from savepoints.operations.merge.plan import MergingPlan
+from savepoints.operations.merge.scope import MergeScope
+from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import (
     Moved,
     NewCheckpoint,
     OwnStep,
-    TransitionPlan,
     Work,
 )
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
 from savepoints.operations.run import pause
-from savepoints.operations.savepoint import create, export, history, plan_basis, restore
+from savepoints.operations.savepoint import create, export, restore
 from savepoints.outputs.correct import correct
-from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta import batch_version
-from savepoints.plan import Progress, Step
+from savepoints.plan import Progress
 from savepoints.runtime import app as apps
 from savepoints.runtime import scratch_query
-from savepoints.runtime.app import App, MergeFunctions
+from savepoints.runtime.app import MergeFunctions
 from savepoints.runtime.replay import Live
 from savepoints.sources.archive import archive
 from savepoints.sources.late import affected_entities
 from savepoints.store import bindings
-from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Merge, MergePolicy, ReplayStrategy
+from savepoints.store.tables.merge_ledger import Merge, MergePolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from savepoints.state.storage.row_sources import SavedRows
 
-VERB = "merge"
-
-# Below the scratch directory of a merge.
-_EVENTS, _ENTITIES, _LIVE = "merged-events", "merged-entities", "live"
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the ledger says of a batch.
-
-    Attributes:
-        input: Name of the input.
-        batch: URI of the batch.
-        content_hash: Of its events.
-        rows: Events that are merged.
-        known: Events that were known already.
-        entities: Entities that they touch.
-        first_event_time: Time of the earliest of them.
-        last_event_time: Time of the latest.
-        policy: What the merge guarantees.
-        way: How it was replayed; None for a replay of all entities, and without one.
-        controls: Control entities that were replayed.
-    """
-
-    input: str
-    batch: str
-    content_hash: str
-    rows: int
-    known: int
-    entities: int
-    first_event_time: datetime | None
-    last_event_time: datetime | None
-    policy: MergePolicy
-    way: ReplayStrategy | None
-    controls: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Facts:
-        """Read what `model.to_json` wrote."""
-        times = {name: _moment(data[name]) for name in ("first_event_time", "last_event_time")}
-        return cls(**{**data, **times})
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergingPlan(TransitionPlan):
-    """How a query goes on with late events worked in.
-
-    Attributes:
-        facts: What the ledger will say of the batch.
-        batch_id: The last batch of the generation that ends.
-        place: Where what the replay made lies.
-        replayed_batch: Number of the last batch of the replay's own checkpoint.
-        entity_fields: By operator, the field of its keys that is the entity.
-        corrections: What is corrected in each table.
-        base_versions: By output: version at each base, by the base's number; None for entities
-            that begin with nothing.
-        descent: The generations from which the one that ends descends, as the ledger has them.
-        archive: The archive that the events go to.
-        still_since: Since when the query's run is paused for this, RFC 3339; None without one.
-        first_id: The savepoint of where the new generation begins.
-    """
-
-    facts: Facts
-    batch_id: int = -1
-    place: str = ""
-    replayed_batch: int = -1
-    entity_fields: Mapping[str, str] = field(default_factory=dict)
-    corrections: tuple[Correction, ...] = ()
-    base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-    descent: tuple[str, ...] = ()
-    archive: str = ""
-    still_since: str | None = None
-    first_id: str = ""
-
-    @property
-    def paused(self) -> bool:
-        """Whether a run of the query was paused for this, and is to go on afterwards."""
-        return self.still_since is not None
-
-    @property
-    def of_all(self) -> bool:
-        """Whether the state and the rows of all entities are replaced."""
-        return self.facts.policy == "replay-all"
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> MergingPlan:
-        """Read a plan from the journal, to go on with it."""
-        return generation_change.from_json(
-            cls,
-            data,
-            facts=Facts.from_json(data["facts"]),
-            corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
-            descent=tuple(data["descent"]),
-        )
-
-
-def replay_directory(policy: MergePolicy, strategy: ReplayStrategy | None) -> str:
-    """Return where a replay lies, below the scratch directory of its merge."""
-    return strategy or policy
-
-
-def place_of(store: Store, operation_id: str) -> Location:
-    """Return where what a merge makes lies until it is done."""
-    return store.root / "scratch" / operation_id
-
-
-def events_of(place: Location) -> Location:
-    """Return where the events lie that are merged, below the scratch directory of a merge."""
-    return place / _EVENTS
-
 
 def write_inputs(scope: MergeScope, place: Location, policy: MergePolicy) -> None:
     """Write down what is merged and for whom, before the merge begins that cannot be repeated."""
-    scope.late.coalesce(1).write.mode("overwrite").parquet(events_of(place).uri.hadoop)
+    scope.late.coalesce(1).write.mode("overwrite").parquet((place / scratch.EVENTS).uri.hadoop)
     if policy == "replay-all":
         return
     touched = scope.touched if policy == "exact" else scope.from_nothing
-    touched.coalesce(1).write.mode("overwrite").parquet((place / _ENTITIES).uri.hadoop)
-
-
-def plan(
-    store: Store,
-    live: Generation,
-    scope: MergeScope,
-    facts: Facts,
-    *,
-    app: App,
-    given: Settings,
-    replayed_batch: int,
-    entity_fields: Mapping[int, str],
-    command: str,
-    still_since: datetime | None,
-) -> MergingPlan:
-    """Find out how the query goes on with the late events; writes nothing.
-
-    Args:
-        store: Where it is.
-        live: The generation that ends.
-        scope: What the batch concerns.
-        facts: What the ledger will say of it.
-        app: The application.
-        given: The settings, not completed by bindings.
-        replayed_batch: Number of the last batch of the replay's own checkpoint.
-        entity_fields: By operator, the field of its keys that is the entity.
-        command: How to do it again as a command line.
-        still_since: Since when its run is paused for this, None without one.
-
-    Raises:
-        NotAlignedError: If an output cannot be corrected without loss.
-        OutputVersionGoneError: If the version of an output at a base can no longer be read.
-        FileSinkError: If an output is a file sink.
-        IncompatibleError: If a table does not say which entity a row is about.
-    """
-    settings = bindings.complete(store, given)
-    bound = settings.queries[live.query]
-    cut = read_cut(Location.of(live.checkpoint))
-    number = store.generations.next_number(live.query)
-    checkpoint = next_checkpoint(settings, live.query, number)
-    from_batch, safety_id = safety_savepoint.plan(live, bound.outputs, settings)
-    operation_id = scope.merge_id
-    corrected = merge_corrections.corrections(scope, number, cut.cut.batch_id, facts.policy)
-    whose = "all states" if facts.policy == "replay-all" else f"the states of {facts.entities}"
-    known = bindings.find(store.root, live.query, live.generation)
-    first_id = new_id("sp", utc_now())
-    return MergingPlan(
-        verb=VERB,
-        query=live.query,
-        steps=(
-            *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
-            Step("checkpoint_written", f"write {checkpoint} with {whose} replaced"),
-            *(Step("outputs_corrected", correct.what(one)) for one in corrected),
-            Step("generation_begun", f"begin generation {number} of {live.query}"),
-            Step("settled", f"archive the events, note them in the ledger, save {first_id}"),
-        ),
-        warnings=(),
-        command=command,
-        operation_id=operation_id,
-        savepoint_id=safety_id,
-        safety_id=safety_id,
-        from_checkpoint=live.checkpoint,
-        from_batch=from_batch,
-        generation=number,
-        checkpoint=checkpoint,
-        outputs=(),
-        output_uris=history.output_uris(store, live.query, settings),
-        binding=known,
-        basis=plan_basis.read(store, live.query),
-        facts=facts,
-        batch_id=cut.cut.batch_id,
-        place=str(place_of(store, operation_id)),
-        replayed_batch=replayed_batch,
-        corrections=corrected,
-        entity_fields={str(operator): field for operator, field in entity_fields.items()},
-        base_versions={
-            name: scope.base_versions(name) if facts.policy == "exact" else FROM_NOTHING
-            for name in app.outputs
-        },
-        descent=scope.descent,
-        archive=scope.inputs.archive(scope.name),
-        still_since=None if still_since is None else rfc3339(still_since),
-        first_id=first_id,
-    )
+    touched.coalesce(1).write.mode("overwrite").parquet((place / scratch.ENTITIES).uri.hadoop)
 
 
 def carry_out(
@@ -296,53 +93,72 @@ def carry_out(
         progress(f"writing {plan.checkpoint} with the new states")
         return _write(spark, plan, store, place, functions)
 
-    def correct_outputs(check: Callable[[], None]) -> None:
-        touched = None if plan.of_all else _touched(spark, place)
-        results = spark.read.parquet((_replay(plan) / scratch_query.RESULTS).uri.hadoop)
-        for one in plan.corrections:
-            check()
-            progress(correct.what(one))
-            entities, replayed = None, results
-            if touched is not None:
-                entities = affected_entities.versioned(
-                    touched, plan.base_versions[one.live.output.name]
-                )
-                if functions is not None:
-                    replayed = merge_functions.rows(spark, one, entities, results, functions)
-            correct.execute(spark, one, entities, replayed)
-            faults.reach(f"merge.corrected_{one.live.output.name}")
-
-    def settle(check: Callable[[], None]) -> None:
-        events = spark.read.parquet((place / _EVENTS).uri.hadoop)
-        archive.append_late(spark, plan.archive, events, plan.operation_id)
-        faults.reach("merge.archived")
-        check()
-        store.ledger.add(_row(plan, store))
-        faults.reach("merge.in_ledger")
-        check()
-        # Without one the query could not go back to where this generation began, nor be recovered.
-        create.save(
-            store,
-            plan.query,
-            settings=given,
-            kind="merge",
-            description=f"with {plan.facts.rows} late events of {plan.facts.batch}",
-            savepoint_id=plan.first_id,
-        )
-        if plan.paused:
-            # It waits for the lease, which is held until the operation is finished.
-            pause.resume(store, plan.query)
-
     work = Work(
         write,
-        complete=OwnStep("outputs_corrected", correct_outputs),
-        follow=OwnStep("settled", settle),
+        complete=OwnStep(
+            "outputs_corrected", lambda check: _correct(spark, plan, functions, progress, check)
+        ),
+        follow=OwnStep("settled", lambda check: _settle(spark, plan, store, given, check)),
     )
     moved = generation_change.carry_out(
         plan, store, work, held, settings=settings, progress=progress
     )
-    discard(store, plan.operation_id)
+    scratch.discard(store, plan.operation_id)
     return moved
+
+
+def _correct(
+    spark: SparkSession,
+    plan: MergingPlan,
+    functions: MergeFunctions | None,
+    progress: Progress,
+    check: Callable[[], None],
+) -> None:
+    """Correct the rows of each output; done again after a crash it comes to the same."""
+    place = Location.of(plan.place)
+    touched = None if plan.of_all else _touched(spark, place)
+    results = spark.read.parquet((_replay(plan) / scratch_query.RESULTS).uri.hadoop)
+    for one in plan.corrections:
+        check()
+        progress(correct.what(one))
+        entities, replayed = None, results
+        if touched is not None:
+            entities = affected_entities.versioned(
+                touched, plan.base_versions[one.live.output.name]
+            )
+            if functions is not None:
+                replayed = merge_functions.rows(spark, one, entities, results, functions)
+        correct.execute(spark, one, entities, replayed)
+        faults.reach(f"merge.corrected_{one.live.output.name}")
+
+
+def _settle(
+    spark: SparkSession,
+    plan: MergingPlan,
+    store: Store,
+    given: Settings,
+    check: Callable[[], None],
+) -> None:
+    """Archive the events, note the merge in the ledger, and save where the generation begins."""
+    events = spark.read.parquet((Location.of(plan.place) / scratch.EVENTS).uri.hadoop)
+    archive.append_late(spark, plan.archive, events, plan.operation_id)
+    faults.reach("merge.archived")
+    check()
+    store.ledger.add(_row(plan, store))
+    faults.reach("merge.in_ledger")
+    check()
+    # Without one the query could not go back to where this generation began, nor be recovered.
+    create.save(
+        store,
+        plan.query,
+        settings=given,
+        kind="merge",
+        description=f"with {plan.facts.rows} late events of {plan.facts.batch}",
+        savepoint_id=plan.first_id,
+    )
+    if plan.paused:
+        # It waits for the lease, which is held until the operation is finished.
+        pause.resume(store, plan.query)
 
 
 def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
@@ -362,13 +178,7 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
             pause.resume(store, plan.query)
 
     generation_change.undo(plan, store, also=give_back, progress=progress)
-    discard(store, plan.operation_id)
-
-
-def discard(store: Store, operation_id: str) -> None:
-    """Remove what a merge has made, which nothing needs any more."""
-    place = place_of(store, operation_id)
-    place.delete(info.path for info in place.list())
+    scratch.discard(store, plan.operation_id)
 
 
 def refuse_other_generation(store: Store, query: str, generation: int) -> None:
@@ -385,20 +195,6 @@ def refuse_other_generation(store: Store, query: str, generation: int) -> None:
             hint="nothing was changed; run the merge again",
             query=query,
         )
-
-
-def unfinished(store: Store, query: str) -> MergingPlan | None:
-    """Return the merge of a query that was interrupted after its journal began.
-
-    Raises:
-        UnfinishedOperationError: If another operation on it was interrupted.
-    """
-    operation = journal.unfinished(store.root, query)
-    if operation is None:
-        return None
-    if operation.verb != VERB or journal.UNDOING in operation.done:
-        raise journal.refusal(operation)
-    return MergingPlan.from_json(dict(operation.plan))
 
 
 def _functions(plan: MergingPlan, settings: Settings) -> MergeFunctions | None:
@@ -431,7 +227,7 @@ def _write(
         asked=False,
     )
     stored = store.manifest(plan.safety_id)
-    live = place / _LIVE
+    live = place / scratch.LIVE
     live.delete(info.path for info in live.list())
     export.mount(stored, store, live)
     replay = _replay(plan) / scratch_query.CHECKPOINT
@@ -460,18 +256,18 @@ def _write(
 
 
 def _replay(plan: MergingPlan) -> Location:
-    return Location.of(plan.place) / replay_directory(plan.facts.policy, plan.facts.way)
+    return Location.of(plan.place) / scratch.replay_directory(plan.facts.policy, plan.facts.way)
 
 
 def _touched(spark: SparkSession, place: Location) -> DataFrame:
-    return spark.read.parquet((place / _ENTITIES).uri.hadoop)
+    return spark.read.parquet((place / scratch.ENTITIES).uri.hadoop)
 
 
 def _row(plan: MergingPlan, store: Store) -> Merge:
     """Return what the ledger says of the merge."""
     now = utc_now()
     savepoint = store.manifest(plan.savepoint_id or "").savepoint
-    since = _moment(plan.still_since)
+    since = None if plan.still_since is None else parse_rfc3339(plan.still_since)
     outputs = (batch_version.present(one.live.output.name, one.live.output.uri, one.app_id)
                for one in plan.corrections)  # fmt: skip
     return Merge(
@@ -488,7 +284,3 @@ def _row(plan: MergingPlan, store: Store) -> Merge:
         by=who(),
         at=now,
     )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else parse_rfc3339(text)

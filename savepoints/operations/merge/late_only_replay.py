@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from savepoints.io import Location
-from savepoints.operations.merge import corrections as merge_corrections
 from savepoints.operations.merge import functions as merge_functions
+from savepoints.operations.merge import generation_plan
 from savepoints.operations.merge.scope import FROM_NOTHING
 from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.runtime import scratch_query
@@ -55,7 +55,7 @@ class LateReplay(ShadowReplay):
         live = CheckpointRows.of(scope.spark, self.cut, files)
         state = merge_functions.state(live, self.state(), functions)
         entities = affected_entities.versioned(scope.from_nothing, FROM_NOTHING)
-        corrections = merge_corrections.corrections(
+        corrections = generation_plan.corrections(
             scope, scope.generation + 1, files.cut.batch_id, self.policy_without_strategy
         )
         self.progress("combining what they gave with what the query has")

@@ -28,20 +28,22 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.merge import (
     append,
     apply,
+    generation_plan,
     replay_strategy,
     result,
+    scratch,
 )
-from savepoints.operations.merge import (
-    plan as merge_plan,
-)
-from savepoints.operations.merge import (
-    prepare as merge_prepare,
-)
-from savepoints.operations.merge.append import AppendingPlan
-from savepoints.operations.merge.apply import VERB, Facts, MergingPlan
 from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.operations.merge.late_only_replay import LateReplay
-from savepoints.operations.merge.plan import MergePlan, Prepared
+from savepoints.operations.merge.plan import (
+    APPEND,
+    PAUSED_FOR,
+    VERB,
+    AppendingPlan,
+    MergePlan,
+    MergingPlan,
+)
+from savepoints.operations.merge.prepare import Prepared, prepare, require_no_batch_written
 from savepoints.operations.merge.result import Merged
 from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.operations.rollback.generation_change import Moved
@@ -51,13 +53,11 @@ from savepoints.plan import Progress, silent
 from savepoints.sources.kafka import produce_late
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import ReplayStrategy
+from savepoints.store.tables.merge_ledger import MergeFacts, ReplayStrategy
 
 # The replay runs after the query until so few batches are left that the pause will be short.
 _FEW_BATCHES = 2
 _MOST_ROUNDS = 5
-
-prepare = merge_prepare.prepare
 
 __all__ = ["MergePlan", "Merged", "Prepared", "drop", "execute", "finish", "prepare", "undo"]
 
@@ -130,7 +130,7 @@ def drop(prepared: Prepared | MergePlan, store: Store) -> None:
         return
     operation = journal.unfinished(store.root, prepared.plan.query)
     if operation is None or operation.id != prepared.plan.operation_id:
-        apply.discard(store, prepared.plan.operation_id)
+        scratch.discard(store, prepared.plan.operation_id)
 
 
 def finish(
@@ -186,7 +186,7 @@ class _Merge:
 
     @property
     def place(self) -> Location:
-        return apply.place_of(self.store, self.plan.operation_id)
+        return scratch.place_of(self.store, self.plan.operation_id)
 
     def run(self, started: float) -> Merged:
         with ExitStack() as needed:
@@ -206,7 +206,7 @@ class _Merge:
         still = pause_for_verb.kept(
             self.store,
             self.plan.query,
-            reason=f"{merge_plan.PAUSED_FOR}{self.plan.batch}",
+            reason=f"{PAUSED_FOR}{self.plan.batch}",
             wait=self.wait,
             progress=self.progress,
         )
@@ -215,7 +215,7 @@ class _Merge:
             with lease.hold(self.store.root, self.plan.query, VERB) as held:
                 journal.refuse_unfinished(self.store.root, self.plan.query)
                 apply.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
-                merge_prepare.require_no_batch_written(
+                require_no_batch_written(
                     self.prepared.app, self.prepared.settings.queries[self.plan.query], self._live
                 )
                 replay.follow(self._checkpoint, self._newest)
@@ -285,7 +285,7 @@ class _Merge:
 
     def _moving(self, replay: ShadowReplay, since: datetime | None) -> MergingPlan:
         scope, plan = self.prepared.scope, self.plan
-        return apply.plan(
+        return generation_plan.plan(
             self.store,
             self._live,
             scope,
@@ -308,12 +308,12 @@ def _append(
     topic = scope.inputs.topic(plan.input)
     since = produce_late.ends(prepared.settings.kafka, topic)
     scope.require_none_arrived(since)
-    place = apply.place_of(store, plan.operation_id)
+    place = scratch.place_of(store, plan.operation_id)
     apply.write_inputs(scope, place, plan.policy)
     _set_aside(prepared, place)
     cut = read_cut(scope.checkpoint).cut
     begun = AppendingPlan(
-        verb=append.VERB,
+        verb=APPEND,
         query=plan.query,
         steps=plan.steps,
         warnings=plan.warnings,
@@ -337,22 +337,17 @@ def _set_aside(prepared: Prepared, place: Location) -> None:
     plan = prepared.plan
     if plan.quarantine is not None and plan.set_aside:
         target = Location.of(plan.quarantine) / plan.operation_id
-        rows = prepared.scope.spark.read.parquet((place / merge_plan.SET_ASIDE).uri.hadoop)
+        rows = prepared.scope.spark.read.parquet((place / scratch.SET_ASIDE).uri.hadoop)
         rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
 
-def _facts(prepared: Prepared, way: ReplayStrategy | None) -> Facts:
+def _facts(prepared: Prepared, way: ReplayStrategy | None) -> MergeFacts:
     plan, late = prepared.plan, prepared.late
-    return Facts(
+    return MergeFacts(
+        **{**plan.counts(), "way": way},
         input=plan.input,
         batch=plan.batch,
         content_hash=plan.content_hash,
-        rows=plan.rows,
-        known=plan.known,
-        entities=plan.entities,
         first_event_time=late.first_event_time,
         last_event_time=late.last_event_time,
-        policy=plan.policy,
-        way=way,
-        controls=plan.controls,
     )

@@ -1,27 +1,22 @@
-"""What a merge is going to do; `prepare` finds it out."""
+"""What a merge is going to do, as values: what is printed, and what a journal keeps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
-from savepoints.config.settings import Settings
-from savepoints.operations.merge.append import AppendingPlan
-from savepoints.operations.merge.apply import MergingPlan
 from savepoints.operations.merge.estimate import Expected, Size
-from savepoints.operations.merge.scope import MergeScope
-from savepoints.plan import Plan
-from savepoints.sources.late.batch import LateBatch
-from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
+from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback.generation_change import TransitionPlan
+from savepoints.outputs.correct.correct import Correction
+from savepoints.plan import Plan, Step
+from savepoints.store.tables.merge_ledger import MergeCounts, MergeFacts, ReplayStrategy
 
-if TYPE_CHECKING:
-    from savepoints.runtime.app import App
-
+VERB, APPEND = "merge", "append"
 # How the reason of a pause begins that a merge has asked for.
 PAUSED_FOR = "merge "
-# Below the scratch directory: rows of the batch that are no events.
-SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True)
@@ -37,8 +32,106 @@ class BaseUse:
     entities: int
 
 
-@dataclass(frozen=True)
-class MergePlan(Plan):
+@dataclass(frozen=True, kw_only=True)
+class MergingPlan(TransitionPlan):
+    """How a query goes on with late events worked in.
+
+    Attributes:
+        facts: What the ledger will say of the batch.
+        batch_id: The last batch of the generation that ends.
+        place: Where what the replay made lies.
+        replayed_batch: Number of the last batch of the replay's own checkpoint.
+        entity_fields: By operator, the field of its keys that is the entity.
+        corrections: What is corrected in each table.
+        base_versions: By output: version at each base, by the base's number; None for entities
+            that begin with nothing.
+        descent: The generations from which the one that ends descends, as the ledger has them.
+        archive: The archive that the events go to.
+        still_since: Since when the query's run is paused for this, RFC 3339; None without one.
+        first_id: The savepoint of where the new generation begins.
+    """
+
+    facts: MergeFacts
+    batch_id: int = -1
+    place: str = ""
+    replayed_batch: int = -1
+    entity_fields: Mapping[str, str] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+    base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    descent: tuple[str, ...] = ()
+    archive: str = ""
+    still_since: str | None = None
+    first_id: str = ""
+
+    @property
+    def paused(self) -> bool:
+        """Whether a run of the query was paused for this, and is to go on afterwards."""
+        return self.still_since is not None
+
+    @property
+    def of_all(self) -> bool:
+        """Whether the state and the rows of all entities are replaced."""
+        return self.facts.policy == "replay-all"
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> MergingPlan:
+        """Read a plan from the journal, to go on with it."""
+        return generation_change.from_json(
+            cls,
+            data,
+            facts=MergeFacts.from_json(data["facts"]),
+            corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
+            descent=tuple(data["descent"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendingPlan(Plan):
+    """How late events get to the end of their topic.
+
+    Attributes:
+        command: How to do it again as a command line, which also finishes it after a crash.
+        operation_id: Its name in the journal, in the ledger, and in the headers of the records.
+        facts: What the ledger will say of the batch.
+        generation: The generation that runs.
+        batch_id: Its newest batch.
+        offsets: Where it stands there, as Spark's JSON.
+        descent: The generations from which it descends, as the ledger has them.
+        topic: The topic.
+        since: Where it ended before, as Spark's JSON.
+        place: Where the events lie until it is done.
+        resumed: The plan was begun before and goes on.
+    """
+
+    command: str
+    operation_id: str
+    facts: MergeFacts
+    generation: int
+    batch_id: int
+    offsets: str
+    descent: tuple[str, ...]
+    topic: str
+    since: str
+    place: str
+    resumed: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AppendingPlan:
+        """Read a plan from the journal, to go on with it."""
+        return cls(
+            **{
+                **data,
+                "steps": tuple(Step(**one) for one in data["steps"]),
+                "warnings": tuple(data["warnings"]),
+                "facts": MergeFacts.from_json(data["facts"]),
+                "descent": tuple(data["descent"]),
+                "resumed": True,
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergePlan(Plan, MergeCounts):
     """What `merge` is going to do.
 
     Attributes:
@@ -47,21 +140,14 @@ class MergePlan(Plan):
         input: Name of the input that the batch is of.
         batch: URI of the batch.
         content_hash: Of its events, whatever their order.
-        rows: Events that are merged.
-        known: Events of the batch that the query has seen already.
         set_aside: Rows of the batch that are no events.
         quarantine: Where they go; None when there are none, or they refuse the batch.
         until: Only events of the batch from before it are merged; None for all.
         left_out: Rows of the batch that are left out for that; they are not recorded as merged.
-        entities: Entities that the events touch.
-        controls: Entities that are replayed besides, to prove that the query can be replayed.
         bases: The savepoints that the entities are replayed from.
         events: Events to replay.
-        policy: What the merge guarantees.
-        way: How it is replayed: `short`, in few slices, or `faithful`, batch by batch, where the
-            first cannot be exact. A short replay whose controls differ is followed by a faithful
-            one. None for a policy that does neither.
-        against_short: Why few slices cannot be exact.
+        against_short: Why few slices cannot be exact, so that `way` is `faithful`. A short replay
+            whose controls differ is followed by a faithful one.
         batches: Batches of the query since the oldest base: as many slices has the faithful way.
         expected: How long it will take; None when no such merge of the query was done before.
         operators: Stateful operators whose state is spliced.
@@ -76,18 +162,12 @@ class MergePlan(Plan):
     input: str
     batch: str
     content_hash: str = ""
-    rows: int = 0
-    known: int = 0
     set_aside: int = 0
     quarantine: str | None = None
     until: datetime | None = None
     left_out: int = 0
-    entities: int = 0
-    controls: int = 0
     bases: tuple[BaseUse, ...] = ()
     events: int = 0
-    policy: MergePolicy = "exact"
-    way: ReplayStrategy | None = None
     against_short: tuple[str, ...] = ()
     batches: int = 0
     expected: Expected | None = None
@@ -105,22 +185,3 @@ class MergePlan(Plan):
     def has_nothing_to_do(self) -> bool:
         """Whether the query has all of it already."""
         return self.begun is None and (self.merged_by is not None or self.rows == 0)
-
-
-@dataclass
-class Prepared:
-    """A plan, and what was found out for it, which the execution goes on with.
-
-    Attributes:
-        plan: The plan.
-        late: The batch.
-        scope: What it concerns.
-        app: The application.
-        settings: Completed by bindings.
-    """
-
-    plan: MergePlan
-    late: LateBatch
-    scope: MergeScope
-    app: App
-    settings: Settings

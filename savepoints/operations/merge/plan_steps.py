@@ -9,8 +9,8 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.errors import UsageError
 from savepoints.model import rfc3339
 from savepoints.operations.merge import (
-    corrections,
     estimate,
+    generation_plan,
     replay_strategy,
 )
 from savepoints.operations.merge import (
@@ -94,7 +94,7 @@ def _append(plan: MergePlan, scope: MergeScope) -> MergePlan:
 def _all(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     entities = _entities(scope)
     scope.require_replayable(entities)
-    corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+    generation_plan.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
     everything = scope.with_late(scope.everything(scope.until))
     events = sum(frame.count() for frame in everything.values())
     return replace(
@@ -124,7 +124,7 @@ def _function(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     functions = merge_functions.required(scope.inputs.app)
     merge_functions.require_states(scope.checkpoint, cut, functions)
     entities = _entities(scope)
-    corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+    generation_plan.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
     return replace(
         plan,
         entities=entities,
@@ -156,7 +156,7 @@ def _require_no_removals(scope: MergeScope, policy: MergePolicy) -> None:
 def _exact(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     used = scope.used
     entities = sum(one.entities for one in used.values())
-    corrections.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+    generation_plan.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
     controls = scope.replayed.where("control").count()
     events = sum(frame.count() for frame in scope.pending.values())
     active = _with_events(scope)

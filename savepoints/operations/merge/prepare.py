@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from datetime import datetime
 
 from savepoints.checkpoint import position as checkpoint_position
@@ -15,14 +16,14 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Generation, kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
-from savepoints.operations.merge import append, apply, plan_steps
-from savepoints.operations.merge.append import AppendingPlan
-from savepoints.operations.merge.apply import VERB, MergingPlan
+from savepoints.operations.merge import plan_steps, scratch
 from savepoints.operations.merge.plan import (
+    APPEND,
     PAUSED_FOR,
-    SET_ASIDE,
+    VERB,
+    AppendingPlan,
     MergePlan,
-    Prepared,
+    MergingPlan,
 )
 from savepoints.operations.merge.scope import MergeScope
 from savepoints.operations.run import pause
@@ -35,7 +36,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events.events import EVENT
 from savepoints.sources.kafka import produce_late
 from savepoints.sources.late import batch as late_batch
-from savepoints.sources.late.batch import LateInput
+from savepoints.sources.late.batch import LateBatch, LateInput
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
@@ -45,6 +46,49 @@ from savepoints.store.tables.merge_ledger import MergePolicy
 # Late events. A merge is many small queries: even with 68,000, compiling them took longer.
 _COMPILED_FROM = 1_000_000
 _WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+@dataclass
+class Prepared:
+    """A plan, and what was found out for it, which the execution goes on with.
+
+    Attributes:
+        plan: The plan.
+        late: The batch.
+        scope: What it concerns.
+        app: The application.
+        settings: Completed by bindings.
+    """
+
+    plan: MergePlan
+    late: LateBatch
+    scope: MergeScope
+    app: App
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What `prepare` is asked for; see there."""
+
+    query: str
+    batch: str
+    input_name: str | None
+    controls: int | None
+    quarantine: str | None
+    policy: MergePolicy
+    until: datetime | None
+
+    @property
+    def command(self) -> str:
+        """The same as a command line, by which an interrupted merge is known again."""
+        words = ["savepoints", "merge", self.query, "--batch", self.batch]
+        words += ["--input", self.input_name] if self.input_name else []
+        words += ["--controls", str(self.controls)] if self.controls is not None else []
+        words += ["--quarantine", self.quarantine] if self.quarantine else []
+        words += ["--policy", self.policy] if self.policy != "exact" else []
+        words += ["--until", rfc3339(self.until)] if self.until is not None else []
+        return shlex.join([*words, "--yes"])
 
 
 def prepare(
@@ -84,94 +128,107 @@ def prepare(
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
-    command = _command(query, batch, input_name, controls, quarantine, policy, until)
+    asked = _Asked(query, batch, input_name, controls, quarantine, policy, until)
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
         if (begun := _unfinished(store, query)) is not None:
-            return _resumed(begun, command)
+            return _resumed(begun, asked.command)
         _let_go_on(store, query, progress)
+    return _find_out(store, asked, given, progress)
+
+
+def _find_out(store: Store, asked: _Asked, given: Settings, progress: Progress) -> Prepared:
+    """Read the batch and plan the merge; what was made for it is removed if that fails."""
+    query, policy = asked.query, asked.policy
     settings = bindings.complete(store, given)
     live = store.generations.current(query)
     bound = settings.bound(query, "its program and its sources are open")
     app = apps.load_for(query, bound)
     inputs = Inputs(app, bound, settings.kafka)
-    name = inputs.input(input_name)
-    checkpoint = Location.of(live.checkpoint)
-    cut = read_cut(checkpoint)
-    if policy != "append":
-        inputs.archive(name)
-        _require_one_position(query, cut)
+    name = inputs.input(asked.input_name)
+    cut = read_cut(Location.of(live.checkpoint))
     position = lowest_offsets(cut.cut.offsets)
     if policy == "append":
         # What is in the topic already is not produced again, though nobody has read it.
         position |= produce_late.ends(settings.kafka, inputs.topic(name))
+    else:
+        inputs.archive(name)
+        _require_one_position(query, cut)
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark.session import session, session_for
 
     whole = session(settings, f"savepoints merge {query}")
     few = session_for(whole, 0)
     operation_id = new_id("op", utc_now())
-    place = apply.place_of(store, operation_id)
+    place = scratch.place_of(store, operation_id)
     try:
-        found = late_batch.read(
+        late = late_batch.read(
             few,
-            batch,
+            asked.batch,
             LateInput(name, inputs.topic(name), inputs.decoding(name), app.inputs[name].encode),
             place / "read",
             at=utc_now(),
             # What is newer than all that was read does not come too late to be appended.
             clock=None if policy == "append" else inputs.clock(few, name, position),
-            before=until,
-            quarantine=None if quarantine is None else place / SET_ASIDE,
+            before=asked.until,
+            quarantine=None if asked.quarantine is None else place / scratch.SET_ASIDE,
         )
-        of_many = policy == "replay-all" or found.rows >= _COMPILED_FROM
+        of_many = policy == "replay-all" or late.rows >= _COMPILED_FROM
         scope = MergeScope(
             session_for(whole, None) if of_many else few,
             store,
             inputs,
             query,
             live.generation,
-            checkpoint,
+            Location.of(live.checkpoint),
             position,
             name,
-            found.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
+            late.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
             operation_id,
-            _controls(settings, controls) if policy == "exact" else 0,
+            _controls(asked, settings),
             place / "scope",
         )
         scope.require_archived()
-        same = merge_ledger.find_same_batch(scope.merges[-1:], name, found.content_hash)
-        plan = MergePlan(
-            verb=VERB,
-            query=query,
-            steps=(),
-            warnings=(),
-            command=command,
-            operation_id=operation_id,
-            input=name,
-            batch=batch,
-            content_hash=found.content_hash,
-            set_aside=sum(one.rows for one in found.rejected),
-            quarantine=quarantine,
-            known=found.rows,
-            policy=policy,
-            until=until,
-            left_out=found.left_out,
-            generation=live.generation,
-            operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
-            outputs=tuple(bound.outputs[one] for one in app.outputs),
-            merged_by=None if same is None else same.id,
-        )
-        if same is None:
+        plan = _plan(asked, late, scope, cut)
+        if plan.merged_by is None:
             progress("finding out what it concerns")
             plan = plan_steps.complete(plan, scope, cut)
     except BaseException:
-        apply.discard(store, operation_id)
+        scratch.discard(store, operation_id)
         raise
-    return Prepared(plan, found, scope, app, settings)
+    return Prepared(plan, late, scope, app, settings)
 
 
-def _controls(settings: Settings, given: int | None) -> int:
-    return settings.merge.controls if given is None else given
+def _controls(asked: _Asked, settings: Settings) -> int:
+    if asked.policy != "exact":
+        return 0
+    return settings.merge.controls if asked.controls is None else asked.controls
+
+
+def _plan(asked: _Asked, late: LateBatch, scope: MergeScope, cut: CutFiles) -> MergePlan:
+    """Return what is known of a merge before its events are compared with the query's."""
+    same = merge_ledger.find_same_batch(scope.merges[-1:], scope.name, late.content_hash)
+    app, bound = scope.inputs.app, scope.inputs.bound
+    return MergePlan(
+        verb=VERB,
+        query=asked.query,
+        steps=(),
+        warnings=(),
+        command=asked.command,
+        operation_id=scope.merge_id,
+        input=scope.name,
+        batch=asked.batch,
+        content_hash=late.content_hash,
+        set_aside=sum(one.rows for one in late.rejected),
+        quarantine=asked.quarantine,
+        known=late.rows,
+        policy=asked.policy,
+        until=asked.until,
+        left_out=late.left_out,
+        generation=scope.generation,
+        operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
+        outputs=tuple(bound.outputs[one] for one in app.outputs),
+        merged_by=None if same is None else same.id,
+    )
 
 
 def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
@@ -181,9 +238,13 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
         UnfinishedOperationError: If another operation on it was interrupted.
     """
     operation = journal.unfinished(store.root, query)
-    if operation is not None and operation.verb == append.VERB:
+    if operation is None:
+        return None
+    if operation.verb == APPEND:
         return AppendingPlan.from_json(operation.plan)
-    return apply.unfinished(store, query)
+    if operation.verb != VERB or journal.UNDOING in operation.done:
+        raise journal.refusal(operation)
+    return MergingPlan.from_json(dict(operation.plan))
 
 
 def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
@@ -209,12 +270,7 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
         input=begun.facts.input,
         batch=begun.facts.batch,
         content_hash=begun.facts.content_hash,
-        rows=begun.facts.rows,
-        known=begun.facts.known,
-        entities=begun.facts.entities,
-        controls=begun.facts.controls,
-        policy=begun.facts.policy,
-        way=begun.facts.way,
+        **begun.facts.counts(),
         outputs=(
             tuple(one.live.output.uri for one in begun.corrections)
             if isinstance(begun, MergingPlan)
@@ -223,24 +279,6 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
         generation=begun.generation - isinstance(begun, MergingPlan),
         begun=begun,
     )
-
-
-def _command(
-    query: str,
-    batch: str,
-    input_name: str | None,
-    controls: int | None,
-    quarantine: str | None,
-    policy: MergePolicy,
-    until: datetime | None,
-) -> str:
-    words = ["savepoints", "merge", query, "--batch", batch]
-    words += ["--input", input_name] if input_name else []
-    words += ["--controls", str(controls)] if controls is not None else []
-    words += ["--quarantine", quarantine] if quarantine else []
-    words += ["--policy", policy] if policy != "exact" else []
-    words += ["--until", rfc3339(until)] if until is not None else []
-    return shlex.join([*words, "--yes"])
 
 
 def _let_go_on(store: Store, query: str, progress: Progress) -> None:

@@ -2,6 +2,10 @@
 
 In few slices first, unless something speaks against it; batch by batch where that cannot be exact,
 or was seen not to be. Where both are not, the merge is refused, and says what each of them gave.
+
+The short way reads everything up to the batch before the cut as one batch, and evicts nothing until
+then. What depends on when the live query evicted, dropped or read the clock differs. What can be
+seen of that without a run is a reason against it; the controls find the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.state.operators import Operator
 from savepoints.config.settings import Settings
 from savepoints.errors import CheckFailedError, IncompatibleError, SeveralRowsError
 from savepoints.io import Location
@@ -18,7 +23,6 @@ from savepoints.model import Savepoint, lowest_offsets
 from savepoints.operations.merge import controls, lineage
 from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.operations.merge.scope import MergeScope
-from savepoints.operations.merge.short_replay import reasons_against_short
 from savepoints.plan import Progress
 from savepoints.sources.late.dropped_late import Read, count
 from savepoints.store.batch_log import Batch
@@ -26,6 +30,8 @@ from savepoints.store.batch_log import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_FORGETS = "dedupeWithinWatermark"
+_PROCESSING_TIME = "ProcessingTime"
 ALTERNATIVES = (
     "give something up: --policy replay-all replays all events in the order of event time, "
     "--policy append counts the late ones as if they arrived now, --policy merge-function combines "
@@ -69,6 +75,25 @@ def against_short(
     if files.cut.watermark_ms > 0 and (lost := _lost(scope, known, files)):
         reasons += (f"which events it dropped as late is not known: {lost}",)
     return reasons
+
+
+def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) -> tuple[str, ...]:
+    """Return why only the faithful way can be exact; nothing where the short one may be.
+
+    Args:
+        dropped: How many events of the replayed entities came below the watermark that the live
+            query dropped late rows by.
+    """
+    found = []
+    for one in operators:
+        what = f"operator {one.operator_id} ({one.name})"
+        if one.name == _FORGETS:
+            found.append(f"{what} forgets what it has seen by the watermark of each batch")
+        if one.properties.get("timeMode") == _PROCESSING_TIME:
+            found.append(f"{what} goes by the processing time of each batch")
+    if dropped:
+        found.append(f"the live query may have dropped {dropped} of the events as late")
+    return tuple(found)
 
 
 def refuse_unknown(

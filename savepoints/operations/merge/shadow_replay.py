@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
-from savepoints.operations.merge import apply
+from savepoints.operations.merge import scratch
 from savepoints.operations.merge.scope import MergeScope
 from savepoints.plan import Progress
 from savepoints.runtime.replay import PARTITIONS, Live, Replay
@@ -49,7 +49,7 @@ class ShadowReplay(ABC):
         self.replay = Replay(
             self.scope.spark,
             self.scope.inputs.app,
-            self.place / apply.replay_directory(self.policy_without_strategy, self.strategy),
+            self.place / scratch.replay_directory(self.policy_without_strategy, self.strategy),
             Live(self.cut, self.files),
             self._partitions,
         )

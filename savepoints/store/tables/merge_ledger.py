@@ -10,13 +10,20 @@ each where it belongs, so until it has come to the offsets of the merge they are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
 
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, OutputVersion, Savepoint, to_json
+from savepoints.model import (
+    Generation,
+    KafkaOffsets,
+    OutputVersion,
+    Savepoint,
+    parse_rfc3339,
+    to_json,
+)
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.snapshot import Snapshot
@@ -37,23 +44,69 @@ _COLUMNS: columns.Shape = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Merge:
+@dataclass(frozen=True, kw_only=True)
+class MergeCounts:
+    """How much a merge works in, and how: in its plan, its result and the ledger alike.
+
+    Attributes:
+        rows: Events that are merged: of the batch, without those that were known already.
+        known: Events of the batch that the query has seen already.
+        entities: Entities that the events touch.
+        controls: Entities that are replayed although no late event touches them, to prove that
+            the query can be replayed.
+        policy: What the merge guarantees: `exact`, or what is given up.
+        way: How it is replayed: `short`, in few slices, or `faithful`, batch by batch; None for a
+            policy that does neither.
+    """
+
+    rows: int = 0
+    known: int = 0
+    entities: int = 0
+    controls: int = 0
+    policy: MergePolicy = "exact"
+    way: ReplayStrategy | None = None
+
+    def counts(self) -> dict[str, Any]:
+        """Return these fields alone, to pass them to another of its kind."""
+        return {one.name: getattr(self, one.name) for one in fields(MergeCounts)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeFacts(MergeCounts):
+    """What a journal and the ledger keep of a batch.
+
+    Attributes:
+        input: Name of the input that the batch is of.
+        batch: URI of the batch, or what was given for it.
+        content_hash: Of the batch's events, whatever their order; see `sources.late`.
+        first_event_time: Time of the earliest event; None when all events were known already.
+        last_event_time: Time of the latest event.
+    """
+
+    input: str
+    batch: str
+    content_hash: str
+    first_event_time: datetime | None
+    last_event_time: datetime | None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> MergeFacts:
+        """Read what `model.to_json` wrote."""
+        times = {
+            name: None if data[name] is None else parse_rfc3339(data[name])
+            for name in ("first_event_time", "last_event_time")
+        }
+        return MergeFacts(**{**data, **times})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(MergeFacts):
     """One late batch that was merged.
 
     Attributes:
         id: `op-…`, also the merge id of the batch's events in the archive.
         generation: The generation that the merge began; with the policy `append` the one that ran.
-        input: Name of the input that the batch is of.
-        batch: URI of the batch, or what was given for it.
-        content_hash: Of the batch's events, whatever their order; see `sources.late`.
-        rows: Events that were merged: of the batch, without those that were known already.
-        known: Events of the batch that were known already.
-        first_event_time: Earliest of them; None when all events were known already.
-        policy: `exact`, or what was given up.
-        way: How it was replayed; None without a replay.
-        controls: Entities that were replayed although no late event touches them.
-        controls_differing: How many of them did not come out as the live query has them.
+        controls_differing: How many control entities did not come out as the live query has them.
         batch_id: The last batch of the generation before, at which the state was spliced.
         outputs: The tables as the merge left them.
         descent: The generations from which the merge's own one descends, as `query/number`: they
@@ -64,17 +117,6 @@ class Merge:
     id: str
     query: str
     generation: int
-    input: str
-    batch: str
-    content_hash: str
-    rows: int
-    known: int
-    entities: int
-    first_event_time: datetime | None
-    last_event_time: datetime | None
-    policy: MergePolicy
-    way: ReplayStrategy | None
-    controls: int
     controls_differing: int
     batch_id: int
     offsets: KafkaOffsets

@@ -1,0 +1,131 @@
+"""The next generation of a query, with late events worked in: planned, nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.config.settings import Settings
+from savepoints.io import Location
+from savepoints.model import Generation, new_id, rfc3339, utc_now
+from savepoints.operations.merge import scratch
+from savepoints.operations.merge.plan import VERB, MergingPlan
+from savepoints.operations.merge.scope import FROM_NOTHING, MergeScope
+from savepoints.operations.rollback import output_ids, safety_savepoint
+from savepoints.operations.rollback.next_checkpoint import next_checkpoint
+from savepoints.operations.savepoint import history, plan_basis
+from savepoints.outputs.correct import correct
+from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.delta.write import app_id, owner_prefix
+from savepoints.plan import Step
+from savepoints.runtime.app import App
+from savepoints.store import bindings
+from savepoints.store.root import Store
+from savepoints.store.tables.merge_ledger import MergeFacts, MergePolicy
+
+
+def plan(
+    store: Store,
+    live: Generation,
+    scope: MergeScope,
+    facts: MergeFacts,
+    *,
+    app: App,
+    given: Settings,
+    replayed_batch: int,
+    entity_fields: Mapping[int, str],
+    command: str,
+    still_since: datetime | None,
+) -> MergingPlan:
+    """Find out how the query goes on with the late events; writes nothing.
+
+    Raises:
+        NotAlignedError: If an output cannot be corrected without loss.
+        OutputVersionGoneError: If the version of an output at a base can no longer be read.
+        FileSinkError: If an output is a file sink.
+        IncompatibleError: If a table does not say which entity a row is about.
+    """
+    settings = bindings.complete(store, given)
+    bound = settings.queries[live.query]
+    cut = read_cut(Location.of(live.checkpoint))
+    number = store.generations.next_number(live.query)
+    checkpoint = next_checkpoint(settings, live.query, number)
+    from_batch, safety_id = safety_savepoint.plan(live, bound.outputs, settings)
+    corrected = corrections(scope, number, cut.cut.batch_id, facts.policy)
+    made = MergingPlan(
+        verb=VERB,
+        query=live.query,
+        steps=(),
+        warnings=(),
+        command=command,
+        operation_id=scope.merge_id,
+        savepoint_id=safety_id,
+        safety_id=safety_id,
+        from_checkpoint=live.checkpoint,
+        from_batch=from_batch,
+        generation=number,
+        checkpoint=checkpoint,
+        outputs=(),
+        output_uris=history.output_uris(store, live.query, settings),
+        binding=bindings.find(store.root, live.query, live.generation),
+        basis=plan_basis.read(store, live.query),
+        facts=facts,
+        batch_id=cut.cut.batch_id,
+        place=str(scratch.place_of(store, scope.merge_id)),
+        replayed_batch=replayed_batch,
+        corrections=corrected,
+        entity_fields={str(operator): field for operator, field in entity_fields.items()},
+        base_versions={
+            name: scope.base_versions(name) if facts.policy == "exact" else FROM_NOTHING
+            for name in app.outputs
+        },
+        descent=scope.descent,
+        archive=scope.inputs.archive(scope.name),
+        still_since=None if still_since is None else rfc3339(still_since),
+        first_id=new_id("sp", utc_now()),
+    )
+    return replace(made, steps=_steps(made))
+
+
+def _steps(plan: MergingPlan) -> tuple[Step, ...]:
+    whose = "all states" if plan.of_all else f"the states of {plan.facts.entities}"
+    return (
+        *safety_savepoint.step(plan.safety_id, plan.from_checkpoint, plan.from_batch),
+        Step("checkpoint_written", f"write {plan.checkpoint} with {whose} replaced"),
+        *(Step("outputs_corrected", correct.what(one)) for one in plan.corrections),
+        Step("generation_begun", f"begin generation {plan.generation} of {plan.query}"),
+        Step("settled", f"archive the events, note them in the ledger, save {plan.first_id}"),
+    )
+
+
+def corrections(
+    scope: MergeScope, number: int, batch_id: int, policy: MergePolicy
+) -> tuple[Correction, ...]:
+    """Find out whether the outputs can be corrected without loss; nothing is written.
+
+    Raises:
+        NotAlignedError: If others have written to an output.
+        FileSinkError: If one is a file sink.
+        IncompatibleError: If a table does not say which entity a row is about.
+    """
+    app, bound = scope.inputs.app, scope.inputs.bound
+    known = output_ids.own_ids(scope.store, app.name)
+    return tuple(
+        correct.plan(
+            name,
+            bound.outputs[name],
+            [one.pinned(name) for one in scope.used.values()] if policy == "exact" else [None],
+            mode=output.mode,
+            key=output.key,
+            entity=None if policy == "replay-all" else scope.entity_of(name),
+            owner=owner_prefix(app.name),
+            own_ids=(*known, *([bound.app_ids[name]] if name in bound.app_ids else [])),
+            app_id=app_id(app.name, name, number),
+            batch_id=batch_id,
+            merge_id=scope.merge_id,
+            own_rows=bound.own_rows.get(name),
+        )
+        for name, output in app.outputs.items()
+    )

@@ -1,0 +1,27 @@
+"""Where what a merge makes lies until the merge is done, below the store's `scratch/`."""
+
+from __future__ import annotations
+
+from savepoints.io import Location
+from savepoints.store.root import Store
+from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
+
+# Rows of the batch that are no events.
+SET_ASIDE = "set-aside"
+EVENTS, ENTITIES, LIVE = "merged-events", "merged-entities", "live"
+
+
+def place_of(store: Store, operation_id: str) -> Location:
+    """Return where what a merge makes lies until it is done."""
+    return store.root / "scratch" / operation_id
+
+
+def replay_directory(policy: MergePolicy, strategy: ReplayStrategy | None) -> str:
+    """Return where a replay lies, below the scratch directory of its merge."""
+    return strategy or policy
+
+
+def discard(store: Store, operation_id: str) -> None:
+    """Remove what a merge has made, which nothing needs any more."""
+    place = place_of(store, operation_id)
+    place.delete(info.path for info in place.list())
