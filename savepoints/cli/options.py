@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,14 @@ def moment(context: click.Context, parameter: click.Parameter, text: str | None)
         return utc_now() - parse_duration(text)
     except UsageError:
         return parse_rfc3339(text)
+
+
+def duration(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> timedelta | None:
+    """Read the value of an option that is a duration."""
+    del context, parameter
+    return None if text is None else parse_duration(text)
 
 
 # Where a parsed `--any-line` waits for the store to be opened, and `--execute` for the question.
@@ -285,6 +293,17 @@ def unreplayable_too(function: Function) -> Function:
         "--accept-unreplayable",
         is_flag=True,
         help="Accept that a source, such as a socket, cannot be read again: rows are lost.",
+    )(function)
+
+
+def pausing_the_run(function: Function) -> Function:
+    """Add `--wait`, for commands that pause the query's run for a while."""
+    return click.option(
+        "--wait",
+        default="10m",
+        metavar="DURATION",
+        callback=duration,
+        help="How long to wait for the run to pause, and to resume.",
     )(function)
 
 

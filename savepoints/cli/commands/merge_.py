@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.commands.rollback_ import undone
-from savepoints.cli.commands.run_ import duration
 from savepoints.cli.names import query_names
 from savepoints.cli.options import (
     Consent,
@@ -16,6 +15,7 @@ from savepoints.cli.options import (
     common,
     moment,
     mutating,
+    pausing_the_run,
 )
 from savepoints.config.duration import duration_text
 from savepoints.errors import UsageError
@@ -56,13 +56,7 @@ if TYPE_CHECKING:
     help="Merge only events of the batch from before it, RFC 3339 or how long ago.",
 )
 @click.option("--undo", is_flag=True, help="Undo the last merge of QUERY.")
-@click.option(
-    "--wait",
-    default="10m",
-    metavar="DURATION",
-    callback=duration,
-    help="How long to wait for the run to pause, and to go on.",
-)
+@pausing_the_run
 @mutating
 @common
 def command(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.commands.run_ import duration
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Function, Invocation, common
+from savepoints.cli.options import Function, Invocation, common, duration
 from savepoints.cli.output import moment_text
 
 if TYPE_CHECKING:

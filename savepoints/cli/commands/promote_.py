@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.commands.rollback_ import undone
-from savepoints.cli.commands.run_ import duration
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, mutating
+from savepoints.cli.options import Consent, Invocation, common, mutating, pausing_the_run
 from savepoints.config.duration import duration_text
 from savepoints.errors import UsageError
 
@@ -31,13 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
 @click.option("--undo", is_flag=True, help="Undo the promotion of the live query FORK.")
-@click.option(
-    "--wait",
-    default="10m",
-    metavar="DURATION",
-    callback=duration,
-    help="How long to wait for the live run to pause, and to go on.",
-)
+@pausing_the_run
 @mutating
 @common
 def command(

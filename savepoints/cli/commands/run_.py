@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common
-from savepoints.config.duration import parse_duration
+from savepoints.cli.options import Invocation, common, duration
 from savepoints.errors import PartlyDoneError
 from savepoints.model import FORMS, Form, Savepoint
 
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
 
 # What `--wait` means without a duration.
 FOR_EVER = "36500d"
-
-
-def duration(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> timedelta | None:
-    """Read the value of an option that is a duration."""
-    del context, parameter
-    return None if text is None else parse_duration(text)
 
 
 @click.command("run")
