@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint import invariants
@@ -68,7 +68,7 @@ class CutFiles:
         return self.small + self.state + self.ssts
 
 
-def committed_batches(files: list[ObjectInfo]) -> list[int]:
+def committed_batches(files: Iterable[ObjectInfo]) -> list[int]:
     """Return the batches that have both an offset and a commit file, oldest first."""
     found: dict[str, set[int]] = {"offsets": set(), "commits": set()}
     for info in files:
@@ -98,63 +98,107 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         IncompatibleError: If some format is not supported.
         FileNotFoundError: If the query's maintenance removed a file meanwhile: try again.
     """
-    files = checkpoint.list()
-    by_path = {info.path: info for info in files}
+    by_path = {info.path: info for info in checkpoint.list()}
     if "metadata" not in by_path:
         raise CheckpointNotFoundError(
             f"there is no Spark checkpoint at {checkpoint}: no file 'metadata'",
             hint="give the directory that the query has as checkpointLocation",
             checkpoint=str(checkpoint),
         )
-    batch = _choose(committed_batches(files), batch_id, checkpoint)
+    batch = _choose(committed_batches(by_path.values()), batch_id, checkpoint)
     query_id = read_query_id(checkpoint)
     offsets, commit = _read_logs(checkpoint, batch)
     provider = offsets.provider or operators.HDFS_PROVIDER
-
     metadata = _operator_metadata(by_path, batch)
     found = in_parallel(lambda path: operators.parse(checkpoint.get(path), path), metadata)
+    _require_readable(checkpoint, provider, found, by_path)
+    directories = state_files.store_directories(by_path)
+    chains = _chains(checkpoint, directories, batch, offsets, commit)
+    state, ssts = _state_files(checkpoint, chains, provider, by_path)
+    keyless = _keyless(checkpoint, found, by_path)
+    expected = offsets.partitions or max((one.partitions for one in found), default=None)
+    stores = {operator.operator_id: operator.stores for operator in found}
+    invariants.require_partitions(str(checkpoint), expected, stores, directories, keyless)
+    existing = {(one.operator_id, one.partition) for one in directories}
+    return CutFiles(
+        cut=Cut(
+            batch_id=batch,
+            committed_at=by_path[f"commits/{batch}"].last_modified,
+            watermark_ms=max(offsets.watermark_ms, commit.next_watermark_ms),
+            offsets=offsets.sources,
+            provider=provider,
+            partitions=expected,
+            checkpoint_format=2 if commit.state_ids else 1,
+        ),
+        query_id=query_id,
+        conf=offsets.conf,
+        operators=tuple(sorted(found, key=lambda operator: operator.operator_id)),
+        partitions={one: sum(of == one for of, _ in existing) for one in stores},
+        keyless=keyless,
+        chains=tuple(chains),
+        small=_small_files(
+            checkpoint, batch, [*metadata, *_schemas(found, by_path)], offsets, by_path
+        ),
+        state=state,
+        ssts=ssts,
+    )
+
+
+def _require_readable(
+    checkpoint: Location, provider: str, found: Sequence[Operator], paths: Iterable[str]
+) -> None:
+    """Reject state of an unknown provider, and state that no operator metadata describes."""
     if found and provider not in operators.PROVIDERS.values():
         raise UnsupportedProviderError(
             f"the state of {checkpoint} is kept by {provider}, whose files are not known",
             hint=f"start a new query with {offset_log.PROVIDER_KEY}={operators.ROCKSDB_PROVIDER}",
             provider=provider,
         )
-    described = {operator.operator_id for operator in found}
-    if unknown := [path for path in by_path if _operator_of(path) not in {None, *described}]:
+    described = {None, *(operator.operator_id for operator in found)}
+    if unknown := [path for path in paths if _operator_of(path) not in described]:
         raise IncompatibleError(
             f"{checkpoint} has state without operator metadata, for example {unknown[0]}",
             hint="it was written by Spark before 4.0, or is damaged; run the query with Spark 4.2 "
             "for a batch, or restore it from a savepoint",
             file=unknown[0],
         )
-    directories = state_files.store_directories(by_path)
-    chains = _chains(checkpoint, directories, batch, offsets, commit)
+
+
+def _state_files(
+    checkpoint: Location,
+    chains: Sequence[SnapshotChain],
+    provider: str,
+    by_path: Mapping[str, ObjectInfo],
+) -> tuple[tuple[ObjectInfo, ...], tuple[ObjectInfo, ...]]:
+    """Return the snapshots with their changes, and the SST files that the snapshots refer to."""
     snapshots = [one.snapshot for one in chains if one.snapshot]
     ssts = _listed_ssts(checkpoint, snapshots) if provider == operators.ROCKSDB_PROVIDER else []
     state = snapshots + [path for one in chains for path in one.changes]
-    missing = [path for path in state + ssts if path not in by_path]
-    if missing:
+    if missing := [path for path in state + ssts if path not in by_path]:
         raise FileNotFoundError(missing[0])
-    keyless = _keyless(checkpoint, found, by_path)
-    expected = offsets.partitions or max((one.partitions for one in found), default=None)
-    stores = {operator.operator_id: operator.stores for operator in found}
-    invariants.require_partitions(str(checkpoint), expected, stores, directories, keyless)
-    cut = Cut(
-        batch_id=batch,
-        committed_at=by_path[f"commits/{batch}"].last_modified,
-        watermark_ms=max(offsets.watermark_ms, commit.next_watermark_ms),
-        offsets=offsets.sources,
-        provider=provider,
-        partitions=expected,
-        checkpoint_format=2 if commit.state_ids else 1,
-    )
+    return tuple(by_path[path] for path in state), tuple(by_path[path] for path in ssts)
+
+
+def _schemas(found: Sequence[Operator], paths: Iterable[str]) -> list[str]:
+    return [
+        *(path for path in paths if _SCHEMA.match(path)),
+        *(path for operator in found for path in operator.schema_files),
+    ]
+
+
+def _small_files(
+    checkpoint: Location,
+    batch: int,
+    of_operators: Sequence[str],
+    offsets: OffsetLogEntry,
+    by_path: Mapping[str, ObjectInfo],
+) -> tuple[ObjectInfo, ...]:
+    """Choose the files to copy verbatim, and check that each exists."""
     small = [
         "metadata",
         *(f"offsets/{n}" for n in (batch - 1, batch) if n >= 0),
         f"commits/{batch}",
-        *metadata,
-        *(path for path in by_path if _SCHEMA.match(path)),
-        *(path for operator in found for path in operator.schema_files),
+        *of_operators,
         *invariants.used_source_entries(by_path, offsets),
     ]
     if gone := [path for path in small if path not in by_path]:
@@ -163,23 +207,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
             hint="take the newest batch, or raise spark.sql.streaming.minBatchesToRetain",
             batch_id=batch,
         )
-    return CutFiles(
-        cut=cut,
-        query_id=query_id,
-        conf=offsets.conf,
-        operators=tuple(sorted(found, key=lambda operator: operator.operator_id)),
-        partitions={
-            operator_id: len(
-                {one.partition for one in directories if one.operator_id == operator_id}
-            )
-            for operator_id in described
-        },
-        keyless=keyless,
-        chains=tuple(chains),
-        small=tuple(by_path[path] for path in small),
-        state=tuple(by_path[path] for path in state),
-        ssts=tuple(by_path[path] for path in ssts),
-    )
+    return tuple(by_path[path] for path in small)
 
 
 def _operator_metadata(by_path: Mapping[str, ObjectInfo], batch: int) -> list[str]:
