@@ -18,6 +18,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.run.attach import Attached
+from savepoints.spark import listener
 from savepoints.store.locks import lease
 from tests.spark_session import wait_until
 
@@ -87,6 +88,19 @@ def test_when_the_query_ends_no_more_are_taken(job: Job) -> None:
     job.query.stop()
 
     wait_until(lambda: not attached.active, "the thread has ended by itself")
+
+
+def test_trap_spark_does_not_tell_that_the_query_ended(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event got lost once: the lease of a query that is over was held on and on."""
+    monkeypatch.setattr(listener, "on_end", lambda *_: None)
+    attached = job.attach()
+    wait_until(lambda: bool(job.store.catalog.all()), "a savepoint")
+    job.query.stop()
+
+    wait_until(lambda: not attached.active, "the next tick has seen it")
+    wait_until(lambda: lease.holder(job.store.root, "clicks") is None, "the lease is free")
 
 
 def test_a_failing_savepoint_never_stops_the_query(

@@ -192,6 +192,9 @@ class Attached:
             self._release()
 
     def _tick(self) -> None:
+        if self._has_ended():
+            self._query_ended()  # Spark's event of it can be lost.
+            return
         try:
             self._keep_lease()
             self._subject.refuse_ended()
@@ -231,6 +234,12 @@ class Attached:
             except SavepointsError as error:
                 _LOG.warning("others may see %s as free: %s", self._subject.name, error)
 
+    def _has_ended(self) -> bool:
+        try:
+            return not self._query.isActive
+        except Exception:  # noqa: BLE001  (py4j's errors have no common root)
+            return True  # Its JVM is gone.
+
     def _query_ended(self) -> None:
         """Give the lease up; called in a thread of Spark's, in which nothing long is done."""
         self._ticker.end()
@@ -240,7 +249,7 @@ class Attached:
 
     def _release(self) -> None:
         with self._ending:
-            if not self._query.isActive:
+            if self._has_ended():
                 # Whoever rolls it back next need not watch whether it goes on.
                 self._held.stopped(self._subject.newest("commits"))
             self._leases.close()
