@@ -1,4 +1,4 @@
-"""`savepoints drill`."""
+"""Rehearse a restore in isolation and compare with the live query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints fork`."""
+"""Start new, independent queries from a savepoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints restore`."""
+"""Restore a savepoint into a new checkpoint directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints rollback`."""
+"""Take state, offsets and outputs back to a savepoint or time."""
 
 from __future__ import annotations
 
