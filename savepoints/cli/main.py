@@ -9,6 +9,7 @@ import re
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -22,6 +23,7 @@ _JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
 
 _LOG = logging.getLogger(__name__)
 
+_COMMANDS = Path(__file__).parent / "commands"
 # Modules are imported only when their command is called, so that --help answers at once.
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "Everyday": ("run", "create", "list", "show", "verify", "rollback", "restore", "check"),
@@ -34,46 +36,6 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "History": ("lineage", "events"),
     "Set up": ("init", "config", "metrics", "demo", "completion", "version"),
 }
-_SHORT = {
-    "run": "Run a query and take savepoints periodically.",
-    "create": "Take a savepoint of a running or stopped query.",
-    "list": "List savepoints.",
-    "show": "Show everything about a savepoint.",
-    "verify": "Check that a savepoint is complete and undamaged.",
-    "rollback": "Take state, offsets and outputs back to a savepoint or time.",
-    "restore": "Restore a savepoint into a new checkpoint directory.",
-    "check": "Diagnose the store, settings and machine, and suggest fixes.",
-    "pause": "Pause a query after its current batch.",
-    "resume": "Resume a paused query.",
-    "estimate": "Estimate when a query will catch up.",
-    "locate": "Print where the current outputs of a query are.",
-    "fork": "Start new, independent queries from a savepoint.",
-    "compare": "Run queries to the same offsets and compare their results.",
-    "promote": "Let a fork take over from the live query.",
-    "merge": "Merge late events into state and outputs.",
-    "reset": "Restart a query at chosen Kafka offsets.",
-    "edit": "Repair chosen state rows of a savepoint by hand.",
-    "undo": "Undo the last operation on a query.",
-    "operations": "List, finish or undo interrupted operations.",
-    "state": "Read the state in a savepoint as typed rows.",
-    "diff": "Compare two savepoints row by row.",
-    "export": "Add the canonical rows to a native savepoint.",
-    "upgrade": "Check whether changed code can start from a savepoint.",
-    "expire": "Delete savepoints not kept by the retention rules.",
-    "gc": "Delete files that no savepoint references.",
-    "copy": "Copy a savepoint into another store.",
-    "tag": "Name, describe or pin a savepoint.",
-    "rename": "Rename a query that your own driver starts.",
-    "drill": "Rehearse a restore in isolation and compare with the live query.",
-    "lineage": "Show which savepoint each generation began from.",
-    "events": "Show what was done, by whom and with what result.",
-    "init": "Write a settings file from a running checkpoint.",
-    "config": "Show the settings and where each comes from.",
-    "metrics": "Show metrics for Prometheus.",
-    "demo": "Run the whole story on real parts on this machine.",
-    "completion": "Print a completion script for your shell.",
-    "version": "Show the versions of this package, Spark and Delta.",
-}
 _MORE_OPTIONS = "Options of every command: savepoints --help"
 _EXIT_CODES = """\b
 Exit codes:
@@ -84,6 +46,12 @@ Exit codes:
  10 not found                 16 incompatible
  11 locked by another        130 interrupted
 """
+
+
+def meaning(name: str) -> str:
+    """Read a command's meaning from the first line of its module, without importing it."""
+    with (_COMMANDS / f"{name}_.py").open(encoding="utf-8") as module:
+        return module.readline().strip('"\n')
 
 
 class _Group(click.Group):
@@ -118,7 +86,7 @@ class _Group(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command without importing any."""
         commands = [
-            CompletionItem(name, help=_SHORT[name])
+            CompletionItem(name, help=meaning(name))
             for name in self.list_commands(ctx)
             if name.startswith(incomplete)
         ]
@@ -134,7 +102,7 @@ class _Group(click.Group):
         del ctx
         for section, names in _SECTIONS.items():
             with formatter.section(section):
-                formatter.write_dl([(name, _SHORT[name]) for name in names])
+                formatter.write_dl([(name, meaning(name)) for name in names])
 
 
 @click.command(

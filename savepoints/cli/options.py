@@ -17,7 +17,7 @@ from savepoints.cli.names import query_names
 from savepoints.cli.output import OutputFormat, ProgressStyle, Terminal
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
-from savepoints.model import parse_rfc3339, utc_now
+from savepoints.model import FORMS, parse_rfc3339, utc_now
 from savepoints.plan import Plan
 
 if TYPE_CHECKING:
@@ -266,6 +266,16 @@ def executed(function: Function) -> Function:
         "--execute", is_flag=True, hidden=True, expose_value=False, callback=keep,
         help="The same as --yes.",
     )(function)  # fmt: skip
+
+
+def restored_form(function: Function) -> Function:
+    """Add `--format`, of commands that restore."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMS),
+        help="Form to restore from; native when the savepoint has it and nothing changes.",
+    )(function)
 
 
 def broken_too(function: Function) -> Function:

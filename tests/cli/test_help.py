@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
 import re
 import resource
@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from savepoints.cli.main import _SECTIONS, _SHORT, cli
+from savepoints.cli.main import _SECTIONS, cli, meaning
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [name for names in _SECTIONS.values() for name in names]
@@ -66,9 +66,10 @@ def test_every_listed_command_has_a_module_of_its_name_and_the_other_way_round()
         for path in (ROOT / "savepoints" / "cli" / "commands").glob("[a-z]*_.py")
     }
     assert modules == set(COMMANDS)
-    assert set(_SHORT) == set(COMMANDS)
     for name in COMMANDS:
-        assert importlib.util.find_spec(f"savepoints.cli.commands.{name}_")
+        module = importlib.import_module(f"savepoints.cli.commands.{name}_")
+        assert meaning(name) == (module.__doc__ or "").splitlines()[0]
+        assert meaning(name).endswith(".")
     for path, command in commands():
         assert path.split()[-1] == command.name
 

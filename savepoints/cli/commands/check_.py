@@ -1,4 +1,4 @@
-"""`savepoints check`."""
+"""Diagnose the store, settings and machine, and suggest fixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints compare`."""
+"""Run queries to the same offsets and compare their results."""
 
 from __future__ import annotations
 

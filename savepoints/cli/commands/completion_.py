@@ -1,4 +1,4 @@
-"""`savepoints completion`."""
+"""Print a completion script for your shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints config`."""
+"""Show the settings and where each comes from."""
 
 from __future__ import annotations
 

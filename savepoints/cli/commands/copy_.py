@@ -1,4 +1,4 @@
-"""`savepoints copy`."""
+"""Copy a savepoint into another store."""
 
 from __future__ import annotations
 

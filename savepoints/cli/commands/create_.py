@@ -1,4 +1,4 @@
-"""`savepoints create`."""
+"""Take a savepoint of a running or stopped query."""
 
 from __future__ import annotations
 

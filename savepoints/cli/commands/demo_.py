@@ -1,4 +1,4 @@
-"""`savepoints demo`: a whole story on real parts on this machine.
+"""Run the whole story on real parts on this machine.
 
 `rollback`: a query counts real orders from Kafka into a Delta table on S3, savepoints are written
 while it runs, a bug spoils state and output, a rollback takes everything back, the right version

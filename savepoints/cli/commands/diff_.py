@@ -1,4 +1,4 @@
-"""`savepoints diff`."""
+"""Compare two savepoints row by row."""
 
 from __future__ import annotations
 

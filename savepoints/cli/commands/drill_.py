@@ -1,23 +1,18 @@
-"""`savepoints drill`."""
+"""Rehearse a restore in isolation and compare with the live query."""
 
 from __future__ import annotations
 
 import click
 
 from savepoints.cli.names import savepoint_names
-from savepoints.cli.options import Invocation, broken_too, common, of_query
+from savepoints.cli.options import Invocation, broken_too, common, of_query, restored_form
 from savepoints.errors import VerificationError
-from savepoints.model import FORMS, Form
+from savepoints.model import Form
 
 
 @click.command("drill")
 @click.argument("name", default="latest", shell_complete=savepoint_names)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    help="Form to restore from; native if the savepoint has it.",
-)
+@restored_form
 @broken_too
 @of_query
 @common

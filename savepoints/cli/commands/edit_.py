@@ -1,4 +1,4 @@
-"""`savepoints edit`."""
+"""Repair chosen state rows of a savepoint by hand."""
 
 from __future__ import annotations
 

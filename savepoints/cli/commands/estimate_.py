@@ -1,4 +1,4 @@
-"""`savepoints estimate`."""
+"""Estimate when a query will catch up."""
 
 from __future__ import annotations
 

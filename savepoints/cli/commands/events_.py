@@ -1,4 +1,4 @@
-"""`savepoints events`."""
+"""Show what was done, by whom and with what result."""
 
 from __future__ import annotations
 

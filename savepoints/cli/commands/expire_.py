@@ -1,4 +1,4 @@
-"""`savepoints expire`."""
+"""Delete savepoints not kept by the retention rules."""
 
 from __future__ import annotations
 

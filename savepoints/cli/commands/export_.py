@@ -1,4 +1,4 @@
-"""`savepoints export`."""
+"""Add the canonical rows to a native savepoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints fork`."""
+"""Start new, independent queries from a savepoint."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from savepoints.cli.options import (
     mutating,
     of_query,
     pair,
+    restored_form,
 )
 from savepoints.cli.output import bytes_text
-from savepoints.model import FORMS, Form
+from savepoints.model import Form
 
 if TYPE_CHECKING:
     from savepoints.outputs.fork.isolated_copy import CopyMode
@@ -43,12 +44,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Table of an output, if not ORIGINAL_forks/NAME; may be repeated.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    help="Form to restore from; native when the savepoint has it.",
-)
+@restored_form
 @click.option(
     "--no-source-check",
     is_flag=True,

@@ -1,4 +1,4 @@
-"""`savepoints gc`."""
+"""Delete files that no savepoint references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints init`."""
+"""Write a settings file from a running checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints lineage`."""
+"""Show which savepoint each generation began from."""
 
 from __future__ import annotations
 

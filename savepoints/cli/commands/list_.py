@@ -1,4 +1,4 @@
-"""`savepoints list`."""
+"""List savepoints."""
 
 from __future__ import annotations
 

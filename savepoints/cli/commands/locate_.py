@@ -1,4 +1,4 @@
-"""`savepoints locate`."""
+"""Print where the current outputs of a query are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints merge`."""
+"""Merge late events into state and outputs."""
 
 from __future__ import annotations
 

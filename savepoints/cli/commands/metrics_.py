@@ -1,4 +1,4 @@
-"""`savepoints metrics`."""
+"""Show metrics for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints operations`."""
+"""List, finish or undo interrupted operations."""
 
 from __future__ import annotations
 

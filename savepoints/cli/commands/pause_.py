@@ -1,4 +1,4 @@
-"""`savepoints pause`."""
+"""Pause a query after its current batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints promote`."""
+"""Let a fork take over from the live query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints rename`."""
+"""Rename a query that your own driver starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints reset`."""
+"""Restart a query at chosen Kafka offsets."""
 
 from __future__ import annotations
 

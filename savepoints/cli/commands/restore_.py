@@ -1,4 +1,4 @@
-"""`savepoints restore`."""
+"""Restore a savepoint into a new checkpoint directory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from savepoints.cli.options import (
     common,
     mutating,
     of_query,
+    restored_form,
     unreplayable_too,
 )
 from savepoints.cli.options_migrate import MigrationOptions, migrating
 from savepoints.cli.options_point import other_sources, point_of, to_a_point
 from savepoints.cli.output import bytes_text
 from savepoints.errors import UsageError
-from savepoints.model import FORMS, Form, Provider
+from savepoints.model import Form, Provider
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.restore_point import PointPlan
@@ -39,12 +40,7 @@ if TYPE_CHECKING:
 )
 @migrating
 @click.option("--to", required=True, metavar="URI", help="Checkpoint directory; must not exist.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    help="Form to restore from; native when the savepoint has it and nothing changes.",
-)
+@restored_form
 @click.option("--partitions", type=int, help="Number of state partitions; as they were by default.")
 @click.option(
     "--provider",

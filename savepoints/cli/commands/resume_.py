@@ -1,4 +1,4 @@
-"""`savepoints resume`."""
+"""Resume a paused query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints rollback`."""
+"""Take state, offsets and outputs back to a savepoint or time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from savepoints.cli.options import (
     mutating,
     of_query,
     outputs_too,
+    restored_form,
     stopped_said,
     unreplayable_too,
 )
 from savepoints.cli.options_point import other_sources, point_of, to_a_point
 from savepoints.cli.output import bytes_text
 from savepoints.cli.render.next_step import next_step
-from savepoints.model import FORMS, Form
+from savepoints.model import Form
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.rollback import RolledBack
@@ -36,12 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--app", metavar="MODULE:ATTR", help="With --exact: what runs the query on.")
 @click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    help="Form to restore from; native when the savepoint has it.",
-)
+@restored_form
 @outputs_too
 @click.option(
     "--no-source-check",

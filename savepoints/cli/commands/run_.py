@@ -1,4 +1,4 @@
-"""`savepoints run`."""
+"""Run a query and take savepoints periodically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints show`."""
+"""Show everything about a savepoint."""
 
 from __future__ import annotations
 

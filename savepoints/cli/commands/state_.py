@@ -1,4 +1,4 @@
-"""`savepoints state`."""
+"""Read the state in a savepoint as typed rows."""
 
 from __future__ import annotations
 

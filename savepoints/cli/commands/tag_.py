@@ -1,4 +1,4 @@
-"""`savepoints tag`."""
+"""Name, describe or pin a savepoint."""
 
 from __future__ import annotations
 

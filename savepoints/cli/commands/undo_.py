@@ -1,4 +1,4 @@
-"""`savepoints undo`."""
+"""Undo the last operation on a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints upgrade`."""
+"""Check whether changed code can start from a savepoint."""
 
 from __future__ import annotations
 

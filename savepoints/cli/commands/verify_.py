@@ -1,4 +1,4 @@
-"""`savepoints verify`."""
+"""Check that a savepoint is complete and undamaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`savepoints version`."""
+"""Show the versions of this package, Spark and Delta."""
 
 from __future__ import annotations
 
