@@ -274,7 +274,7 @@ def restored_form(function: Function) -> Function:
         "--format",
         "form",
         type=click.Choice(FORMS),
-        help="Form to restore from; native when the savepoint has it and nothing changes.",
+        help="Form to restore from; by default native if it can be used, otherwise canonical.",
     )(function)
 
 

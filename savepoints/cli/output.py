@@ -166,6 +166,11 @@ def count_text(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def or_dash(value: object) -> object:
+    """Return a cell of a table, with `-` for what is not known."""
+    return "-" if value is None else value
+
+
 def bytes_text(size: int) -> str:
     """Write a size for people: `1.5 MB`."""
     value = float(size)

@@ -9,14 +9,12 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import SCHEMA_VERSION, Terminal
+from savepoints.cli.output import SCHEMA_VERSION, Terminal, or_dash
 from savepoints.cli.render import row_text
 from savepoints.errors import PartlyDoneError
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.diff import Diff
-
-_PAIRS = (("batch_id", "batch"), ("watermark_ms", "watermark (ms since 1970)"))
 
 
 @click.command("diff")
@@ -83,14 +81,14 @@ def _show(output: Terminal, found: Diff) -> None:
         output.line("Offsets (next to read)")
         output.table(
             ("source", "topic", "partition", "before", "after"),
-            (tuple(map(_or_dash, vars(one).values())) for one in found.offsets),
+            (tuple(map(or_dash, vars(one).values())) for one in found.offsets),
         )
     if found.settings:
         output.line("Settings, which do not count")
         output.table(
             ("setting", "before", "after"),
             (
-                (name, _or_dash(change.before), _or_dash(change.after))
+                (name, or_dash(change.before), or_dash(change.after))
                 for name, change in found.settings.items()
             ),
         )
@@ -114,7 +112,7 @@ def _show_state(output: Terminal, found: Diff) -> None:
                 (
                     one.variable.operator_id,
                     one.variable.operator_name,
-                    _or_dash(one.variable.name),
+                    or_dash(one.variable.name),
                     one.rows.added,
                     one.rows.removed,
                     one.rows.changed,
@@ -130,7 +128,3 @@ def _show_state(output: Terminal, found: Diff) -> None:
         if one.rows.sample:
             output.line(f"Rows of {one.variable}")
             output.table(("", "row", "before", "after"), map(row_text.row_change, one.rows.sample))
-
-
-def _or_dash(value: object) -> object:
-    return "-" if value is None else value

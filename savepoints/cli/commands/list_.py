@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability
 
 
+_COLUMNS = (
+    "id", "query", "kind", "gen", "batch", "cut committed", "rows", "copied", "took", "state",
+)  # fmt: skip
+_LABELS = ("pinned", "description")
 # What a narrow screen does without; `show` has it all. The id says when it was taken.
 _OPTIONAL = ("took", "copied", "pinned", "gen", "cut committed", "kind", "rows", "description")
 
@@ -80,13 +84,7 @@ def command(
     known = store.catalog.all()
     rolled_back = living_line.rolled_back(known, store.generations.all())
     found = catalog.select(
-        known,
-        query=query,
-        tag=tag,
-        since=since,
-        until=until,
-        state=state,
-        limit=limit,
+        known, query=query, tag=tag, since=since, until=until, state=state, limit=limit
     )
     checked: dict[str, Availability] = {}
     if check_sources:
@@ -100,32 +98,15 @@ def command(
         )
         return
     if not found:
+        where = f"savepoints in {call.store.root}"
         narrowed = any((query, tag, since, until, state))
-        call.output.line(
-            f"no such savepoints in {call.store.root}"
-            if narrowed
-            else f"no savepoints in {call.store.root} yet"
-        )
+        call.output.line(f"no such {where}" if narrowed else f"no {where} yet")
         return
     call.output.table(
-        (
-            *("id", "query", "kind", "gen", "batch", "cut committed"),
-            *("rows", "copied", "took", "state"),
-            *(("restorable",) if check_sources else ()),
-            *("pinned", "description"),
-        ),
+        (*_COLUMNS, *(("restorable",) if check_sources else ()), *_LABELS),
         (
             (
-                one.id,
-                one.query,
-                one.kind,
-                one.generation,
-                one.cut.batch_id,
-                moment_text(one.cut.committed_at),
-                _rows(one.operators),
-                bytes_text(one.cost.bytes_copied + one.cost.export_bytes),
-                f"{one.cost.seconds:.1f}s",
-                _state(one, rolled_back=one.id in rolled_back),
+                *_row(one, rolled_back=one.id in rolled_back),
                 *((checked[one.id].restorable,) if check_sources else ()),
                 "yes" if one.pinned else "",
                 " ".join((*(f"[{tag}]" for tag in one.tags), one.description)).strip(),
@@ -136,6 +117,21 @@ def command(
     )
     for reason in _reasons(checked.values()):
         call.output.line(reason)
+
+
+def _row(one: Savepoint, *, rolled_back: bool) -> tuple[object, ...]:
+    return (
+        one.id,
+        one.query,
+        one.kind,
+        one.generation,
+        one.cut.batch_id,
+        moment_text(one.cut.committed_at),
+        _rows(one.operators),
+        bytes_text(one.cost.bytes_copied + one.cost.export_bytes),
+        f"{one.cost.seconds:.1f}s",
+        _state(one, rolled_back=rolled_back),
+    )
 
 
 def _rows(operators: tuple[OperatorState, ...]) -> str:

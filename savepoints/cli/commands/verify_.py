@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,7 @@ from savepoints.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.findings import Grade
-    from savepoints.operations.inspect.verify import Depth, Report
+    from savepoints.operations.inspect.verify import Depth, Report, Reports
 
 COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
@@ -73,30 +74,15 @@ def command(
       savepoints verify --all --query order_totals
       savepoints verify --all --read-data 2/7
     """
-    from savepoints.operations.inspect.verify import verify, verify_all
+    from savepoints.operations.inspect.verify import Report, verify, verify_all
 
     if (name is None) != everything:
         raise UsageError(
             "verify needs either a savepoint or --all",
             hint="savepoints verify latest, or savepoints verify --all",
         )
-    if name is not None:
-        report = verify(
-            call.store,
-            name,
-            query=query,
-            depth=depth or "checksums",
-            share=share,
-            settings=call.settings,
-            progress=call.output.progress,
-        )
-        if call.output.format == "json":
-            call.output.document(report=report)
-        else:
-            _show(call.output, report)
-        return _exit_code(report.grade)
-    reports = verify_all(
-        call.store,
+    chosen = partial(verify_all, call.store) if name is None else partial(verify, call.store, name)
+    found = chosen(
         query=query,
         depth=depth or "checksums",
         share=share,
@@ -104,17 +90,12 @@ def command(
         progress=call.output.progress,
     )
     if call.output.format == "json":
-        call.output.document(**vars(reports))
+        call.output.document(**({"report": found} if isinstance(found, Report) else vars(found)))
+    elif isinstance(found, Report):
+        _show(call.output, found)
     else:
-        for one in reports.reports:
-            _show(call.output, one)
-        grade(
-            call.output,
-            reports.grade,
-            f"{count_text(len(reports.reports), 'savepoint')}, "
-            f"{bytes_text(reports.bytes_read)} read, {reports.seconds:.1f} s",
-        )
-    return _exit_code(reports.grade)
+        _show_all(call.output, found)
+    return VerificationError.exit_code if found.grade == "broken" else 0
 
 
 def grade(output: Terminal, grade: Grade, text: str) -> None:
@@ -141,5 +122,12 @@ def _show(output: Terminal, report: Report) -> None:
     )
 
 
-def _exit_code(grade: Grade) -> int:
-    return VerificationError.exit_code if grade == "broken" else 0
+def _show_all(output: Terminal, found: Reports) -> None:
+    for one in found.reports:
+        _show(output, one)
+    grade(
+        output,
+        found.grade,
+        f"{count_text(len(found.reports), 'savepoint')}, {bytes_text(found.bytes_read)} read, "
+        f"{found.seconds:.1f} s",
+    )

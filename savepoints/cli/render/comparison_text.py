@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from savepoints.cli.output import Terminal, bytes_text
+from savepoints.cli.output import Terminal, bytes_text, or_dash
 from savepoints.operations.fork.report import Line, lines, number
 from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
 from savepoints.outputs.compare.by_key import OutputDifference
@@ -34,7 +34,7 @@ def show(output: Terminal, found: Comparison) -> None:
 
 def _variant(one: Variant) -> tuple[object, ...]:
     cost = one.cost
-    rows = "-" if one.state_rows is None else one.state_rows
+    rows = or_dash(one.state_rows)
     size = "-" if one.state_bytes is None else bytes_text(one.state_bytes)
     if cost is None:
         return (one.query, one.batch_id, rows, size, "-", "-", "-", "-")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Terminal, bytes_text, count_text, moment_text
-from savepoints.model import Cost, Edit, Savepoint, kafka_offsets
+from savepoints.cli.output import Terminal, bytes_text, count_text, moment_text, or_dash
+from savepoints.model import Cost, Edit, OperatorState, OutputVersion, Savepoint, kafka_offsets
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability
@@ -69,42 +69,44 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
     output.line("\nOffsets (next to read)")
     output.table(("source", "topic", "partition", "offset"), _offsets(cut.offsets))
     if savepoint.operators:
-        output.line("Operators")
-        output.table(
-            ("operator", "name", "stores", "partitions", "rows", "bytes", "content hash"),
-            (
-                (
-                    one.operator_id,
-                    one.name,
-                    ", ".join(one.stores),
-                    one.partitions,
-                    "-" if one.rows is None else one.rows,
-                    "-" if one.state_bytes is None else one.state_bytes,
-                    one.content_hash or "-",
-                )
-                for one in savepoint.operators
-            ),
-        )
-        for one in savepoint.operators:
-            if one.native_only:
-                output.line(f"Operator {one.operator_id} is native only: {one.native_only}.")
+        _show_operators(output, savepoint.operators)
     if savepoint.outputs:
-        output.line("Outputs")
-        output.table(
-            ("name", "version", "transaction id", "batch", "table"),
-            (
-                (
-                    one.name,
-                    one.version,
-                    one.app_id or "-",
-                    "-" if one.app_version is None else one.app_version,
-                    one.uri,
-                )
-                for one in savepoint.outputs
-            ),
-        )
+        _show_outputs(output, savepoint.outputs)
     else:
         output.line("No output table of the query is known: a rollback rewinds none.")
+
+
+def _show_operators(output: Terminal, operators: tuple[OperatorState, ...]) -> None:
+    output.line("Operators")
+    output.table(
+        ("operator", "name", "stores", "partitions", "rows", "bytes", "content hash"),
+        (
+            (
+                one.operator_id,
+                one.name,
+                ", ".join(one.stores),
+                one.partitions,
+                or_dash(one.rows),
+                or_dash(one.state_bytes),
+                one.content_hash or "-",
+            )
+            for one in operators
+        ),
+    )
+    for one in operators:
+        if one.native_only:
+            output.line(f"Operator {one.operator_id} is native only: {one.native_only}.")
+
+
+def _show_outputs(output: Terminal, outputs: tuple[OutputVersion, ...]) -> None:
+    output.line("Outputs")
+    output.table(
+        ("name", "version", "transaction id", "batch", "table"),
+        (
+            (one.name, one.version, one.app_id or "-", or_dash(one.app_version), one.uri)
+            for one in outputs
+        ),
+    )
 
 
 def availability(output: Terminal, found: Availability) -> None:
@@ -126,8 +128,8 @@ def availability(output: Terminal, found: Availability) -> None:
                     one.topic,
                     one.partition,
                     "new" if one.wanted is None else one.wanted,
-                    "-" if one.earliest is None else one.earliest,
-                    "-" if one.end is None else one.end,
+                    or_dash(one.earliest),
+                    or_dash(one.end),
                     one.available,
                     "-" if one.until is None else moment_text(one.until),
                 )
