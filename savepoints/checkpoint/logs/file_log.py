@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from savepoints.errors import IncompatibleError
 from savepoints.uri import Uri
 
-# Every so many entries Spark writes one file with all so far, under another name.
+# After this many entries Spark merges them into one file with another name.
 COMPACT_KEY = "spark.sql.streaming.fileSource.log.compactInterval"
 _ENTRY = re.compile(r"^v1\n(\{.*)$", re.DOTALL)
 
@@ -53,5 +53,5 @@ def _path(file: Uri) -> str:
 
 
 def position(number: int) -> str:
-    """Return where the source is after its n-th batch, as the offset log has it."""
+    """Return the source's position after its n-th batch, as in the offset log."""
     return json.dumps({"logOffset": number}, separators=(",", ":"))

@@ -37,7 +37,7 @@ def next_batch(
         offsets,
         name,
         positions=positions,
-        # Copied as it was, eviction would lag a batch behind.
+        # Copied unchanged, eviction would lag one batch behind.
         watermark_ms=max(before.watermark_ms, reached),
         timestamp_ms=int(now.timestamp() * 1000),
     )

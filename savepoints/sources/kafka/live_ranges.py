@@ -1,4 +1,4 @@
-"""What Kafka itself has of topics, and where they were at a time; archives are not asked."""
+"""What Kafka itself has of topics, and their offsets at a time, without archives."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def require_topics(topics: Sequence[str], found: Collection[str], settings: Kafk
 def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOffsets:
     """Return for each partition the offset of the first record that arrived at or after a time.
 
-    That is Kafka's `offsetsForTimes`: by the timestamps of the records. Where there is no such
-    record, it is the end that is given, so read the ends before.
+    By record timestamp, as Kafka's `offsetsForTimes`. Where there is no such record, the end is
+    returned, so read the ends first.
 
     Raises:
         EnvironmentUnfitError: If no broker is configured or reachable.
