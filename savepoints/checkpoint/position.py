@@ -62,7 +62,6 @@ def read(checkpoint: Location) -> CheckpointPosition:
         NotAlignedError: If several batches are in the offset log beyond the commit log: Spark would
             run the last and lose the rows of the others.
         NoCommittedBatchError: If the offsets of the newest committed batch are missing.
-        IncompatibleError: If a file is not what Spark would write.
     """
     offsets, commits = _batches(checkpoint, "offsets"), _batches(checkpoint, "commits")
     committed = max(commits, default=None)

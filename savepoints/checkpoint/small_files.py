@@ -35,11 +35,7 @@ class Skeleton:
     sources: SourceMap | None = None
 
     def changed(self, path: str, data: bytes) -> bytes:
-        """Return a file as the restored checkpoint needs it.
-
-        Raises:
-            IncompatibleError: If it is not what Spark would write.
-        """
+        """Return a file as the restored checkpoint needs it."""
         if _OFFSETS.match(path):
             if self.sources is not None:
                 data = offset_log.with_sources(data, path, self.sources)

@@ -1,8 +1,8 @@
-"""Secrets are replaced by `***` in everything that is shown or kept: output, errors, logs, events.
+"""Replace secrets by `***` in everything shown or stored: output, errors, logs, events.
 
 A value is known to be secret by the name of its setting (`sasl.jaas.config`, `fs.s3a.secret.key`)
-or of its environment variable; `remember` keeps such values for the life of the process. What no
-setting names is found by its form: the password in `scheme://user:password@host`, signatures and
+or of its environment variable; `remember` keeps such values for the life of the process. Other
+secrets are recognized by their form: the password in `scheme://user:password@host`, signatures and
 tokens among the parameters of a URI.
 """
 
@@ -24,12 +24,12 @@ _NAME = re.compile(
     r"|^ssl\.key$|signature",
     re.IGNORECASE,
 )
-# Not the name of a secret although it looks like one: `fs.s3a.access.key` is the user's name there.
+# Looks like a secret's name but is not: `fs.s3a.access.key` is the user's name there.
 _NO_SECRET = re.compile(r"s3a\..*access\.key$|\.(class|provider|url|location|type)$", re.IGNORECASE)
 _ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-# Shorter values are words such as "none" or "minio", and would be struck out everywhere.
+# Shorter values are words such as "none" or "minio", and would be masked everywhere.
 _SHORTEST = 6
-# Data is altered only for a value that is no word: a script must be able to rely on a name in it.
+# In data, only values that are not words are masked: scripts rely on the names in it.
 _SHORTEST_IN_DATA = 12
 
 _USER_INFO = re.compile(r"(?<=://)[^\s/@:\"']*:[^\s/@\"']+(?=@)")

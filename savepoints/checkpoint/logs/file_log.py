@@ -31,11 +31,7 @@ def entry(number: int, files: Sequence[Uri], timestamp_ms: int) -> bytes:
 
 
 def paths(data: bytes, name: str) -> list[str]:
-    """Return the paths of the files that an entry of the log names.
-
-    Raises:
-        IncompatibleError: If it is not what Spark would write.
-    """
+    """Return the paths of the files that an entry of the log names."""
     match = _ENTRY.match(data.decode(errors="replace"))
     try:
         lines = match.group(1).splitlines() if match else []

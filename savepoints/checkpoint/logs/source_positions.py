@@ -85,11 +85,7 @@ class SourceMap:
 
 
 def checked(text: str) -> str:
-    """Return a start in its stored form: a position as Spark writes it.
-
-    Raises:
-        UsageError: If it is not one.
-    """
+    """Return a start in its stored form: a position as Spark writes it."""
     if text == _NEW or _KEPT.match(text):
         return text
     try:

@@ -47,11 +47,7 @@ def refusal(version: str) -> type[IncompatibleError]:
 
 
 def parse_object(text: str, name: str, what: str) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        IncompatibleError: If it is not one.
-    """
+    """Read a JSON object."""
     try:
         content = json.loads(text)
         if not isinstance(content, dict):

@@ -24,11 +24,7 @@ Layout: TypeAlias = Mapping[tuple[int, str], tuple[StateSchema, ...]]
 
 
 def read(checkpoint: Location) -> Layout:
-    """Read the newest schema of every state store of a checkpoint.
-
-    Raises:
-        IncompatibleError: If a schema file is damaged.
-    """
+    """Read the newest schema of every state store of a checkpoint."""
     paths = list(_newest([info.path for info in checkpoint.list("state")]).values())
     return of_files(dict(zip(paths, in_parallel(checkpoint.get, paths), strict=True)))
 
@@ -43,9 +39,6 @@ def of_files(files: Mapping[str, bytes]) -> Layout:
 
     Args:
         files: Files of a checkpoint by path, with the schema files among them.
-
-    Raises:
-        IncompatibleError: If a schema file is damaged.
     """
     return {store: schema.parse(files[path], path) for store, path in _newest(files).items()}
 

@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -132,16 +132,9 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
     reader = _Reader(data)
     try:
         version = reader.text()
-        if version == "v1":
-            found = [
-                StateSchema(DEFAULT_COLUMN_FAMILY, _fields(reader.text()), _fields(reader.text()))
-            ]
-        elif version == "v2":
-            found = [
-                StateSchema(
-                    DEFAULT_COLUMN_FAMILY, _fields(reader.chunks()), _fields(reader.chunks())
-                )
-            ]
+        if version in {"v1", "v2"}:
+            text = reader.text if version == "v1" else reader.chunks
+            found = [StateSchema(DEFAULT_COLUMN_FAMILY, _fields(text()), _fields(text()))]
         elif version == "v3":
             found = [_column_family(reader) for _ in range(reader.number(">i"))]
         else:
@@ -197,42 +190,31 @@ def _part(
 
 def type_text(spark_type: SparkType) -> str:
     """Write a type on one line, without nullability: `struct<start:timestamp,end:timestamp>`."""
-    if isinstance(spark_type, str):
-        return spark_type
-    kind = spark_type["type"]
-    if kind == "struct":
-        inner = (f"{one['name']}:{type_text(one['type'])}" for one in spark_type["fields"])
-        return f"struct<{','.join(inner)}>"
-    if kind == "array":
-        return f"array<{type_text(spark_type['elementType'])}>"
-    if kind == "map":
-        key, value = spark_type["keyType"], spark_type["valueType"]
-        return f"map<{type_text(key)},{type_text(value)}>"
-    return json.dumps(spark_type, sort_keys=True)
+    return _text(spark_type, lambda _: "")
 
 
 def exact_text(spark_type: SparkType) -> str:
     """Write a type on one line, with the nullability of inner fields and elements."""
+    return _text(spark_type, lambda nullable: "" if nullable else " not null")
+
+
+def _text(spark_type: SparkType, mark: Callable[[object], str]) -> str:
     if isinstance(spark_type, str):
         return spark_type
     kind = spark_type["type"]
     if kind == "struct":
         inner = (
-            f"{one['name']}:{exact_text(one['type'])}{_not_null(one['nullable'])}"
+            f"{one['name']}:{_text(one['type'], mark)}{mark(one.get('nullable', True))}"
             for one in spark_type["fields"]
         )
         return f"struct<{','.join(inner)}>"
     if kind == "array":
-        element = exact_text(spark_type["elementType"])
-        return f"array<{element}{_not_null(spark_type.get('containsNull', True))}>"
+        element = _text(spark_type["elementType"], mark)
+        return f"array<{element}{mark(spark_type.get('containsNull', True))}>"
     if kind == "map":
-        key, value = exact_text(spark_type["keyType"]), exact_text(spark_type["valueType"])
-        return f"map<{key},{value}{_not_null(spark_type.get('valueContainsNull', True))}>"
+        key, value = (_text(spark_type[one], mark) for one in ("keyType", "valueType"))
+        return f"map<{key},{value}{mark(spark_type.get('valueContainsNull', True))}>"
     return json.dumps(spark_type, sort_keys=True)
-
-
-def _not_null(nullable: object) -> str:
-    return "" if nullable else " not null"
 
 
 def _column_family(reader: _Reader) -> StateSchema:

@@ -78,7 +78,6 @@ def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveChec
 
     Raises:
         NotFoundError: If there is no archive.
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     table.require(Location.of(uri))
     known = progress.load(uri)

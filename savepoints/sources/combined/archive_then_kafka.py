@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seam:
-    """Which records of a topic are read where; offsets are next-to-read.
+    """Which records come from the archive, and which from Kafka; offsets are next-to-read.
 
     Attributes:
         archive_from: Where the archive is read from; empty when it is not read.

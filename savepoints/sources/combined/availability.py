@@ -36,9 +36,6 @@ def require_available(
 
     Returns:
         The available range of each partition; empty without Kafka sources.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     wanted = [
         (topic, partition, offset)
@@ -102,11 +99,7 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
 def ranges(
     topics: Sequence[str], settings: KafkaSettings, archives: Collection[str] = ()
 ) -> dict[str, dict[int, Range]]:
-    """Return the available range of every partition, in Kafka and in archives before it.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return the available range of every partition, in Kafka and in archives before it."""
     found = available_ranges.ranges(topics, settings, archives)
     live_ranges.require_topics(topics, found, settings)
     return {topic: found[topic] for topic in topics}
@@ -121,9 +114,6 @@ def at_time(
     """Return for each partition the offset of the first record that arrived at or after a time.
 
     Like `live_ranges.at_time`, including records that only an archive still has.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     # The ends first: records that arrive after this line are never taken for earlier ones.
     ends = ranges(topics, settings, archives)

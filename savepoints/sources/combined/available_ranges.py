@@ -29,7 +29,6 @@ def ranges(
         timeout: Seconds that a broker may take for each answer.
 
     Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
         VerificationError: If an archive is damaged.
     """
     found = topics.ranges(names, settings, timeout)

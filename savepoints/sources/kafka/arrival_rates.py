@@ -54,9 +54,6 @@ def arrivals(
 
     Returns:
         The counts, longest window first; empty when the topics have no records.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     all_ranges = {
         (name, part): one for name, topic in topics.items() for part, one in topic.ranges.items()
@@ -105,9 +102,6 @@ def record_bytes(
     Returns:
         Average bytes of a record (key, value and headers, uncompressed) and how many were read;
         None when there were none.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     read = probe_records.first(places, settings, most=SAMPLE)
     sizes = [one.size for some in read.values() for one in some]

@@ -1,4 +1,7 @@
-"""Open Kafka clients, mostly for metadata and never as part of a consumer group."""
+"""Open Kafka clients, mostly for metadata and never as part of a consumer group.
+
+Whatever asks Kafka raises EnvironmentUnfitError if no broker is configured or reachable.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,7 @@ KafkaOptions: TypeAlias = dict[str, str | float | bool]
 
 
 def admin(settings: KafkaSettings) -> AdminClient:
-    """Return a client that asks about topics.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
-    """
+    """Return a client that asks about topics."""
     opened: AdminClient = _opened(settings, lambda kafka: kafka.admin.AdminClient, {})
     return opened
 
@@ -47,9 +46,6 @@ def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator
 
     Args:
         options: More client options, with `_` for `.`; those in the settings win.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
     """
     looking: KafkaOptions = {
         "group.id": "savepoints-offset-check",
@@ -65,11 +61,7 @@ def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator
 
 
 def producer(settings: KafkaSettings) -> Producer:
-    """Return a producer that sends each record once, to the partition that Java's would choose.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
-    """
+    """Return a producer that sends each record once, to the partition that Java's would choose."""
     once: KafkaOptions = {"enable.idempotence": True, "partitioner": "murmur2_random"}
     opened: Producer = _opened(settings, lambda kafka: kafka.Producer, once)
     return opened

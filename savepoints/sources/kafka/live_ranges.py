@@ -14,11 +14,7 @@ from savepoints.sources.kafka.offsets import Range, Ranges
 
 
 def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int, Range]]:
-    """Return what Kafka has of every partition of some topics.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return what Kafka has of every partition of some topics."""
     found = kafka_topics.ranges(topics, settings)
     require_topics(topics, found, settings)
     return {topic: found[topic] for topic in topics}
@@ -40,9 +36,6 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
 
     By record timestamp, as Kafka's `offsetsForTimes`. Where there is no such record, the end is
     returned, so read the ends first.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     from confluent_kafka import KafkaException, TopicPartition
 

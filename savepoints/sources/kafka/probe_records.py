@@ -50,9 +50,6 @@ def first(
     Returns:
         At most that many records for each place, in order. In compacted and transactional topics
         the first may be beyond the offset asked for.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     found: dict[tuple[str, int], list[ProbeRecord]] = {place: [] for place in places}
     if not places:

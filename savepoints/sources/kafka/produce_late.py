@@ -28,11 +28,7 @@ _POLL_SECONDS = 1.0
 
 
 def ends(settings: KafkaSettings, topic: str) -> KafkaOffsets:
-    """Return the end of each partition of a topic.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return the end of each partition of a topic."""
     return offsets.ends(live_ranges.ranges([topic], settings))
 
 
@@ -67,9 +63,6 @@ def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id
 
     Returns:
         How many.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured.
     """
     failed: list[KafkaError] = []
 

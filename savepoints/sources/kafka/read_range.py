@@ -37,11 +37,7 @@ def read_records(
 
 
 def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> None:
-    """Check that Kafka has the records between two positions; Spark would fail later, saying less.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Check that Kafka has the records between two positions; Spark fails later and says less."""
     has = live_ranges.ranges(sorted(end), settings) if end else {}
     gone = []
     for topic, parts in sorted(end.items()):

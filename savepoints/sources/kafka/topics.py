@@ -65,9 +65,6 @@ def ids(
 
     Args:
         timeout: Seconds that a broker may take to answer.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     if not names:
         return {}
@@ -83,9 +80,6 @@ def describe(
 
     Args:
         timeout: Seconds that a broker may take for each answer.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     if not names:
         return {}
@@ -102,11 +96,7 @@ def describe(
 def ranges(
     names: Collection[str], settings: KafkaSettings, timeout: float | None = None
 ) -> dict[str, dict[int, Range]]:
-    """Return Kafka's range of every partition; topics that do not exist are left out.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return Kafka's range of every partition; topics that do not exist are left out."""
     if not names:
         return {}
     opened = client.admin(settings)

@@ -319,7 +319,7 @@ def _bits(column: Array, buffer: int) -> Booleans:
 def _buffer(
     column: Array, buffer: int, kind: np.dtype[Any], each: int = 1, extra: int = 0
 ) -> NDArray[Any]:
-    """Return a buffer of an array: so many items each, and so many more."""
+    """Return a buffer of an array, with a number of items per value and some extra."""
     import numpy as np
 
     data = column.buffers()[buffer]
