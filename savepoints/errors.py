@@ -1,43 +1,43 @@
 """Every error this library raises on purpose, as one tree.
 
 SavepointsError                      1   root; never raised itself
-├── UsageError                       2   the request itself makes no sense
-├── PartlyDoneError                  3   some of it was done, or a comparison found differences
+├── UsageError                       2   the request itself is invalid
+├── PartlyDoneError                  3   partly done, or a comparison found differences
 ├── NotFoundError                   10   something named does not exist
-│   ├── SavepointNotFoundError           no savepoint of that name
-│   ├── AmbiguousNameError               several savepoints fit the name
+│   ├── SavepointNotFoundError           no savepoint with that name
+│   ├── AmbiguousNameError               several savepoints match the name
 │   ├── CheckpointNotFoundError          no Spark checkpoint at that URI
 │   ├── NoCommittedBatchError            a checkpoint without a finished batch
 │   ├── StoreNotFoundError               bucket or directory of the store is missing
-│   └── QueryNotFoundError               no query of that name in the store
+│   └── QueryNotFoundError               no query with that name in the store
 ├── LockedError                     11   another process holds the query's lease
 │   └── UnfinishedOperationError         a multi-step verb was interrupted: finish it first
-├── QueryRunningError               12   the query runs, or its checkpoint changes
+├── QueryRunningError               12   the query is running, or its checkpoint changes
 ├── NotAlignedError                 13   state, offsets and outputs do not fit together
 │   ├── VerificationError                a savepoint is damaged
 │   ├── CheckpointDamagedError           the checkpoint of a query is gone or cannot be read
-│   ├── PartitionCountError              state partitions are not those of the offset log
-│   ├── SchemaPathError                  a schema file lies outside of its checkpoint
+│   ├── PartitionCountError              state partitions differ from the offset log
+│   ├── SchemaPathError                  a schema file is outside its checkpoint
 │   ├── SourceLogError                   a source's own log runs ahead of the offsets
-│   ├── StateIdsError                    the commit log names state files that are not there
+│   ├── StateIdsError                    the commit log names missing state files
 │   ├── PlacementError                   a state row is not in the partition of its key
-│   ├── ListOrderError                   the order of list state is not known
-│   ├── CheckFailedError                 a fork does not pass its checks, and takes nothing over
-│   ├── OutputVersionGoneError           a version of an output that is needed cannot be read
-│   └── StalePlanError                   what a plan was made from has changed since
+│   ├── ListOrderError                   the order of list state is unknown
+│   ├── CheckFailedError                 a fork fails its checks and is not promoted
+│   ├── OutputVersionGoneError           a needed version of an output cannot be read
+│   └── StalePlanError                   the basis of a plan has changed since
 ├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
 ├── TargetExistsError               15   the place to write to is taken
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit
-│   ├── UnsupportedProviderError         a state store provider whose files are not known
-│   ├── UnsupportedFormatError           a file of a version or codec that is not known
+│   ├── UnsupportedProviderError         an unknown state store provider
+│   ├── UnsupportedFormatError           a file of an unknown version or codec
 │   ├── NativeOnlyError                  an operator whose state rows cannot be read or written
 │   ├── RescaleError                     an operator that keeps its number of partitions
 │   ├── ProviderError                    state that the other provider cannot hold
-│   ├── FileSinkError                    a file sink whose log cannot be taken there
+│   ├── FileSinkError                    a file sink whose log cannot go there
 │   ├── LateBatchError                   a late batch has rows that cannot be merged
-│   ├── SeveralRowsError                 a replay wrote one key twice in what it ran as one batch
+│   ├── SeveralRowsError                 a replay wrote one key twice in one batch
 │   ├── LayoutChangedError               columns of the state changed places or names
-│   └── PrivateApiError                  this Spark's private API has another shape
+│   └── PrivateApiError                  this Spark's private API differs
 └── EnvironmentUnfitError            1   the machine lacks something: Java, jars, credentials
     ├── MissingExtraError            2   an optional dependency is not installed
     ├── CredentialsError             1   the object store refuses us
@@ -52,7 +52,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-# `rollback` and `reset` name the same choice differently, and the errors are those of both.
+# `rollback` and `reset` spell this choice differently and share these errors.
 LEAVE_OUTPUTS = "leave the outputs as they are: rollback --outputs none, reset --outputs keep"
 
 
@@ -88,7 +88,7 @@ class SavepointsError(Exception):
 
 
 class UsageError(SavepointsError):
-    """The request makes no sense as it was put."""
+    """The request is invalid."""
 
     exit_code = 2
 
@@ -100,17 +100,17 @@ class PartlyDoneError(SavepointsError):
 
 
 class NotFoundError(SavepointsError):
-    """Something that was named does not exist."""
+    """Something named does not exist."""
 
     exit_code = 10
 
 
 class SavepointNotFoundError(NotFoundError):
-    """No savepoint fits the name."""
+    """No savepoint matches the name."""
 
 
 class AmbiguousNameError(NotFoundError):
-    """Several savepoints fit the name; the message lists them."""
+    """Several savepoints match the name; the message lists them."""
 
 
 class CheckpointNotFoundError(NotFoundError):
@@ -118,7 +118,7 @@ class CheckpointNotFoundError(NotFoundError):
 
 
 class NoCommittedBatchError(NotFoundError):
-    """The checkpoint has no batch that was finished and is still kept whole."""
+    """The checkpoint has no complete batch that is still kept."""
 
 
 class StoreNotFoundError(NotFoundError):
@@ -126,7 +126,7 @@ class StoreNotFoundError(NotFoundError):
 
 
 class QueryNotFoundError(NotFoundError):
-    """The store knows no query of that name."""
+    """The store has no query with that name."""
 
 
 class LockedError(SavepointsError):
@@ -137,13 +137,13 @@ class LockedError(SavepointsError):
 
 
 class UnfinishedOperationError(LockedError):
-    """A multi-step verb was interrupted; it must be run again before anything else."""
+    """A multi-step verb was interrupted; it must be finished before anything else."""
 
     retryable = False
 
 
 class QueryRunningError(SavepointsError):
-    """The query is running, or its checkpoint changes while it must stand still."""
+    """The query is running, or its checkpoint changes when it must not."""
 
     exit_code = 12
     retryable = True
@@ -160,7 +160,7 @@ class VerificationError(NotAlignedError):
 
 
 class CheckpointDamagedError(NotAlignedError):
-    """The checkpoint that a query goes on from is gone, or Spark cannot read it."""
+    """The checkpoint that a query continues from is gone, or Spark cannot read it."""
 
 
 class PartitionCountError(NotAlignedError):
@@ -168,7 +168,7 @@ class PartitionCountError(NotAlignedError):
 
 
 class SchemaPathError(NotAlignedError):
-    """A schema file lies outside of its checkpoint, so another directory is needed for ever."""
+    """A schema file is outside its checkpoint, which would depend on another directory for ever."""
 
 
 class SourceLogError(NotAlignedError):
@@ -176,27 +176,27 @@ class SourceLogError(NotAlignedError):
 
 
 class StateIdsError(NotAlignedError):
-    """The commit log of checkpoint format 2 names state files that are not there."""
+    """The commit log of checkpoint format 2 names missing state files."""
 
 
 class PlacementError(NotAlignedError):
-    """A state row is in another partition than Spark would look for its key."""
+    """A state row is not in the partition where Spark looks for its key."""
 
 
 class ListOrderError(NotAlignedError):
-    """Elements of list state have no order of their own."""
+    """The order of list state's elements is unknown."""
 
 
 class CheckFailedError(NotAlignedError):
-    """A fork did not pass the checks that it has to before it takes over."""
+    """A fork failed the checks before its promotion."""
 
 
 class OutputVersionGoneError(NotAlignedError):
-    """A version of an output from which rows are needed can no longer be read."""
+    """A version of an output whose rows are needed can no longer be read."""
 
 
 class StalePlanError(NotAlignedError):
-    """What a plan was made from has changed since, so it would do another thing than it says."""
+    """The basis of a plan has changed, so it would no longer do what it says."""
 
 
 class SourceDataGoneError(SavepointsError):
@@ -206,7 +206,7 @@ class SourceDataGoneError(SavepointsError):
 
 
 class TargetExistsError(SavepointsError):
-    """The place that was to be written exists already."""
+    """The target already exists."""
 
     exit_code = 15
 
@@ -218,11 +218,11 @@ class IncompatibleError(SavepointsError):
 
 
 class UnsupportedProviderError(IncompatibleError):
-    """The state store provider of the query is none of Spark's own."""
+    """The query's state store provider is not one of Spark's own."""
 
 
 class UnsupportedFormatError(IncompatibleError):
-    """A file of Spark's has a version or codec that is not known; it may well be whole."""
+    """A Spark file has an unknown version or codec; it may be intact."""
 
 
 class NativeOnlyError(IncompatibleError):
@@ -238,7 +238,7 @@ class ProviderError(IncompatibleError):
 
 
 class FileSinkError(IncompatibleError):
-    """The output is a file sink, and its log cannot be taken where it would have to be."""
+    """The output is a file sink, and its log cannot be moved to the required batch."""
 
 
 class LateBatchError(IncompatibleError):
@@ -246,7 +246,7 @@ class LateBatchError(IncompatibleError):
 
 
 class SeveralRowsError(IncompatibleError):
-    """A replay wrote several rows under one key in one slice: which is the last is not known."""
+    """A replay wrote several rows with one key in one slice; which is last is unknown."""
 
 
 class LayoutChangedError(IncompatibleError):
@@ -272,6 +272,6 @@ class CredentialsError(EnvironmentUnfitError):
 
 
 class UnreachableError(EnvironmentUnfitError):
-    """The object store does not answer, although it was asked again; nothing else is known."""
+    """The object store does not answer, even after retries."""
 
     retryable = True

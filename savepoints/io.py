@@ -40,24 +40,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Requests under way at once; object stores answer in tens of milliseconds, so this hides latency.
+# Concurrent requests; object stores answer in tens of milliseconds, so this hides latency.
 PARALLEL_REQUESTS = 16
-# What fails is sent again, for obstore and deltalake alike: after a pause that doubles, so often at
-# most, and for so long.
+# Retries of failed requests by obstore and deltalake; the pause doubles each time.
 FIRST_PAUSE_MS = 100
 RETRIES = 6
 RETRY_SECONDS = 30
-# A conditional PUT is never sent again by itself, for its answer would not say who did it. Whoever
-# can tell does the whole step again, so often in all.
+# A conditional PUT is never retried alone, because its answer would not show who wrote. Callers who
+# can tell repeat the whole step, this many times in all.
 _ATTEMPTS = 3
 
-# In the words of object_store, which obstore and deltalake share.
+# Messages of object_store, which obstore and deltalake share.
 _REFUSED = re.compile(
     r"status code:? 40[13]\b|necessary privileges|valid authentication|"
     r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden"
 )
 _NO_ANSWER = re.compile(r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b")
-# What Linux says of a hard link from one file system to another (EXDEV).
+# Linux' error for a hard link across file systems (EXDEV).
 _OTHER_MOUNT = "(os error 18)"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -76,8 +75,8 @@ class ObjectInfo:
 class Location:
     """A directory in an object store or file system.
 
-    Every method takes paths relative to it. A missing object is Python's `FileNotFoundError`,
-    an existing one where none may be `FileExistsError`; everything else is a `SavepointsError`.
+    Every method takes paths relative to it. A missing object raises Python's `FileNotFoundError`,
+    an unexpected one `FileExistsError`; everything else is a `SavepointsError`.
     """
 
     uri: Uri
@@ -96,7 +95,7 @@ class Location:
         return str(self.uri)
 
     def require_space(self, size: int) -> None:
-        """Check that a local directory's disk has room for so many bytes; elsewhere, nothing."""
+        """Check that a local directory's disk has room for this many bytes."""
         if self.uri.scheme != "file":
             return
         present = Path(str(self.uri))
@@ -120,7 +119,7 @@ class Location:
             return bytes(_open(self.uri).get(self._key(path)).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Return some bytes of a file; of one that has so many.
+        """Return a range of bytes, which the file must have.
 
         Raises:
             FileNotFoundError: If there is none.
@@ -139,15 +138,15 @@ class Location:
             return bytes(found.bytes()), found.meta["e_tag"] or ""
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file, in place of one that may be there."""
+        """Write a file, replacing any existing one."""
         with _translated(self.uri / path):
             _open(self.uri).put(self._key(path), data)
 
     def create(self, path: str, data: bytes) -> str:
         """Write a file only if there is none (conditional PUT), and return its entity tag.
 
-        Two processes never write equal bytes in such a way: so a file that has just these bytes is
-        our own, and only the answer to writing it was lost.
+        No two processes write equal bytes this way, so a file with exactly these bytes is our own,
+        and only the answer was lost.
 
         Raises:
             FileExistsError: If there is one.
@@ -157,7 +156,7 @@ class Location:
     def replace(self, path: str, data: bytes, etag: str) -> str:
         """Write a file only over the version with this entity tag, and return the new tag.
 
-        As with `create`, a file that has just these bytes is our own.
+        As with `create`, a file with exactly these bytes is our own.
 
         Raises:
             FileExistsError: If somebody else changed or removed it meanwhile.
@@ -165,7 +164,7 @@ class Location:
         if self.uri.scheme == "s3":
             return self._conditionally(path, data, {"e_tag": etag})
         store, key = _open(self.uri), self._key(path)
-        # A local file system has no conditional replacement: a lock file makes one.
+        # A local file system has no conditional replace: a lock file provides it.
         with _translated(self.uri / path), Path(f"/{key}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if store.head(key)["e_tag"] != etag:
@@ -178,7 +177,7 @@ class Location:
                 with _translated(self.uri / path):
                     return _open(self.uri).put(self._key(path), data, mode=mode)["e_tag"] or ""
             except (FileExistsError, UnreachableError):
-                # S3 answers 412 to a request that is sent again after its answer was lost.
+                # S3 answers 412 to a retry after a lost answer.
                 with suppress(FileNotFoundError):
                     found, etag = self.get_version(path)
                     if found == data:
@@ -228,7 +227,7 @@ class Location:
         return sorted(found, key=lambda info: info.path)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files, several at once and in no order; those that do not exist are no error."""
+        """Delete files concurrently; missing ones are not an error."""
         store = _open(self.uri)
 
         def one(path: str) -> None:
@@ -238,7 +237,7 @@ class Location:
         in_parallel(one, list(paths))
 
     def copy_from(self, source: Location, source_path: str, path: str) -> None:
-        """Copy one file here: by the server, or as a hard link, when both are in one store.
+        """Copy one file here, by the server or as a hard link if both are in one store.
 
         Between stores, and between two mounts of this machine, it passes through this process.
 
@@ -248,7 +247,7 @@ class Location:
         with _translated(source.uri / source_path):
             if source.uri.system == self.uri.system and self._copies(source, source_path, path):
                 return
-            # Through a file, not through memory: many large ones may be under way at once.
+            # Through a file, not through memory: many large copies may run at once.
             with TemporaryFile() as body:
                 for piece in _open(source.uri).get(source._key(source_path)).stream():
                     body.write(piece)
@@ -256,7 +255,7 @@ class Location:
                 _open(self.uri).put(self._key(path), body)
 
     def _copies(self, source: Location, source_path: str, path: str) -> bool:
-        """Copy without reading; False where the two are different mounts of this machine."""
+        """Copy without reading; return False between different mounts of this machine."""
         from obstore.exceptions import GenericError
 
         try:
@@ -286,7 +285,7 @@ class Location:
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Do the same request for many items at once and return the results in their order."""
+    """Call a function for many items at once and return the results in their order."""
     if not items:
         return []
     with ThreadPoolExecutor(max_workers=PARALLEL_REQUESTS) as pool:
@@ -294,10 +293,9 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def persistently(step: Callable[[], R]) -> R:
-    """Do a step that may be done twice again when the store does not answer.
+    """Retry an idempotent step when the store does not answer.
 
-    object_store sends most requests again itself, but no conditional PUT and not all whose answer
-    was cut off.
+    object_store itself retries most requests, but not conditional PUTs or all cut-off answers.
     """
     for _ in range(_ATTEMPTS - 1):
         with suppress(UnreachableError):
@@ -306,10 +304,10 @@ def persistently(step: Callable[[], R]) -> R:
 
 
 def storage_options(uri: Uri) -> dict[str, str]:
-    """Return the options with which deltalake and obstore open the place.
+    """Return the options for deltalake and obstore to open a URI.
 
-    One mapping from AWS' own names: environment, profile files and roles are looked up by boto3,
-    as every AWS tool does, and handed over as plain values.
+    One mapping from AWS' own names: boto3 looks up environment, profile files and roles, as every
+    AWS tool does, and the result is passed as plain values.
 
     Raises:
         CredentialsError: If there are none.
@@ -353,7 +351,7 @@ def _aws_session() -> boto3.Session:
 
 @lru_cache(maxsize=8)
 def _session(_profile: str | None, _key: str | None) -> boto3.Session:
-    """Return AWS' session; its credentials renew themselves, and making one takes a while."""
+    """Return the AWS session, which renews its credentials and is slow to create."""
     import boto3  # 0.2 s that a local store need not pay
 
     return boto3.Session()
@@ -389,7 +387,7 @@ def _store(scheme: str, bucket: str, _endpoint: str | None) -> ObjectStore:
 
 @contextmanager
 def _translated(uri: Uri) -> Iterator[None]:
-    """Turn what obstore raises into our errors, and missing objects into FileNotFoundError."""
+    """Turn obstore's errors into ours, and missing objects into FileNotFoundError."""
     from obstore import exceptions as raised
 
     try:
@@ -401,7 +399,7 @@ def _translated(uri: Uri) -> Iterator[None]:
         if "NoSuchBucket" in text:
             raise StoreNotFoundError(
                 f"the bucket {uri.bucket} does not exist",
-                hint=f"check the name, or make it: aws s3 mb s3://{uri.bucket}",
+                hint=f"check the name, or create it: aws s3 mb s3://{uri.bucket}",
                 uri=str(uri),
             ) from None
         if isinstance(error, FileNotFoundError):
@@ -419,11 +417,7 @@ def _translated(uri: Uri) -> Iterator[None]:
 
 
 def unavailable(uri: Uri, text: str) -> SavepointsError | None:
-    """Return the error for a store that refuses us or does not answer.
-
-    Returns:
-        None when it was something else, such as an object that is damaged.
-    """
+    """Return the error for a store that refuses access or does not answer; else None."""
     said = plain(text)
     if _REFUSED.search(said):
         return CredentialsError(
@@ -441,5 +435,5 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
 
 
 def plain(text: str) -> str:
-    """Return what obstore or deltalake said in one line, without colours."""
+    """Return a message of obstore or deltalake on one line, without colours."""
     return " ".join(_COLOURS.sub("", text).replace("↳", "").split())

@@ -1,4 +1,4 @@
-"""The frozen values everything else speaks in: ids, cuts, savepoints, generations, outputs.
+"""The frozen values shared by everything: ids, cuts, savepoints, generations, outputs.
 
 No I/O and no heavy imports here: these types are shared by the file formats, the
 store, the verbs and the command line.
@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 from savepoints.errors import UsageError
 
 SavepointState = Literal["complete", "broken", "expired"]
-# By somebody, by the clock, before a verb changes the present, at the end of a run, by a verb.
+# By the user, on schedule, before a verb changes the query, at the end of a run, by a verb.
 SavepointKind = Literal["manual", "periodic", "safety", "final", "merge", "edit", "fork"]
 Form = Literal["native", "canonical"]
 Provider = Literal["rocksdb", "hdfs"]
@@ -31,7 +31,7 @@ KafkaOffsets: TypeAlias = dict[str, dict[int, int]]
 FORMS: tuple[Form, ...] = ("native", "canonical")
 
 _ID = re.compile(r"(sp|op)-\d{8}-\d{6}-[0-9a-z]{6}", re.ASCII)
-# Letters and digits without those that are read wrongly on a phone at night: i, l, o, 0, 1.
+# Letters and digits without those that are misread on a phone at night: i, l, o, 0, 1.
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # How ids and relative names begin.
@@ -50,7 +50,7 @@ def is_id(text: str) -> bool:
 
 
 def checked_name(text: str, what: str) -> str:
-    """Return the text when it is fit to be part of a path in the store.
+    """Return the text if it is fit to be part of a path in the store.
 
     Raises:
         UsageError: If it has other characters than letters, digits, `.`, `_`, `-`.
@@ -64,14 +64,14 @@ def checked_name(text: str, what: str) -> str:
 
 
 def checked_tag(text: str) -> str:
-    """Return the text when it can be a tag, which names a savepoint as an id does.
+    """Return the text if it can be a tag, which names a savepoint as an id does.
 
     Raises:
         UsageError: If it has other characters, or looks like an id or like `latest~2`.
     """
     if text.startswith(_RESERVED):
         raise UsageError(
-            f"{text!r} cannot be a tag: names that begin so mean something already",
+            f"{text!r} cannot be a tag: names with this prefix already have a meaning",
             hint="choose another, for example before-release",
         )
     return checked_name(text, "tag")
@@ -141,7 +141,7 @@ class OutputVersion:
 
 @dataclass(frozen=True)
 class OperatorState:
-    """What a savepoint holds of one stateful operator.
+    """The state of one operator in a savepoint.
 
     Attributes:
         operator_id: Spark's number; operators count from the sink.
@@ -171,13 +171,13 @@ class OperatorState:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took to make a savepoint.
+    """The cost of taking a savepoint.
 
     Attributes:
         pin_seconds: Copying the files that fix the cut.
         checksum_seconds: Reading what was copied to hash it.
         export_seconds: Writing canonical rows, 0 without them.
-        objects_copied: Files that had to be copied.
+        objects_copied: Files that were copied.
         bytes_copied: Their bytes.
         objects_shared: Files that were in the store already.
         bytes_shared: Their bytes.
@@ -228,7 +228,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Labels:
-    """What may change about a savepoint after it was taken; everything else never does.
+    """What may change in a savepoint after it was taken; everything else never does.
 
     Attributes:
         query: Name of its query, which `rename` changes.
@@ -249,7 +249,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Edit:
-    """What was changed by hand in a savepoint, which otherwise is as its parent.
+    """A manual edit of a savepoint, which otherwise equals its parent.
 
     Attributes:
         by: Who did it: user, host and process.
@@ -259,8 +259,8 @@ class Edit:
         where: SQL that chose the rows; None for all.
         assignments: What was set, as `field = SQL`.
         function: Name of the function that changed them, None for SQL.
-        rows_changed: Rows that have another value than before.
-        rows_removed: Rows that are not there any more.
+        rows_changed: Rows with a new value.
+        rows_removed: Rows that were removed.
     """
 
     by: str
@@ -381,7 +381,7 @@ def _edit_from_json(data: Mapping[str, Any] | None) -> Edit | None:
 
 @dataclass(frozen=True)
 class Generation:
-    """One life of a query: one checkpoint directory.
+    """A generation of a query: one checkpoint directory.
 
     Attributes:
         query: Name of the query.
@@ -425,11 +425,11 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
 def kafka_offsets(position: str | None) -> KafkaOffsets | None:
     """Read a source position as Kafka's `{topic: {partition: next offset}}`.
 
-    The offset log does not say of which kind a source is, so its form decides: only Kafka's has
-    two levels with whole numbers on both sides of the inner one.
+    The offset log does not name a source's kind, so the form decides: only Kafka's has two levels
+    with whole numbers on both sides of the inner one.
 
     Returns:
-        The offsets, or None when the position is of another source.
+        The offsets, or None for another kind of source.
     """
     if position is None:
         return None
@@ -448,10 +448,7 @@ def kafka_offsets(position: str | None) -> KafkaOffsets | None:
 
 
 def lowest_offsets(positions: Iterable[str | None]) -> KafkaOffsets:
-    """Return the positions of several sources as one; only Kafka's count.
-
-    Where two sources read one topic, it is that of the one that is behind.
-    """
+    """Merge the Kafka positions of several sources; of two for one topic, the lower counts."""
     found: KafkaOffsets = {}
     for position in positions:
         for topic, parts in (kafka_offsets(position) or {}).items():

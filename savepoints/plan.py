@@ -1,4 +1,4 @@
-"""What every mutating verb decides before it acts: a frozen, printable, JSON-able plan."""
+"""The plan that every mutating verb makes before it acts: frozen, printable, JSON-able."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from savepoints.model import to_json
 
-# Told one line about what a long operation does now; the caller decides how to show it.
+# Receives one line about a long operation's progress; the caller decides how to show it.
 Progress = Callable[[str], None]
 
 
 def silent(_line: str) -> None:
-    """Show nothing: the default progress of the library."""
+    """Show nothing: the library's default progress."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Step:
     """One step of a plan.
 
     Attributes:
-        name: As it stands in the journal and in the names of crash points.
+        name: As in the journal and in crash point names.
         what: A sentence for a person.
     """
 
@@ -36,8 +36,8 @@ class Plan:
     Attributes:
         verb: The verb.
         query: Name of the query.
-        steps: In the order in which they are done.
-        warnings: What a person should know before saying yes.
+        steps: In execution order.
+        warnings: What the user should know before confirming.
     """
 
     verb: str

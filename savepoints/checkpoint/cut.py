@@ -1,4 +1,4 @@
-"""A checkpoint directory as a whole: which batches it has and which files make a cut.
+"""Read a checkpoint directory: its committed batches, and the files that make up a cut.
 
 metadata                        {"id": …}, the query's id
 offsets/N, commits/N            the two logs
@@ -95,14 +95,14 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     Raises:
         NoCommittedBatchError: If the batch is not committed or not kept any more.
         UnsupportedProviderError: If the state is not kept by one of Spark's own providers.
-        IncompatibleError: If some format is not supported.
+        IncompatibleError: If a file's format is not supported.
         FileNotFoundError: If the query's maintenance removed a file meanwhile: try again.
     """
     by_path = {info.path: info for info in checkpoint.list()}
     if "metadata" not in by_path:
         raise CheckpointNotFoundError(
             f"there is no Spark checkpoint at {checkpoint}: no file 'metadata'",
-            hint="give the directory that the query has as checkpointLocation",
+            hint="pass the query's checkpointLocation",
             checkpoint=str(checkpoint),
         )
     batch = _choose(committed_batches(by_path.values()), batch_id, checkpoint)
@@ -150,7 +150,7 @@ def _require_readable(
     """Reject state of an unknown provider, and state that no operator metadata describes."""
     if found and provider not in operators.PROVIDERS.values():
         raise UnsupportedProviderError(
-            f"the state of {checkpoint} is kept by {provider}, whose files are not known",
+            f"the state of {checkpoint} is in files of {provider}, which are not supported",
             hint=f"start a new query with {offset_log.PROVIDER_KEY}={operators.ROCKSDB_PROVIDER}",
             provider=provider,
         )
@@ -158,8 +158,8 @@ def _require_readable(
     if unknown := [path for path in paths if _operator_of(path) not in described]:
         raise IncompatibleError(
             f"{checkpoint} has state without operator metadata, for example {unknown[0]}",
-            hint="it was written by Spark before 4.0, or is damaged; run the query with Spark 4.2 "
-            "for a batch, or restore it from a savepoint",
+            hint="it was written by Spark before 4.0, or is damaged; run one batch with Spark "
+            "4.2, or restore from a savepoint",
             file=unknown[0],
         )
 
@@ -211,7 +211,7 @@ def _small_files(
 
 
 def _operator_metadata(by_path: Mapping[str, ObjectInfo], batch: int) -> list[str]:
-    """Choose the metadata file of each operator: of version 2 the newest that the batch used."""
+    """Choose each operator's metadata file; of version 2 the newest that the batch used."""
     chosen: dict[int, tuple[int, str]] = {}
     for path in by_path:
         if match := _OPERATOR_METADATA.match(path):
@@ -238,7 +238,7 @@ def _chains(
         ids = dict(enumerate(commit.state_ids.get(directory.operator_id, ()))).get(
             directory.partition, ()
         )
-        # The order of the ids is that of Spark's code, but each is unique.
+        # Their order is up to Spark's code, but each id is unique.
         mine = [one for one in ids if any(name.startswith(f"{batch + 1}_{one}.") for name in files)]
         if len(mine) != 1:
             raise FileNotFoundError(f"{directory.path}/{batch + 1}_({'|'.join(ids)})")
@@ -261,7 +261,7 @@ def _listed_ssts(checkpoint: Location, snapshots: Sequence[str]) -> list[str]:
 def _keyless(
     checkpoint: Location, found: Sequence[Operator], by_path: Mapping[str, ObjectInfo]
 ) -> frozenset[int]:
-    """Find the operators whose state is not found by key, so that it is one partition."""
+    """Find the operators whose state is a single partition, because it has no key."""
     keyless = {one.operator_id for one in found if operators.is_unpartitioned(one.name)}
     for operator in found:
         schema = f"state/{operator.operator_id}/0/_metadata/schema"

@@ -1,8 +1,8 @@
-"""What Spark says when it cannot go on because files of a checkpoint are gone or damaged."""
+"""Patterns in Spark's errors which mean that checkpoint files are missing or damaged."""
 
 from __future__ import annotations
 
-# Error classes of Spark 4, and what its logs and RocksDB say below them.
+# Error classes of Spark 4, and what its logs and RocksDB report below them.
 _PATTERNS = (
     "CANNOT_LOAD_STATE_STORE",
     "CANNOT_READ_STREAMING_STATE_FILE",
@@ -10,7 +10,7 @@ _PATTERNS = (
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
     "RocksDBException: Corruption",
 )
-# The program changed: an older state would fit it no better.
+# The program changed: an older state would not fit it either.
 _PROGRAM = ("SCHEMA_NOT_COMPATIBLE", "ROW_FORMAT_VALIDATION_FAILURE")
 # In the words of Spark, Hadoop and the JVM: the machine or the network failed, not the files.
 ELSEWHERE = (
@@ -23,7 +23,7 @@ ELSEWHERE = (
 
 
 def is_in(report: str) -> bool:
-    """Say whether an error of Spark's is about damaged files, not about program or machine."""
+    """Return True if a Spark error is about damaged files, not about the program or machine."""
     other = (*_PROGRAM, *ELSEWHERE)
     return any(pattern in report for pattern in _PATTERNS) and not any(
         pattern in report for pattern in other

@@ -1,8 +1,8 @@
-"""What must hold in a checkpoint, or a query would go on wrongly, often without any error.
+"""What must hold in a checkpoint; otherwise a query silently continues with wrong results.
 
-Each was seen to go wrong. The functions are pure: they are given what was read, and `where` names
-the directory in their errors. `read_cut` uses them before a savepoint is taken and `restore` before
-a directory becomes a checkpoint.
+Each has been seen to fail. The functions are pure: they take what was read, and `where` names the
+directory in their errors. `read_cut` uses them before a savepoint is taken and `restore` before a
+directory becomes a checkpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def require_partitions(
 ) -> None:
     """Check that each store has exactly the state partitions that the query will look for.
 
-    With others Spark computes wrong results and says nothing.
+    With any others Spark silently computes wrong results.
     """
     for operator_id, names in stores.items():
         right = [0] if operator_id in keyless else list(range(wanted or 0))
@@ -49,8 +49,8 @@ def require_partitions(
             )
             if existing != right:
                 raise PartitionCountError(
-                    f"operator {operator_id} of {where} has the state partitions {existing} of the "
-                    f"store {name}, but its offset log says {wanted} partitions",
+                    f"operator {operator_id} of {where} has state partitions {existing} in store "
+                    f"{name}, but its offset log says {wanted} partitions",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,
@@ -63,7 +63,7 @@ def require_settings(
 ) -> None:
     """Check that all offset log files name the partitions and the provider that were written.
 
-    A restarted query takes both from there, and the settings of its session otherwise.
+    A restarted query reads both from there, and falls back to its session's settings.
 
     Args:
         partitions: State partitions that were written; None in a stateless query.
@@ -94,7 +94,8 @@ def require_schema_files(
     for file in schema_files:
         if not file.startswith(f"{inside}/") or file.removeprefix(f"{inside}/") not in there:
             raise SchemaPathError(
-                f"{where}/{metadata} refers to the schema file {file}, which is not in it",
+                f"{where}/{metadata} refers to the schema file {file}, which is not in this "
+                "checkpoint",
                 hint=_DAMAGED,
                 file=metadata,
             )
@@ -109,7 +110,7 @@ def used_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[s
     limits = {
         name: _log_offset(position)
         for name, position in zip(offsets.names, offsets.sources, strict=True)
-        if position is not None  # Otherwise the source had not begun.
+        if position is not None  # Otherwise the source had not started.
     }
     used = []
     for path in paths:
@@ -126,7 +127,7 @@ def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogE
     entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
     if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
         raise SourceLogError(
-            f"{where}/{unused[0]} lies behind the offsets, so later batches would differ",
+            f"{where}/{unused[0]} is past the offsets, so later batches would differ",
             hint=_DAMAGED,
             file=unused[0],
         )

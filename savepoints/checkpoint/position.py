@@ -1,7 +1,6 @@
-"""Where a checkpoint stands: what is committed, what was begun, and what comes next.
+"""The position of a checkpoint: the last batch committed, the one begun, and the next.
 
-Read from the two logs and from `sources/<number>/0` alone, so it takes a few requests however much
-state there is.
+Reads only the two logs and `sources/<number>/0`: a few requests, however large the state.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _INITIAL = re.compile(r"^sources/(\d+)/0$")
 
 @dataclass(frozen=True)
 class CheckpointPosition:
-    """How far a query has come.
+    """How far a query has got.
 
     Attributes:
         committed: Its newest committed batch N, None before the first.
@@ -29,8 +28,8 @@ class CheckpointPosition:
             batch N as Spark's JSON, where it begins if it has read nothing; empty before the first
             batch.
         begun: N + 1 when the offset log has it already: planned, or begun by a query that died.
-        initial: By number of the source, where it begins when it has read nothing; only sources of
-            Kafka say it.
+        initial: By source number, where a source begins that has read nothing; only Kafka's record
+            it.
         watermark_moved: Batch N moved the watermark, so that a batch without input would evict
             state and emit rows.
     """
@@ -44,26 +43,25 @@ class CheckpointPosition:
 
     @property
     def next_batch(self) -> int:
-        """Number of the batch that comes after the newest committed one."""
+        """Number of the batch after the newest committed one."""
         return 0 if self.committed is None else self.committed + 1
 
     @property
     def offsets(self) -> KafkaOffsets:
         """Next-to-read offset by topic and partition; sources of other kinds are left out.
 
-        Where two sources read one topic, it is that of the one that is behind.
+        Where two sources read one topic, the one that is behind counts.
         """
         return lowest_offsets(self.initial.values() if self.committed is None else self.positions)
 
 
 def read(checkpoint: Location) -> CheckpointPosition:
-    """Read where a checkpoint stands; one that does not exist has run nothing.
+    """Read a checkpoint's position; one that does not exist has run nothing.
 
     Raises:
         NotAlignedError: If several batches are in the offset log beyond the commit log: Spark would
             run the last and lose the rows of the others.
         NoCommittedBatchError: If the offsets of the newest committed batch are missing.
-        IncompatibleError: If a file is not what Spark would write.
     """
     offsets, commits = _batches(checkpoint, "offsets"), _batches(checkpoint, "commits")
     committed = max(commits, default=None)
@@ -71,16 +69,16 @@ def read(checkpoint: Location) -> CheckpointPosition:
     if ahead not in ([], [0 if committed is None else committed + 1]):
         raise NotAlignedError(
             f"{checkpoint} has offsets of batches {', '.join(map(str, ahead))}, but its newest "
-            f"committed one is {'none' if committed is None else committed}: Spark would run the "
-            "last and lose the rows of the others",
+            f"committed batch is {'none' if committed is None else committed}: Spark would run "
+            "the last and lose the rows of the others",
             hint="go back to a savepoint: savepoints rollback latest",
             checkpoint=str(checkpoint),
             batches=ahead,
         )
     if committed is not None and committed not in offsets:
         raise NoCommittedBatchError(
-            f"{checkpoint}: offsets/{committed} is missing, so what batch {committed} has read is "
-            "unknown",
+            f"{checkpoint}: offsets/{committed} is missing, so it is unknown what batch "
+            f"{committed} read",
             hint="go back to a savepoint: savepoints rollback latest",
             checkpoint=str(checkpoint),
             batch_id=committed,

@@ -1,4 +1,4 @@
-"""The small files of a checkpoint to be: those of the savepoint, changed for their new place.
+"""Adapt a savepoint's small files to the checkpoint that is restored.
 
 Most are copied as they are. The offset log says how many state partitions the query looks for and
 which provider keeps them; operator metadata of version 2 has absolute paths of schema files, which
@@ -25,8 +25,8 @@ class Skeleton:
 
     Attributes:
         partitions: Number of state partitions; None in a stateless query.
-        conf: Settings to be changed in the offset log besides.
-        sources: Where each source goes on; None to leave that as it was.
+        conf: Other settings to change in the offset log.
+        sources: Where each source continues; None to leave that unchanged.
     """
 
     checkpoint: Uri
@@ -35,11 +35,7 @@ class Skeleton:
     sources: SourceMap | None = None
 
     def changed(self, path: str, data: bytes) -> bytes:
-        """Return a file as it must be there.
-
-        Raises:
-            IncompatibleError: If it is not what Spark would write.
-        """
+        """Return a file as the restored checkpoint needs it."""
         if _OFFSETS.match(path):
             if self.sources is not None:
                 data = offset_log.with_sources(data, path, self.sources)
@@ -54,5 +50,5 @@ class Skeleton:
 
 
 def may_change(path: str) -> bool:
-    """Say whether a file has to be read and written; all others can be copied by the server."""
+    """Return True if a file must be rewritten; the object store can copy all others."""
     return bool(_OFFSETS.match(path) or operators.is_metadata(path))

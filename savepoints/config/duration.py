@@ -17,7 +17,7 @@ def parse_duration(text: str) -> timedelta:
     """Read a duration such as `90s`, `15m`, `36h`, `7d` or `PT15M`.
 
     Raises:
-        UsageError: If it is none, is zero, or is longer than a hundred years.
+        UsageError: If it is not a duration, is zero, or is longer than a hundred years.
     """
     if match := _SIMPLE.fullmatch(text):
         seconds = float(match.group(1)) * _UNITS[match.group(2)]
@@ -34,7 +34,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def duration_text(duration: timedelta) -> str:
-    """Write a duration as `parse_duration` reads it, in the largest unit that leaves no rest."""
+    """Write a duration as `parse_duration` reads it, in the largest unit that divides it."""
     milliseconds = round(duration / timedelta(milliseconds=1))
     for unit in ("d", "h", "m", "s"):
         if milliseconds % (size := _UNITS[unit] * 1000) == 0:

@@ -1,4 +1,4 @@
-"""The settings that are in force, each with where it comes from."""
+"""The effective settings, each with its origin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from savepoints.config.duration import duration_text
 from savepoints.config.files import Layer
 
 DEFAULT = "default"
-# Settings of which only a part may be shown.
+# Settings that may only be shown in part.
 _SHOWN: Mapping[tuple[str, ...], Callable[[str], str]] = {
     ("hooks", "command"): secrets.mask_command,
     ("hooks", "url"): secrets.mask_url,
@@ -27,10 +27,10 @@ _SHOWN: Mapping[tuple[str, ...], Callable[[str], str]] = {
 
 @dataclass(frozen=True)
 class Effective:
-    """A setting as it is in force.
+    """An effective setting.
 
     Attributes:
-        key: Its path; parts that have a dot stand in quotation marks, as in TOML.
+        key: Its path; parts with a dot are quoted, as in TOML.
         value: As JSON has it; `***` for a secret.
         origin: Where it comes from: `flag --store`, `environment SAVEPOINTS_STORE`,
             `savepoints.toml [profiles.prod]`, `default`.
@@ -44,7 +44,7 @@ class Effective:
 def effective(
     *, file: Path | None = None, profile: str | None = None, flags: Mapping[str, Any] | None = None
 ) -> list[Effective]:
-    """Read the settings and say where each value comes from; secrets are masked.
+    """Read the settings and the origin of each value; secrets are masked.
 
     The arguments are those of `settings.load`.
     """

@@ -1,6 +1,6 @@
-"""Where settings come from: `savepoints.toml`, `pyproject.toml`, the user's file, the environment.
+"""Read settings from `savepoints.toml`, `pyproject.toml`, the user's file and the environment.
 
-Each place is a layer of keys; a layer wins over those after it. `settings` puts them together.
+Each place is a layer of keys; a layer wins over those after it. `settings` combines them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIX = "SAVEPOINTS_"
 SEPARATOR = "__"
 ENVIRONMENT = "environment"
 
-# Variables of ours that are no settings, with what they are for.
+# Our variables that are not settings, with their purpose.
 OTHER_VARIABLES = {
     FILE_VARIABLE: "The settings file; as `--config`.",
     "SAVEPOINTS_PROFILE": "The profile; as `--profile`.",
@@ -36,7 +36,7 @@ OTHER_VARIABLES = {
     "SAVEPOINTS_IVY_SETTINGS": "Settings file of Ivy, for a mirror of Maven Central.",
     "SAVEPOINTS_CRASH_AT": "For tests: the step at which the process kills itself.",
 }
-# Kubernetes describes a Service that is called `savepoints` to every pod in this way.
+# Variables that Kubernetes sets in every pod for a Service named `savepoints`.
 _OF_KUBERNETES = re.compile(r"SAVEPOINTS(_\w+)?_(SERVICE_(HOST|PORT)|PORT)(_\w+)?", re.ASCII)
 
 
@@ -45,15 +45,15 @@ class Layer:
     """Keys from one place.
 
     Attributes:
-        origin: The place, for people: `savepoints.toml [profiles.prod]`.
-        content: Nested, as the settings are.
+        origin: The place, for display: `savepoints.toml [profiles.prod]`.
+        content: Nested like the settings.
     """
 
     origin: str
     content: Mapping[str, Any]
 
     def has(self, path: tuple[str, ...]) -> bool:
-        """Return True if the place sets the key at a path."""
+        """Return True if the layer has the key at a path."""
         found: Any = self.content
         for part in path:
             if not isinstance(found, Mapping) or part not in found:
@@ -66,7 +66,7 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
     """Read the settings files.
 
     Args:
-        file: Stands for `savepoints.toml` and `pyproject.toml`; so does `SAVEPOINTS_CONFIG`.
+        file: Replaces `savepoints.toml` and `pyproject.toml`, as `SAVEPOINTS_CONFIG` does.
         profile: Name of a `[profiles.NAME]` table, which wins over everything else in the files.
 
     Raises:
@@ -80,7 +80,8 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
         tables = layer.content.get("profiles", {})
         if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
             raise UsageError(
-                f"profiles in {layer.origin} are no tables", hint="write [profiles.NAME] above them"
+                f"[profiles] in {layer.origin} must contain tables",
+                hint="move its keys below [profiles.NAME]",
             )
         known |= set(tables)
         if profile in tables:
@@ -98,7 +99,7 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
 
 
 def user_file() -> Path:
-    """Return where the settings of the user are, for all projects."""
+    """Return the path of the user's settings file, for all projects."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     return Path(base) / "savepoints" / FILE
 
@@ -109,9 +110,9 @@ def variable(path: Iterable[str]) -> str:
 
 
 def origin(path: tuple[str, ...], places: Iterable[Layer]) -> str | None:
-    """Name the first place that gives the setting at a path, None when none does.
+    """Name the first place that sets the key at a path, None when none does.
 
-    In the environment a variable may give it, or one with a table above it as JSON.
+    In the environment, its own variable may set it, or that of a table above it, as JSON.
     """
     found = next((one.origin for one in places if one.has(path)), None)
     if found != ENVIRONMENT:
@@ -122,13 +123,13 @@ def origin(path: tuple[str, ...], places: Iterable[Layer]) -> str | None:
 
 
 def refuse_unknown_variables(settings: Iterable[str]) -> None:
-    """Refuse a `SAVEPOINTS_*` variable that means nothing: it is a mistyped one.
+    """Reject an unknown `SAVEPOINTS_*` variable, which is probably mistyped.
 
     Args:
         settings: Names of the settings at the top.
 
     Raises:
-        UsageError: Names it, and the one that is most like it.
+        UsageError: Names it, and the most similar setting.
     """
     roots = [variable([name]) for name in settings]
     known = [*roots, *OTHER_VARIABLES]
@@ -138,20 +139,20 @@ def refuse_unknown_variables(settings: Iterable[str]) -> None:
             continue
         if _OF_KUBERNETES.fullmatch(name):
             continue
-        # Without the prefix, which would make all of them alike.
+        # Without the prefix, which would make them all similar.
         rest = {one.removeprefix(PREFIX): one for one in known}
         close = difflib.get_close_matches(root.removeprefix(PREFIX), rest, n=1)
         raise UsageError(
-            f"the environment variable {name} is no setting",
+            f"the environment variable {name} is not a setting",
             hint=f"did you mean {rest[close[0]]}?"
             if close
-            else f"it may be: {', '.join(sorted(known))}",
+            else f"known settings: {', '.join(sorted(known))}",
             variable=name,
         )
 
 
 def _places(file: Path | None) -> list[tuple[Path, str, tuple[str, ...]]]:
-    """Return path, name for people, and table within it, of each file that is there."""
+    """Return path, display name and table of each file that exists."""
     named = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
     if named is not None and not named.exists():
         raise UsageError(f"the settings file {named} does not exist", hint="check --config")

@@ -1,4 +1,4 @@
-"""When periodic savepoints are due: an interval such as `10m`, or a cron expression in UTC."""
+"""The schedule of periodic savepoints: an interval such as `10m`, or a cron expression in UTC."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Schedule:
     def next_after(self, moment: datetime) -> datetime:
         """Return when a savepoint is due after a moment.
 
-        Asked anew when one was taken, so that intervals that have passed meanwhile are left out.
+        Called again after each savepoint, so intervals that passed meanwhile are skipped.
         """
         if self.interval is not None:
             return moment + self.interval

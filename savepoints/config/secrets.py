@@ -1,8 +1,8 @@
-"""Secrets are replaced by `***` in everything that is shown or kept: output, errors, logs, events.
+"""Replace secrets by `***` in everything shown or stored: output, errors, logs, events.
 
 A value is known to be secret by the name of its setting (`sasl.jaas.config`, `fs.s3a.secret.key`)
-or of its environment variable; `remember` keeps such values for the life of the process. What no
-setting names is found by its form: the password in `scheme://user:password@host`, signatures and
+or of its environment variable; `remember` keeps such values for the life of the process. Other
+secrets are recognized by their form: the password in `scheme://user:password@host`, signatures and
 tokens among the parameters of a URI.
 """
 
@@ -24,12 +24,12 @@ _NAME = re.compile(
     r"|^ssl\.key$|signature",
     re.IGNORECASE,
 )
-# Not the name of a secret although it looks like one: `fs.s3a.access.key` is the user's name there.
+# Looks like a secret's name but is not: `fs.s3a.access.key` is the user's name there.
 _NO_SECRET = re.compile(r"s3a\..*access\.key$|\.(class|provider|url|location|type)$", re.IGNORECASE)
 _ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-# Shorter values are words such as "none" or "minio", and would be struck out everywhere.
+# Shorter values are words such as "none" or "minio", and would be masked everywhere.
 _SHORTEST = 6
-# Data is altered only for a value that is no word: a script must be able to rely on a name in it.
+# In data, only values that are not words are masked: scripts rely on the names in it.
 _SHORTEST_IN_DATA = 12
 
 _USER_INFO = re.compile(r"(?<=://)[^\s/@:\"']*:[^\s/@\"']+(?=@)")
@@ -49,19 +49,19 @@ _known: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Return True if the value of a setting or option with this name must be hidden."""
+    """Return True if the value of a setting or option of this name must not be shown."""
     return bool(_NAME.search(name)) and not _NO_SECRET.search(name)
 
 
 def remember(values: Iterable[str | None]) -> None:
-    """Mask these values from now on, in whatever they occur."""
+    """Mask these values from now on, wherever they occur."""
     for value in values:
         if value and len(value) >= _SHORTEST:
             _known.update(_forms(value))
 
 
 def remember_options(options: Mapping[str, str]) -> None:
-    """Mask the values of those options whose names say that they are secret.
+    """Mask the values of options with a secret's name.
 
     A JAAS configuration is remembered as a whole, and each of its quoted values by itself: Kafka's
     client names the user and the password, not the configuration.
@@ -84,12 +84,12 @@ def mask(text: str) -> str:
 
 
 def mask_data(text: str) -> str:
-    """Return data without known secrets; nothing is taken for a secret by its form alone."""
+    """Return data without known secrets; nothing is masked by its form alone."""
     return _without_values(text, _SHORTEST_IN_DATA)
 
 
 def masked(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
-    """Return a JSON value without the secrets in its texts; names of fields count as well."""
+    """Return a JSON value without the secrets in its texts and field names."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
@@ -103,20 +103,20 @@ def masked(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
 
 
 def mask_url(text: str) -> str:
-    """Return a URL with scheme and host alone: whoever knows the rest of a webhook may call it."""
+    """Return only scheme and host of a URL: whoever knows the rest of a webhook can call it."""
     parts = urlsplit(text)
     host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     return text if text.rstrip("/") == host else f"{host}/{MASK}"
 
 
 def mask_command(text: str) -> str:
-    """Return a command line with the program alone: arguments may be tokens of any form."""
+    """Return only the program of a command line: arguments may be tokens of any form."""
     program, *arguments = shlex.split(text)
     return f"{program} {MASK}" if arguments else program
 
 
 class ClientOptions(dict[str, str]):
-    """Options of a client under its own names; the secret ones are not in its `repr`."""
+    """Options of a client under its own names; secret ones are masked in its `repr`."""
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         super().__init__(options or {})
@@ -129,7 +129,7 @@ class ClientOptions(dict[str, str]):
 def _without_values(text: str, shortest: int) -> str:
     environment = (os.environ.get(name, "") for name in _ENVIRONMENT)
     values = {*_known, *(form for value in environment for form in _forms(value))}
-    # The longest first: one secret may be a part of another.
+    # The longest first: one secret may be part of another.
     for value in sorted(values, key=len, reverse=True):
         if len(value) >= shortest:
             text = text.replace(value, MASK)
@@ -138,7 +138,7 @@ def _without_values(text: str, shortest: int) -> str:
 
 @lru_cache(maxsize=64)
 def _forms(value: str) -> frozenset[str]:
-    """Return a value as it may stand in a text: as it is, in JSON, in Python, in a URI."""
+    """Return the forms of a value in a text: plain, in JSON, in Python, in a URI."""
     return frozenset(
         {
             value,

@@ -61,9 +61,9 @@ def _schedule(text: str) -> str:
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it is no http:// or https:// URL")
+        raise ValueError("it is not an http:// or https:// URL")
     if "@" in parts.netloc:
-        raise ValueError("it has credentials in front of the host, which are not sent; use command")
+        raise ValueError("it has credentials before the host, which are not sent; use command")
     return text
 
 
@@ -71,9 +71,9 @@ def _command(text: str) -> str:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ValueError(f"it is no command line: {error}") from None
+        raise ValueError(f"it is not a command line: {error}") from None
     if not words:
-        raise ValueError("it is empty; leave it out")
+        raise ValueError("it is empty; omit it")
     return text
 
 
@@ -90,7 +90,7 @@ ClientOptionsField = Annotated[dict[str, str], AfterValidator(secrets.ClientOpti
 
 
 class _Section(BaseModel):
-    # Values are left out of what pydantic says of a wrong one: it may be a password.
+    # pydantic's errors leave out values: a wrong one may be a password.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
@@ -313,14 +313,14 @@ class Settings(BaseSettings):
     queries: dict[str, QuerySettings] = {}
 
     def bound(self, query: str, consequence: str) -> QuerySettings:
-        """Return what a query is bound to.
+        """Return the settings of a query.
 
         Args:
             query: Name of the query.
-            consequence: What follows if the settings do not say it, for the error.
+            consequence: What follows if it has none, for the error.
 
         Raises:
-            UsageError: If they do not.
+            UsageError: If it has none.
         """
         found = self.queries.get(query)
         if found is None:
@@ -341,7 +341,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put flags before the environment before the files."""
+        """Rank flags over the environment over the files."""
         del dotenv_settings, file_secret_settings
         files = (InitSettingsSource(settings_cls, dict(content)) for content in cls._files)
         return (init_settings, env_settings, *files)
@@ -360,7 +360,7 @@ def load(
 
     Raises:
         UsageError: If the file does not exist, is not TOML, or has a key that does not exist; or
-            if a `SAVEPOINTS_*` variable is no setting.
+            if a `SAVEPOINTS_*` variable is not a setting.
     """
     return combine(config_files.of_files(file, profile), flags, file)
 
@@ -370,7 +370,7 @@ def combine(
 ) -> Settings:
     """Put the layers of the files below the environment and the flags. See `load`."""
     config_files.refuse_unknown_variables(Settings.model_fields)
-    # The sources are asked for by a class method, so each load gets a class of its own.
+    # A class method returns the sources, so each load needs a class of its own.
     bound = type(
         "Settings",
         (Settings,),
@@ -385,7 +385,7 @@ def combine(
         settings: Settings = bound(**given)
     except ValidationError as error:
         raise _explained(error, files) from None
-    except ValueError as error:  # What pydantic-settings raises of a variable that is not JSON.
+    except ValueError as error:  # Raised by pydantic-settings for a variable that is not JSON.
         raise UsageError(secrets.mask(str(error)), hint="correct the variable") from None
     return settings
 
@@ -407,7 +407,7 @@ def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
 
 
 def environment() -> Layer:
-    """Return what the environment gives."""
+    """Return the settings from the environment."""
     return Layer(config_files.ENVIRONMENT, EnvSettingsSource(Settings)())
 
 

@@ -1,8 +1,8 @@
-"""Columns of Spark as text and in a form that can be compared, whatever their types are.
+"""Convert Spark columns of any type to text, and to a comparable form.
 
-As JSON nothing is lost: whole numbers and floating-point numbers are numbers; decimals are strings,
-since many readers would round them; times are RFC 3339 in UTC with microseconds; binary values are
-base64; maps whose keys are not names are lists of `key` and `value`.
+JSON loses nothing: whole numbers and floating-point numbers are numbers; decimals are strings,
+because many readers would round them; times are RFC 3339 in UTC with microseconds; binary values
+are base64; maps whose keys are not names are lists of `key` and `value`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def as_json(column: Column, data_type: DataType) -> Column:
 
 
 def comparable(column: Column, data_type: DataType) -> Column:
-    """Return a value with its maps as sorted lists of entries, since Spark compares no maps."""
+    """Return a value with its maps as sorted entries, because Spark cannot compare maps."""
     return _rewritten(column, data_type, _is_map, ordered=True)
 
 
@@ -46,7 +46,7 @@ def _is_map(data_type: DataType) -> bool:
 
 
 def _is_no_json(data_type: DataType) -> bool:
-    """Return True if `to_json` would lose information."""
+    """Return True if `to_json` would lose something."""
     from pyspark.sql.types import DecimalType, MapType, StringType
 
     if isinstance(data_type, MapType):
@@ -57,7 +57,7 @@ def _is_no_json(data_type: DataType) -> bool:
 def _rewritten(
     column: Column, data_type: DataType, wanted: Callable[[DataType], bool], *, ordered: bool
 ) -> Column:
-    """Write maps as lists of entries and decimals as text, wherever a type is wanted so."""
+    """Write maps as lists of entries and decimals as text, wherever a type needs it."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 

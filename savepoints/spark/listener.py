@@ -1,7 +1,7 @@
-"""A listener of Spark's, for queries that this library did not start.
+"""Listen to Spark queries that this library did not start.
 
-Spark calls listeners in a thread of their own, one after another, so nothing long is done there and
-nothing is ever raised into Spark.
+Spark calls listeners in a thread of their own, one after another, so nothing slow is done there,
+and no exception ever reaches Spark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import UsageError
 
-# How Delta's sink and Spark's file sink call themselves.
+# Names of Delta's sink and Spark's file sink.
 _SINK = re.compile(r"(?:DeltaSink|FileSink)\[(.+)\]")
 
 if TYPE_CHECKING:
@@ -50,15 +50,15 @@ def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None])
 
     run_id = str(query.runId)
     spark.streams.addListener(Listener())
-    if not query.isActive:  # It ended before anybody listened.
+    if not query.isActive:  # It ended before the listener was added.
         call()
 
 
 def table_of(query: StreamingQuery) -> str | None:
-    """Return where a running query writes: the table of Delta's sink, or a file sink's directory.
+    """Return the table of a running query's Delta sink, or the directory of its file sink.
 
-    None for every other sink, of which Spark says no place: what a function of `foreachBatch`
-    writes, or Kafka's. Asks `StreamExecution.sink`, as `checkpoint_of` does.
+    None for every other sink, such as `foreachBatch` or Kafka, whose target Spark does not show.
+    Asks `StreamExecution.sink`, as `checkpoint_of` does.
     """
     try:
         described = str(query._jsq.streamingQuery().sink().toString())
@@ -71,8 +71,7 @@ def table_of(query: StreamingQuery) -> str | None:
 def checkpoint_of(query: StreamingQuery) -> str:
     """Return the checkpoint directory of a running query.
 
-    Spark shows it nowhere, so this asks `StreamExecution.resolvedCheckpointRoot`, a public member
-    of a class that is not.
+    Read from `StreamExecution.resolvedCheckpointRoot`, a public member of a private class.
 
     Raises:
         UsageError: If this Spark has no such member.
@@ -82,6 +81,6 @@ def checkpoint_of(query: StreamingQuery) -> str:
         return str(execution.resolvedCheckpointRoot())
     except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
         raise UsageError(
-            f"the checkpoint of the query {query.name or query.id} cannot be found out: {error}",
-            hint="say where it is: savepoints.attach(spark, query, every=…, checkpoint='s3a://…')",
+            f"the checkpoint of the query {query.name or query.id} cannot be found: {error}",
+            hint="pass it: savepoints.attach(spark, query, every=…, checkpoint='s3a://…')",
         ) from None

@@ -1,7 +1,7 @@
-"""Spark sessions: jars, Delta, S3A, and what all our jobs need set.
+"""Create Spark sessions: jars, Delta, S3A, and the settings that all our jobs need.
 
-The only settings put here are those without which Delta on S3 does not work; everything else is the
-user's, under Spark's own names.
+Only settings that Delta on S3 requires are set here; everything else is the user's, under Spark's
+own names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DELTA = {
     # Small tables: Delta's 50 tasks for reading its own log cost seconds per commit.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-# With so many rows or more, compiling a query and adapting its plan pays.
+# From this many rows on, compiling a query and adapting its plan pays.
 _MANY_ROWS = 50_000
 _FOR_FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
@@ -40,7 +40,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(settings: Settings, name: str) -> SparkSession:
-    """Return the active Spark session, or make one from the settings.
+    """Return the active Spark session, or create one from the settings.
 
     Raises:
         EnvironmentUnfitError: If the JVM does not start.
@@ -55,10 +55,10 @@ def session(settings: Settings, name: str) -> SparkSession:
             hint="pip install 'savepoints[spark]', or use --format native, which needs no JVM",
         ) from None
     if SparkContext._active_spark_context is not None:
-        # One that runs, maybe in another thread; options would change it for everybody.
+        # A running one, maybe in another thread: options would change it for everybody.
         return SparkSession.builder.getOrCreate()
     if settings.spark.master.startswith("local"):
-        # Workers on this machine run in this environment, even when it was not activated.
+        # Local workers use this environment, even if it was not activated.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = {**_DELTA, **_QUIET, **s3a_conf(), **_jars(settings), **settings.spark.conf}
     own = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
@@ -76,7 +76,7 @@ def session(settings: Settings, name: str) -> SparkSession:
 
 
 def session_like(spark: SparkSession) -> SparkSession:
-    """Return a session of one's own with the time zone and the plans of another one."""
+    """Return a separate session with another one's time zone and plan settings."""
     own = spark.newSession()
     for key in ("spark.sql.session.timeZone", *_FOR_FEW_ROWS):
         own.conf.set(key, str(spark.conf.get(key)))
@@ -84,16 +84,15 @@ def session_like(spark: SparkSession) -> SparkSession:
 
 
 def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
-    """Return a session of one's own, which spends no more on a query than so many rows are worth.
+    """Return a separate session, tuned to a number of rows.
 
-    For few of them most of the time goes into compiling generated code and into the extra jobs by
-    which Spark adapts its plans.
+    With few rows, most of the time goes into compiling generated code and into adaptive plans.
 
     Args:
-        rows: How many rows the queries are about, roughly; None for very many.
+        rows: Rows of the queries, roughly; None for very many.
     """
     own = session_like(spark)
-    # A mark of success is an empty file, which nobody looks for.
+    # The success marker is an empty file that nothing reads.
     own.conf.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     if rows is not None and rows < _MANY_ROWS:
         for key, value in _FOR_FEW_ROWS.items():
@@ -105,7 +104,7 @@ def s3a_conf() -> dict[str, str]:
     """Return Hadoop's S3A settings that correspond to AWS' environment variables.
 
     Credentials are not copied: S3A asks the AWS SDK's default chain itself (environment, profile
-    files, roles), as boto3 does, so no secret stands in Spark's configuration.
+    files, roles), as boto3 does, so Spark's configuration has no secret.
     """
     conf = {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",

@@ -275,7 +275,7 @@ def test_a_mistyped_variable_is_refused_with_a_suggestion(
 ) -> None:
     monkeypatch.setenv(variable, "x")
 
-    with pytest.raises(UsageError, match=f"{variable} is no setting") as refused:
+    with pytest.raises(UsageError, match=f"{variable} is not a setting") as refused:
         config_settings.load()
 
     assert refused.value.hint == f"did you mean {suggestion}?"
@@ -318,8 +318,8 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
         ("store = ", "is not TOML"),
         ("[retention]\nkeep_last = -2", r"setting retention\.keep_last"),
         ("[retention]\nkeep_within = 7", r"setting retention\.keep_within: '7' is not a duration"),
-        ("profiles = 1", "profiles in savepoints.toml are no tables"),
-        ("profiles.x = 1", "profiles in savepoints.toml are no tables"),
+        ("profiles = 1", r"\[profiles\] in savepoints.toml must contain tables"),
+        ("profiles.x = 1", r"\[profiles\] in savepoints.toml must contain tables"),
         ("store = 5", "setting store"),
         ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints"),
         ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', r"q\.every: .*soon"),

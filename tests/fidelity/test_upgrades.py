@@ -233,7 +233,7 @@ def test_an_operator_that_is_new_begins_empty_and_those_that_moved_go_on(
     taken = shop.saved("distinct_counted", "distinct_counted_again")
     maps = ("0=1", "1=2", "key.window=key.window")
 
-    with pytest.raises(LayoutChangedError, match="how long its windows are"):
+    with pytest.raises(LayoutChangedError, match="its window length and slide"):
         shop.restore("distinct_counted_again", maps=maps[:2])
     got = shop.migrated("distinct_counted_again", maps=maps)
 
@@ -252,7 +252,7 @@ def test_variables_that_are_new_renamed_or_have_more_fields(
     shop = Shop.of(spark, tmp_path)
     taken = shop.saved("notes", "changed_notes")
 
-    with pytest.raises(LayoutChangedError, match="whether it is the same under another name"):
+    with pytest.raises(LayoutChangedError, match="whether it was renamed"):
         shop.restore("changed_notes", allow_dropped_state=True)
     with monkeypatch.context() as patch:
         patch.setattr(faults, "reach", killed_at("restore.state"))

@@ -1,10 +1,10 @@
-"""Which columns of an aggregation are the buffer of one aggregate, and stay together.
+"""Find the columns that are one aggregate's buffer, and keep them together.
 
-An average has a sum and a count. A sum that goes on with a count that begins anew is an average of
-nothing that ever was, so that a buffer is taken over as a whole, dropped as a whole, or unknown.
+An average has a sum and a count. A kept sum with a count that starts over is a wrong average, so a
+buffer is kept as a whole, dropped as a whole, or unknown.
 
-Of a program Spark says which columns are one buffer. A savepoint does not, so that there they are
-known by the names and order that Spark gives them. Source: `aggBufferAttributes` of `Average`,
+For a program, Spark tells which columns are one buffer. For a savepoint, they are recognized by the
+names and order that Spark gives them. Source: `aggBufferAttributes` of `Average`,
 `CentralMomentAgg`, `Covariance`, `First`, `Last`, `MaxMinBy`, `Sum`.
 """
 
@@ -16,7 +16,7 @@ from savepoints.checkpoint.evolution.column_matching import Pairs
 from savepoints.checkpoint.evolution.findings import ColumnFindings, Reason, Start
 from savepoints.checkpoint.state.schema import StateField
 
-# Beginnings of these, of at least two columns, are buffers, too: a deviation has three of five.
+# Prefixes of at least two columns are buffers, too: a deviation has three of five.
 _TOGETHER = (
     ("sum", "count"),
     ("sum", "isEmpty"),
@@ -38,11 +38,11 @@ def require_whole(
     matched: Pairs,
     found: ColumnFindings,
 ) -> None:
-    """Add what is half of one aggregate and half of another, unless a person spoke of each column.
+    """Report buffers that mix two aggregates, unless `--map` names each of their columns.
 
     Args:
         was: Columns of the savepoint.
-        starts: What Spark says of the last columns of the program.
+        starts: Initial values of the program's last columns, as Spark has them.
     """
     names_was, names_now = names
     sources = matched.sources
@@ -62,9 +62,9 @@ def require_whole(
                     "unknown",
                     f"value columns {columns}",
                     "they are the buffer of one aggregate, and only "
-                    f"{', '.join(names_was[place] for place in taken)} may be of it: that it is "
-                    "the same aggregate cannot be seen",
-                    f"{' '.join([*maps, *begun])} if its values are right for it; to begin anew: "
+                    f"{', '.join(names_was[place] for place in taken)} may belong to it: the "
+                    "state does not show whether it is the same aggregate",
+                    f"{' '.join([*maps, *begun])} if its values are right for it; to start over: "
                     + " ".join(
                         f"--map {names_was[sources[place]]}= --map ={names_now[place]}"
                         for place in kept
@@ -87,7 +87,7 @@ def require_whole(
                     f"value columns {columns}",
                     "they look like the buffer of one aggregate, such as an average, of which "
                     f"{', '.join(names_was[place] for place in sorted(gone))} would be dropped: "
-                    "that the rest is the same aggregate cannot be seen",
+                    "the state does not show whether the rest is the same aggregate",
                     f"{' '.join(maps)} if it is",
                 )
             )
@@ -121,5 +121,5 @@ def _by_names(columns: Sequence[StateField]) -> list[set[int]]:
 
 
 def _is_average(total: StateField, count: StateField) -> bool:
-    """Say whether a sum and a count can be an average: never of whole numbers, or of no null."""
+    """Return True if a sum and a count can be an average, not a long sum or a plain count."""
     return total.type != "long" and count.nullable

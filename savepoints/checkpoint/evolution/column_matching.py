@@ -1,4 +1,4 @@
-"""Which column of a savepoint is which of a program: by name, by what is said, or not known."""
+"""Match the columns of a savepoint with those of a program: by `--map`, by name, or not at all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from savepoints.checkpoint.state.schema import StateField
 
 @dataclass
 class Pairs:
-    """Which column is which; all are places in their rows, from 0.
+    """Matched columns, as positions in their rows from 0.
 
     Attributes:
         sources: Old columns by new ones.
-        said: New columns of which a person said it, also that they are new.
-        said_was: The same of old columns.
-        unclear_was: Old columns of which it is not known.
-        unclear_now: New columns of which it is not known.
+        said: New columns that `--map` names, including as new.
+        said_was: Old columns that `--map` names.
+        unclear_was: Old columns that could not be matched with certainty.
+        unclear_now: New columns that could not be matched with certainty.
     """
 
     sources: dict[int, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def pairs_of(
     words: Words,
     found: ColumnFindings,
 ) -> Pairs:
-    """Match new columns with old ones; what cannot be decided is added to what was found."""
+    """Match new columns with old ones; add what cannot be decided to the findings."""
     matched = Pairs()
     pairs = matched.sources
     settled_was: set[int] = set()
@@ -74,8 +74,8 @@ def pairs_of(
                 Reason(
                     "unknown",
                     f"value column {b}",
-                    f"{a} is gone and {b} of the same type is new: whether it is the same under "
-                    "another name cannot be seen",
+                    f"{a} is gone and {b} of the same type is new: the state does not show "
+                    "whether it was renamed",
                     f"--map {a}={b} if it is, --map {a}= if it is not",
                 )
             )
@@ -90,7 +90,7 @@ def _pair_of_name(
     matched: Pairs,
     context: tuple[Sequence[str], Sequence[str], ColumnFindings],
 ) -> None:
-    """Match the columns of one name: the only one, or by type, in order where as many are left."""
+    """Match columns of one name: directly if there is one, else by type and in order."""
     names_was, names_now, found = context
     pairs = matched.sources
     if len(mine) == len(theirs) == 1:
@@ -108,9 +108,9 @@ def _pair_of_name(
                 Reason(
                     "unknown",
                     f"value column {names_now[new[0]]}",
-                    f"there were {len(old)} columns {now[new[0]].name} {kind} and are {len(new)}: "
-                    "which is which cannot be seen",
-                    f"say it of each: --map {names_was[old[0]]}={names_now[new[0]]}",
+                    f"there were {len(old)} columns {now[new[0]].name} {kind} and now there are "
+                    f"{len(new)}: the state does not show which is which",
+                    f"map each: --map {names_was[old[0]]}={names_now[new[0]]}",
                 )
             )
             return
@@ -128,9 +128,9 @@ def _pair_of_kind(
     matched: Pairs,
     context: tuple[Sequence[str], Sequence[str], ColumnFindings],
 ) -> None:
-    """Match as many columns of one name and type: those that can be null, and those that cannot.
+    """Match equally many columns of one name and type, by nullability first.
 
-    Which of several is which the state does not say: in order they are only if a person says so.
+    The state does not show which of several is which: their order is only a guess to confirm.
     """
     by_null = [
         (
@@ -153,7 +153,7 @@ def _ask(
     old: list[int],
     context: tuple[Sequence[str], Sequence[str], ColumnFindings],
 ) -> None:
-    """Add that columns of one name and type may have changed places."""
+    """Report that columns of one name and type may have swapped places."""
     names_was, names_now, found = context
     pairs = list(zip(old, new, strict=True))[:-1]
     maps = " ".join(f"--map {names_was[a]}={names_now[b]}" for a, b in pairs)
@@ -161,8 +161,8 @@ def _ask(
         Reason(
             "unknown",
             f"value column {names_now[new[0]]}",
-            f"{len(new)} columns are called {now[new[0]].name} and are of one type: the state does "
-            "not say which is which, and whether they changed places cannot be seen",
+            f"{len(new)} columns are called {now[new[0]].name} and have one type: the state does "
+            "not show whether they swapped places",
             f"{maps} if they did not",
         )
     )

@@ -1,8 +1,8 @@
-"""Comparing the columns of one kind of state: what became of each, and how the new ones are made.
+"""Compare the columns of one kind of state, and decide how the new ones are made.
 
-Columns are matched by name, never by place alone: Spark looks at types only, so that two aggregates
-of one type that changed places would go on with each other's state. What cannot be decided from
-names and types is `unknown` until a person says it (`savepoints.checkpoint.evolution.renames`).
+Columns are matched by name, never by position alone: Spark compares only types, so two aggregates
+of one type that swap places would continue with each other's state. What names and types do not
+decide is `unknown` until `--map` decides it (`savepoints.checkpoint.evolution.renames`).
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _WINDOW = "struct<start:timestamp,end:timestamp>"
 
 
 def watermark_reason(was: StateField, now: StateField, place: str) -> Reason | None:
-    """Say what a changed watermark delay means, where a column carries one."""
+    """Return the finding for a changed watermark delay; None if a column has none."""
     before, after = was.metadata.get(_WATERMARK), now.metadata.get(_WATERMARK)
     if before == after:
         return None
     return Reason(
         "compatible",
         place,
-        f"the watermark delay was {_ms(before)} and is {_ms(after)}: state stays, and the "
-        "watermark goes on from where it is, never back",
+        f"the watermark delay was {_ms(before)} and is {_ms(after)}: the state is kept, and the "
+        "watermark continues from its current value, never back",
     )
 
 
 def compare_keys(
     was: Sequence[StateField], now: Sequence[StateField], prefix: str, words: Words
 ) -> ColumnFindings:
-    """Compare key columns, whose bytes stay as they are or cannot be used at all."""
+    """Compare key columns, whose bytes are kept unchanged or cannot be used at all."""
     found = ColumnFindings()
     names_was, names_now = addresses(was, f"{prefix}key"), addresses(now, f"{prefix}key")
     found.known = [*names_was, *names_now]
@@ -82,10 +82,10 @@ def compare_keys(
         if reason := watermark_reason(old, new, place):
             found.reasons.append(reason)
         if exact_text(old.type) != exact_text(new.type):
-            text = f"what may be null in it was {exact_text(old.type)}, is {exact_text(new.type)}"
+            text = f"its inner nullability was {exact_text(old.type)}, is {exact_text(new.type)}"
             found.reasons.append(Reason("incompatible", place, text, _KEYS))
         if not old.nullable and new.nullable:
-            text = "it could not be null and can now, which Spark refuses without a migration"
+            text = "it was not nullable and is now, which Spark refuses without a migration"
             found.reasons.append(Reason("needs_migration", place, text))
     return found
 
@@ -93,7 +93,7 @@ def compare_keys(
 def compare_values(
     was: Sequence[StateField], now: Sequence[StateField], prefix: str, words: Words
 ) -> ColumnFindings:
-    """Compare value columns and say how the new ones are made."""
+    """Compare value columns and decide how the new ones are made."""
     found = ColumnFindings()
     names_was, names_now = addresses(was, prefix), addresses(now, prefix)
     found.known = [*names_was, *names_now]
@@ -126,8 +126,8 @@ def compare_values(
                 Reason(
                     "needs_migration",
                     f"value column {address}",
-                    f"it was column {source} and is column {position}, which Spark does not look "
-                    "at where the types are the same",
+                    f"it was column {source} and is column {position}, which Spark ignores when "
+                    "the types are the same",
                 )
             )
     for place in gone:
@@ -139,11 +139,7 @@ def compare_values(
 
 
 def is_untouched(columns: Sequence[Column], was: int) -> bool:
-    """Say whether rows can stay as they are.
-
-    Args:
-        columns: How the new columns are made.
-    """
+    """Return True if rows can be kept unchanged."""
     return len(columns) == was and all(
         one.source == position and not one.is_cast and not one.inner and not one.forbids_nulls
         for position, one in enumerate(columns)
@@ -151,7 +147,7 @@ def is_untouched(columns: Sequence[Column], was: int) -> bool:
 
 
 def widens(was: SparkType, now: SparkType) -> bool:
-    """Say whether each value of a type is one of the other, too, with nothing lost."""
+    """Return True if every value of one type fits the other without loss."""
     if not (isinstance(was, str) and isinstance(now, str)):
         return False
     if was in _WHOLE and now in _WHOLE:
@@ -175,24 +171,24 @@ def _kept_column(
     *,
     is_said: bool,
 ) -> Column:
-    """Say how a column is made of the one that it was."""
+    """Decide how a column is made from its old one."""
     place = f"value column {address}"
     column = Column(address, now, source, was)
     if is_said and was.name != now.name:
-        text = f"it was called {was.name}: renamed, as --map says; its values stay"
+        text = f"it was called {was.name}: renamed, as --map says; its values are kept"
         found.reasons.append(Reason("compatible", place, text))
     if words.is_aggregate:
         found.add(_aggregated(now, address, is_said=is_said))
     if reason := watermark_reason(was, now, place):
         found.reasons.append(reason)
     if was.metadata.get(COLLATIONS) != now.metadata.get(COLLATIONS):
-        text = "it has another collation, by which rows are compared"
+        text = "its collation changed, and with it how rows compare"
         found.reasons.append(Reason("incompatible", place, text, _FUNCTION))
     if column.forbids_nulls:
-        text = "it could be null and cannot now: a migration refuses a null in it"
+        text = "it was nullable and is not now: the migration refuses nulls in it"
         found.reasons.append(Reason("needs_migration", place, text))
     elif now.nullable and not was.nullable:
-        text = "it could not be null and can now, which Spark refuses without a migration"
+        text = "it was not nullable and is now, which Spark refuses without a migration"
         found.reasons.append(Reason("needs_migration", place, text))
     if not column.is_cast:
         return column
@@ -210,11 +206,11 @@ def _kept_column(
 
 
 def _aggregated(now: StateField, address: str, *, is_said: bool) -> ColumnFindings:
-    """Say what cannot be seen of a column of an aggregation that goes on."""
+    """Report what the state does not show of an aggregation's column."""
     found = ColumnFindings()
     place = f"value column {address}"
     if now.name == _SESSION:
-        text = "how long a gap ends a session cannot be seen: open sessions keep the end they have"
+        text = "the session gap is not in the state: open sessions keep their current end"
         found.reasons.append(Reason("compatible", place, text))
     if now.type == "binary" and now.name == "buf" and not is_said:
         found.reasons.append(
@@ -222,7 +218,8 @@ def _aggregated(now: StateField, address: str, *, is_said: bool) -> ColumnFindin
                 "unknown",
                 place,
                 "it is the buffer of an aggregate such as collect_list, whose bytes only Spark "
-                "understands: whether it is the same aggregate of the same type cannot be seen",
+                "understands: the state does not show whether it is the same aggregate of the "
+                "same type",
                 f"--map {address}={address} if it is",
             )
         )
@@ -230,25 +227,28 @@ def _aggregated(now: StateField, address: str, *, is_said: bool) -> ColumnFindin
 
 
 def _cast_reason(was: SparkType, now: SparkType, place: str) -> Reason:
-    """Say what follows from another type, or from what may be null inside of it."""
+    """Return the finding for another type or inner nullability."""
     before, after = type_text(was), type_text(now)
     if before == after and exact_text(now) == before:
-        text = "what is in it could not be null and can now, which Spark refuses without migration"
+        text = (
+            "its inner values were not nullable and are now, which Spark refuses without a "
+            "migration"
+        )
         return Reason("needs_migration", place, text)
     if before == after:
-        text = f"what may be null in it was {exact_text(was)}, is {exact_text(now)}"
+        text = f"its inner nullability was {exact_text(was)}, is {exact_text(now)}"
         return Reason("incompatible", place, text, _FUNCTION)
     if widens(was, now):
         text = f"it was {before} and is {after}, which holds every value of it"
         return Reason("needs_migration", place, text)
-    text = f"it was {before} and is {after}: not every value can become one"
+    text = f"it was {before} and is {after}: not every value fits"
     return Reason("incompatible", place, text, _FUNCTION)
 
 
 def _new_column(
     one: StateField, address: str, from_end: int, words: Words, found: ColumnFindings
 ) -> Column:
-    """Say what a new column begins with."""
+    """Choose what a new column starts with."""
     place = f"value column {address}"
     start: Any = None
     said = words.starts is not None and -from_end <= len(words.starts)
@@ -262,7 +262,7 @@ def _new_column(
     elif one.nullable and not words.is_aggregate:
         text = "begins with NULL"
     else:
-        text = f"what it is to begin with is not known ({type_text(one.type)})"
+        text = f"its initial value is unknown ({type_text(one.type)})"
         found.reasons.append(
             Reason("incompatible", place, f"it is new: {text}", f"--default {address}=VALUE")
         )
@@ -277,22 +277,22 @@ def _is_of(one: Rename, was: Sequence[str], now: Sequence[str]) -> bool:
 
 
 def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words) -> ColumnFindings:
-    """Say what cannot be seen of a key column, unless a person says that it is the same."""
+    """Report what the state does not show of a key column, unless `--map` confirms it."""
     found = ColumnFindings()
     place, hint = f"key column {now}", f"--map {was}={now} if it is the same"
     if {"_groupingexpression", _SESSION} & {old.name, new.name}:
-        text = f"it is computed by an expression, of which the state says only {new.name}"
+        text = f"it is computed by an expression that the state records only as {new.name}"
         found.reasons.append(Reason("unknown", place, text, hint))
     elif type_text(new.type).replace("_ntz", "") == _WINDOW:
-        text = "how long its windows are, and how far apart, cannot be seen"
+        text = "its window length and slide are not in the state"
         found.reasons.append(Reason("unknown", place, text, hint))
     if old.nullable and not new.nullable:
         found.reasons.append(
             Reason(
                 "unknown",
                 place,
-                "it could be null and cannot now: what state under a null key would be taken for "
-                "cannot be known",
+                "it was nullable and is not now: it is unknown what state under a null key would "
+                "become",
                 f"--map {was}={now} if no key is null, or a KeyMigration for the operator",
             )
         )
@@ -300,7 +300,7 @@ def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words)
     if not found.reasons or not said:
         return found
     same = "it is the same, as --map says"
-    # A renamed column counts what was said of it itself.
+    # A renamed column counts its own --map.
     used = said if old.name == new.name else []
     return ColumnFindings(reasons=[Reason("compatible", place, same)], used=used)
 
@@ -310,15 +310,15 @@ def _renamed_key(old: str, new: str, place: str, words: Words) -> ColumnFindings
     for one in words.renames:
         if (one.old, one.new) == (old, new):
             found.used.append(one)
-            text = f"it was called {old}: renamed, as --map says; its values stay"
+            text = f"it was called {old}: renamed, as --map says; its values are kept"
             found.reasons.append(Reason("compatible", place, text))
             return found
     found.reasons.append(
         Reason(
             "unknown",
             place,
-            f"it was called {old} and is of the same type: whether it is the same under another "
-            "name cannot be seen",
+            f"it was called {old} and has the same type: the state does not show whether it was "
+            "renamed",
             f"--map {old}={new} if it is",
         )
     )

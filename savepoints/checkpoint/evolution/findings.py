@@ -1,4 +1,4 @@
-"""What a comparison of two state layouts finds, and what may be said of it beforehand."""
+"""What a comparison of two state layouts takes and finds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ COLLATIONS = "__COLLATIONS"
 
 @dataclass(frozen=True)
 class Reason:
-    """Something that was found, in words.
+    """A finding, in words.
 
     Attributes:
         verdict: What follows from it.
         place: What it is about, such as `value column max`.
         text: What was found and what that means.
-        hint: What to do; empty where nothing is to be done.
+        hint: What to do; empty for nothing.
     """
 
     verdict: UpgradeVerdict
@@ -39,7 +39,7 @@ class Dropped:
 
     Attributes:
         what: Such as `column max of operator 0 (stateStoreSave)`.
-        families: The stores and column families that are meant; none for a column.
+        families: The stores and column families; none for a column.
         rows: How many rows of state; None for a column, or where they were not counted.
     """
 
@@ -53,11 +53,11 @@ class Column:
     """How a column of the new state is made.
 
     Attributes:
-        address: Its name for `--map` and `--default`.
+        address: Its name in `--map` and `--default`.
         field: The column in the program.
         source: Place among the savepoint's columns; None for a column that is new.
         was: That column.
-        inner: How the fields of a struct are made; empty where they stay as they are.
+        inner: How the fields of a struct are made; empty where they are unchanged.
         start: What a new column begins with, as JSON has it; None for NULL.
     """
 
@@ -70,7 +70,7 @@ class Column:
 
     @property
     def is_cast(self) -> bool:
-        """Whether its values get another type, or what may be null inside of them differs."""
+        """Whether its type or inner nullability changes."""
         return self.was is not None and exact_text(self.was.type) != exact_text(self.field.type)
 
     @property
@@ -81,7 +81,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Start:
-    """What a column of an aggregate begins with, as Spark says.
+    """What a column of an aggregate starts with, according to Spark.
 
     Attributes:
         value: As JSON has it; bytes for an aggregate whose buffer only Spark understands.
@@ -94,13 +94,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Words:
-    """What a person and Spark say of the columns of an operator.
+    """What the user and Spark specify about an operator's columns.
 
     Attributes:
-        renames: What `--map` says.
+        renames: From `--map`.
         defaults: What new columns begin with, as text by address.
-        starts: What Spark begins the last columns of an aggregate with; None where it does not say.
-        is_aggregate: The columns are buffers of aggregates, for which NULL is not always nothing.
+        starts: What Spark starts an aggregate's last columns with; None where it is unknown.
+        is_aggregate: The columns are buffers of aggregates, where NULL is not always empty.
     """
 
     renames: tuple[Rename, ...] = ()
@@ -111,10 +111,10 @@ class Words:
 
 @dataclass
 class ColumnFindings:
-    """What became of the columns of a state, collected while they are looked at.
+    """Findings about the columns of a state.
 
     Attributes:
-        used: What was needed of `--map`.
+        used: The `--map` options that applied.
     """
 
     columns: tuple[Column, ...] = ()
@@ -124,7 +124,7 @@ class ColumnFindings:
     known: list[str] = field(default_factory=list)
 
     def add(self, other: ColumnFindings) -> None:
-        """Take over what was found elsewhere."""
+        """Add other findings to these."""
         self.dropped += other.dropped
         self.reasons += other.reasons
         self.used += other.used
@@ -137,7 +137,7 @@ def worst(verdicts: Iterable[UpgradeVerdict]) -> UpgradeVerdict:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Number the names that were there before: `buf`, `buf_2`; case makes no difference."""
+    """Number repeated names, ignoring case: `buf`, `buf_2`."""
     found: list[str] = []
     for name in names:
         taken = {one.lower() for one in found}

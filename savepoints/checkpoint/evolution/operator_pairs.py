@@ -1,8 +1,8 @@
-"""Comparing an operator of a savepoint with the same of a program, store by store.
+"""Compare an operator of a savepoint with the program's, store by store.
 
 An operator has one kind of state, two for each side of a join, or some for each variable of a
-`transformWithState`: a variable's own and those by which Spark finds what expires, counts elements
-and the like, which go along with it.
+`transformWithState`: a variable's own, and those in which Spark indexes expiry times, counts
+elements and the like.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from savepoints.errors import UsageError
 
 JOIN = "symmetricHashJoin"
 _SIDE = re.compile(r"(left|right)-(?:keyWithIndexToValue|keyWithTsToValues)")
-# Their rows are found by the whole key, which is all that Spark places them by.
+# Spark places their rows by the whole key.
 WITH_PLAIN_KEYS = frozenset(
     {"stateStoreSave", "dedupe", "dedupeWithinWatermark", "applyInPandasWithState"}
 )
@@ -34,7 +34,7 @@ WITH_PLAIN_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Functions:
-    """Which functions a program has for state that became something else.
+    """A program's functions for changed state.
 
     Attributes:
         values: Names and numbers of operators, names of variables and sides, with one for values.
@@ -52,8 +52,8 @@ class Transfer:
     Attributes:
         operator_id: Number of the operator in the program.
         source: Number of the operator, store and column family in the savepoint; None for empty.
-        columns: How the values are made of those that were; none where a function makes them.
-        function: Under which name the program has a function for the values.
+        columns: How values are made from the old ones; none where a function makes them.
+        function: Name of the program's function for the values.
     """
 
     operator_id: int
@@ -68,7 +68,7 @@ class Transfer:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether keys and values stay byte by byte what they are."""
+        """Whether keys and values are kept byte for byte."""
         if self.was is None:
             return True
         if self.function or self.key_function:
@@ -78,10 +78,9 @@ class Transfer:
 
 @dataclass
 class OperatorPair:
-    """An operator of a savepoint and what it is in a program, and what was found of it.
+    """An operator of a savepoint, its counterpart in the program, and the findings.
 
     Attributes:
-        words: What is said of its columns.
         transfers: How its column families get their rows.
     """
 
@@ -98,22 +97,22 @@ class OperatorPair:
         self.compared.reasons.append(Reason(verdict, place, text, hint))
 
     def drop(self, what: str, place: str, families: tuple[tuple[str, str], ...]) -> None:
-        """Add something that is not taken along."""
+        """Add something that is dropped."""
         text = "it is gone, and its state would be dropped"
         self.say("needs_migration", place, text, "allow it: --allow-dropped-state")
         self.dropped.append(Dropped(what, families))
 
     def begin_empty(self, store: str, schema: StateSchema) -> None:
-        """Add a column family that has nothing in the savepoint."""
+        """Add a column family that the savepoint has no rows for."""
         self.transfers.append(Transfer(self.new.operator_id, store, schema))
 
     def carry(
         self, source: tuple[str, StateSchema], store: str, now: StateSchema, label: str
     ) -> None:
-        """Compare one column family and say how it gets its rows.
+        """Compare one column family and decide how it gets its rows.
 
         Args:
-            label: What stands before the names of its columns.
+            label: Prefix of its columns' names.
         """
         old_store, was = source
         single = len(in_order(self.new)) == 1
@@ -147,7 +146,7 @@ class OperatorPair:
     def _keys(
         self, was: StateSchema, now: StateSchema, label: str, named: Sequence[str]
     ) -> str | None:
-        """Compare keys; return under which name there is a function that makes them."""
+        """Compare keys; return the name of the function that makes them, if any."""
         # All variables of an operator have the same grouping key.
         prefix = f"{label}." if label and not self.new.has_variables else ""
         function = next((one for one in named if one in self.functions.keys), None)
@@ -158,10 +157,14 @@ class OperatorPair:
         if function is None:
             self.compared.add(columns.compare_keys(was.key, now.key, prefix, self.words))
             if was.key_encoder != now.key_encoder or was.user_key != now.user_key:
-                self.say("incompatible", f"{prefix}key", "its keys are laid out in another way")
+                self.say("incompatible", f"{prefix}key", "its keys have another layout")
         else:
             merges = self.functions.keys[function]
-            then = "rows of one are merged" if merges else "two rows of one are refused"
+            then = (
+                "rows that get the same one are merged"
+                if merges
+                else "two rows with the same one are refused"
+            )
             text = f"the program's function makes new keys; {then}"
             self.say("needs_migration", f"{prefix}key", text)
         return function
@@ -173,28 +176,30 @@ def in_order(one: OperatorShape) -> list[tuple[str, StateSchema]]:
 
 
 def empty(new: OperatorShape) -> list[Transfer]:
-    """Return the column families of an operator that begins without state."""
+    """Return the column families of an operator that starts without state."""
     return [Transfer(new.operator_id, store, schema) for store, schema in in_order(new)]
 
 
 def compare_states(pair: OperatorPair) -> None:
-    """Compare an operator whose state has no names of its own with what it was."""
+    """Compare an operator without named state variables with its old self."""
     new = pair.new
     olds = {(store, one.column_family): one for store, one in in_order(pair.old)}
     news = {(store, one.column_family): one for store, one in in_order(new)}
     if new.name == JOIN:
-        text = "whether it is an inner or an outer join, and by which columns, cannot be seen"
+        text = (
+            "the state does not show whether it is an inner or an outer join, or its join columns"
+        )
         pair.say("compatible", str(new), text)
     if olds.keys() != news.keys():
         pair.say(
             "incompatible",
             str(new),
-            f"its state was in {_listed(olds)} and is in {_listed(news)}: Spark lays it out in "
-            "another way",
+            f"its state was in {_listed(olds)} and is in {_listed(news)}: Spark uses another "
+            "layout",
             "start the program with the settings that the savepoint was taken with",
         )
     elif new.name == JOIN and _swapped(olds, news):
-        text = "its left and right side have changed places"
+        text = "its left and right side have swapped places"
         pair.say("incompatible", str(new), text, "put the inputs of the join in their old order")
     else:
         if new.name == JOIN:
@@ -204,7 +209,7 @@ def compare_states(pair: OperatorPair) -> None:
 
 
 def _label(place: tuple[str, str]) -> str:
-    """Return what stands before a column's name: the side of a join, or nothing."""
+    """Return the prefix of a column's name: the side of a join, or nothing."""
     store, family = place
     name = store if family == "default" else family
     if name == "default":
@@ -214,16 +219,16 @@ def _label(place: tuple[str, str]) -> str:
 
 
 def _ask_for_sides(pair: OperatorPair, olds: Mapping[tuple[str, str], StateSchema]) -> None:
-    """Ask whether sides that look the same changed places, unless a person says that they did not.
-
-    Where they look the same in the savepoint, those of the program fit either.
-    """
+    """Report sides with the same columns, which may have swapped places."""
     pair.compared.known += ["left", "right"]
     said = [one for one in pair.words.renames if (one.old, one.new) == ("left", "left")]
     pair.compared.used += said
     sides = _sides(olds)
     if sides["left"] == sides["right"] and not said:
-        text = "its two sides have the same columns: whether they changed places cannot be seen"
+        text = (
+            "its two sides have the same columns: the state does not show whether they swapped "
+            "places"
+        )
         pair.say("unknown", str(pair.new), text, "--map left=left if they did not")
 
 
@@ -244,7 +249,7 @@ def _listed(places: Iterable[tuple[str, str]]) -> str:
 
 
 def new_columns(transfers: Iterable[Transfer]) -> set[str]:
-    """Return the addresses of all columns that are new, also inside of structs."""
+    """Return the addresses of all new columns, including those inside structs."""
 
     def inside(made: Iterable[Column]) -> set[str]:
         return {one.address for one in made if one.source is None} | {
@@ -255,15 +260,11 @@ def new_columns(transfers: Iterable[Transfer]) -> set[str]:
 
 
 def require_new(defaults: Iterable[str], transfers: Iterable[Transfer]) -> None:
-    """Check that each default is that of a new column.
-
-    Raises:
-        UsageError: If one is not.
-    """
+    """Check that each default is for a new column."""
     fresh = new_columns(transfers)
     for address in defaults:
         if address not in fresh:
             raise UsageError(
                 f"--default {address}: there is no new column of that name",
-                hint=f"new are: {', '.join(sorted(fresh))}" if fresh else "no column is new",
+                hint=f"new columns: {', '.join(sorted(fresh))}" if fresh else "no column is new",
             )

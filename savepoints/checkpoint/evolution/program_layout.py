@@ -1,7 +1,4 @@
-"""What a checkpoint shows of the program that made it: operators, and the layout of their state.
-
-Read from small files only, so that it can be done of a savepoint without a JVM.
-"""
+"""The operators of a checkpoint and their state layout, read from small files without a JVM."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ class OperatorShape:
 
     Attributes:
         stores: Schemas of each of its state stores.
-        properties: What Spark says of a `transformWithState`: time mode, output mode, variables.
-        rows: How many rows a savepoint has of it; None when that is not known.
-        starts: What its aggregates begin with; None when Spark was not asked or does not say.
+        properties: Of a `transformWithState`: time mode, output mode, variables.
+        rows: Its rows in a savepoint; None when unknown.
+        starts: What its aggregates start with; None when unknown.
         native_only: Why its rows cannot be written, None when they can.
     """
 
@@ -54,19 +51,19 @@ class OperatorShape:
 
     @property
     def has_variables(self) -> bool:
-        """Whether its state is made of variables with names."""
+        """Whether its state consists of named variables."""
         return self.name.startswith(_TRANSFORM)
 
     @property
     def is_keyless(self) -> bool:
-        """Whether its state is one partition, not found by key."""
+        """Whether its state is a single partition without a key."""
         return operators.is_unpartitioned(self.name) or not any(
             schema.key for schemas in self.stores.values() for schema in schemas
         )
 
 
 def read(checkpoint: Location, conf: Mapping[str, str]) -> tuple[OperatorShape, ...]:
-    """Read the operators of a checkpoint, from the sink.
+    """Read the operators of a checkpoint, starting at the sink.
 
     Raises:
         IncompatibleError: If a file is damaged or not supported.

@@ -1,10 +1,10 @@
-"""What a person says of names that changed: `--map old=new`.
+"""Names that changed, as the user gives them: `--map old=new`.
 
 | written       | means                                                                  |
 | max=most      | the column or variable `max` is called `most` now                      |
 | max=          | `max` is gone, although something else of its type is new              |
 | =most         | `most` is new, although something else of its type is gone             |
-| buf=buf       | it is the same, where that cannot be seen                              |
+| buf=buf       | it is the same, where the state does not show it                              |
 | 1=0           | operator 1 of the savepoint is operator 0 of the program               |
 | 0:max=most    | the same of a column, in operator 0 of the program only                |
 
@@ -28,7 +28,7 @@ class Rename:
     """One `--map`.
 
     Attributes:
-        operator_id: The operator of the program that it is about; None for any.
+        operator_id: The program's operator that it applies to; None for any.
         old: Name in the savepoint; None for something new.
         new: Name in the program; None for something that is gone.
     """
@@ -40,15 +40,15 @@ class Rename:
 
     @property
     def is_of_operators(self) -> bool:
-        """Whether it says which operator is which."""
+        """Whether it maps operators."""
         return bool(self.old and self.new and self.old.isdigit() and self.new.isdigit())
 
 
 def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
-    """Read what was written.
+    """Parse `--map` options.
 
     Raises:
-        UsageError: If one is no `old=new`, or two speak of one name.
+        UsageError: If one is not `old=new`, or two name the same thing.
     """
     found = []
     for text in texts:
@@ -65,27 +65,23 @@ def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
         named = [(one.operator_id, getattr(one, side)) for one in found if getattr(one, side)]
         if twice := [name for name in named if named.count(name) > 1]:
             raise UsageError(
-                f"--map speaks twice of {twice[0][1]!r}",
-                hint="each name can be mapped once; 0:old=new speaks of operator 0 only",
+                f"--map names {twice[0][1]!r} twice",
+                hint="each name can be mapped once; 0:old=new applies to operator 0 only",
             )
     return tuple(found)
 
 
 def require_used(given: Sequence[Rename], used: Sequence[Rename], known: Sequence[str]) -> None:
-    """Check that each fits exactly one thing.
-
-    Raises:
-        UsageError: If one fits nothing, or several operators.
-    """
+    """Check that each matches exactly one thing."""
     for one in given:
         fits = used.count(one)
         if fits == 0:
             raise UsageError(
-                f"--map {one.text} fits nothing in the savepoint and the program",
+                f"--map {one.text} matches nothing in the savepoint or the program",
                 hint=f"there are: {', '.join(known)}" if known else "there is no state",
             )
         if fits > 1:
             raise UsageError(
-                f"--map {one.text} fits several operators",
-                hint=f"say which one of the program's: --map 0:{one.text}",
+                f"--map {one.text} matches several operators",
+                hint=f"name the program's operator: --map 0:{one.text}",
             )

@@ -1,7 +1,7 @@
-"""Whether a program can go on with the state of a savepoint, and how that state becomes its own.
+"""Decide whether a program can continue with a savepoint's state, and how to convert it.
 
-Operators are matched by name and position, their columns by name. Nothing here needs a JVM: what
-the program's state looks like is read from a checkpoint that it made on empty inputs.
+Operators are matched by name and position, their columns by name. No JVM is needed: the program's
+layout is read from a checkpoint that it made on empty inputs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Upgrade:
 
 @dataclass(frozen=True)
 class OperatorComparison:
-    """What becomes of the operators, and how.
+    """What becomes of all operators.
 
     Attributes:
         transfers: How each store of the program gets its rows.
@@ -98,7 +98,7 @@ def compare_operators(
         defaults: What new columns begin with, as text by address.
 
     Raises:
-        UsageError: If something that was said fits nothing, or several things.
+        UsageError: If an option matches nothing, or several things.
     """
     matched = _match(was, now, given)
     verdicts: list[OperatorVerdict] = []
@@ -132,7 +132,7 @@ def compare_operators(
     kept = {old.operator_id for old in matched.pairs.values()}
     verdicts += [_removed(old) for old in was if old.operator_id not in kept]
     if not matched.unclear:
-        # Else nobody has looked yet at all columns that they may be about.
+        # Otherwise not all columns they may name have been compared yet.
         renames.require_used(given, used, known)
         operator_pairs.require_new(defaults or {}, transfers)
     return OperatorComparison(tuple(verdicts), tuple(transfers))
@@ -140,12 +140,12 @@ def compare_operators(
 
 @dataclass
 class _Matched:
-    """Which operator of the savepoint is which of the program.
+    """Matched operators.
 
     Attributes:
-        pairs: Those of the savepoint by number of those of the program.
-        unclear: Why it cannot be said of some of the program's.
-        used: What was needed of `--map`.
+        pairs: The savepoint's, by number of the program's.
+        unclear: Why the program's others could not be matched.
+        used: The `--map` options that applied.
     """
 
     pairs: dict[int, OperatorShape] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def _match(
             if old.name == new.name:
                 found.pairs[new.operator_id] = old
             else:
-                text = f"it is no {old.name}, which operator {one.old} of the savepoint is"
+                text = f"it is not a {old.name}, as operator {one.old} of the savepoint is"
                 found.unclear[new.operator_id] = Reason("incompatible", str(new), text)
     for name in dict.fromkeys(one.name for one in now):
         kept = {id(one) for one in found.pairs.values()}
@@ -180,7 +180,7 @@ def _match(
             len(olds) == 1
             or (
                 all(_keys(old) == _keys(new) for old, new in zip(olds, news, strict=True))
-                # With one key they could have changed places.
+                # With the same key they could have swapped places.
                 and not any(_keys(one) == _keys(other) for one, other in combinations(olds, 2))
             )
         )
@@ -193,9 +193,9 @@ def _match(
                 found.unclear[new.operator_id] = Reason(
                     "unknown",
                     str(new),
-                    f"which operator of the savepoint it is cannot be seen: {listed} "
+                    f"the state does not show which operator of the savepoint it is: {listed} "
                     f"{'is' if len(olds) == 1 else 'are'} {name}, too",
-                    f"say it: --map {old.operator_id}={new.operator_id}",
+                    f"map it: --map {old.operator_id}={new.operator_id}",
                 )
     return found
 
@@ -218,12 +218,12 @@ def _scoped(given: Sequence[Rename], new: OperatorShape) -> tuple[Rename, ...]:
 
 def _added(new: OperatorShape, unclear: Reason | None) -> OperatorVerdict:
     text = (
-        "it is new and begins without state: what it counts, compares or joins, it does of rows "
-        "after the savepoint only"
+        "it is new and starts without state: it counts, compares or joins only rows after the "
+        "savepoint"
     )
     reason = unclear or Reason("needs_migration", str(new), text)
     if new.native_only and not unclear:
-        text = f"it is new, and cannot begin beside state that is there: {new.native_only}"
+        text = f"it is new, and cannot start next to existing state: {new.native_only}"
         reason = Reason("incompatible", str(new), text)
     return OperatorVerdict(new.operator_id, None, new.name, reason.verdict, (reason,))
 
@@ -245,11 +245,11 @@ def _removed(old: OperatorShape) -> OperatorVerdict:
 def _moved(
     old: OperatorShape, new: OperatorShape, transfers: Sequence[Transfer]
 ) -> tuple[Reason, ...]:
-    """Say what follows from another number, and from rows that cannot be written."""
+    """Return the findings for another number, and for rows that cannot be written."""
     moved = old.operator_id != new.operator_id
     changed = moved or any(not one.is_untouched for one in transfers)
     if new.native_only and changed:
-        text = f"its state has to be written anew, but {new.native_only}"
+        text = f"its state must be rewritten, but {new.native_only}"
         return (Reason("incompatible", str(new), text),)
     if not moved:
         return ()

@@ -1,7 +1,7 @@
-"""Comparing the variables of a `transformWithState` with those of a savepoint, by name.
+"""Compare the variables of a `transformWithState` with those of a savepoint, by name.
 
-A variable has column families besides its own, by which Spark finds what expires and counts
-elements; they go along with it. Timers go along as they are, or not at all.
+A variable has further column families in which Spark indexes expiry times and counts elements;
+they move with it. Timers are kept unchanged, or dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Families: TypeAlias = Mapping[str, tuple[str, StateSchema]]
 
 
 def compare_states(pair: OperatorPair) -> None:
-    """Compare a `transformWithState` with what it was."""
+    """Compare a `transformWithState` with its old self."""
     _modes(pair)
     before, after = _declared(pair.old), _declared(pair.new)
     olds, news = _families(pair.old), _families(pair.new)
@@ -62,7 +62,7 @@ def _timers(pair: OperatorPair, olds: _Families, news: _Families) -> None:
 def _pairs(
     pair: OperatorPair, before: _Declared, after: _Declared
 ) -> tuple[dict[str, str], set[str]]:
-    """Match new variables with old ones; also return the names of which a person spoke."""
+    """Match new variables with old ones; also return the names in `--map`."""
     pair.compared.known += [*before, *after]
     pairs: dict[str, str] = {}
     settled: set[str] = set()
@@ -77,17 +77,17 @@ def _pairs(
 
 
 def _say_new(pair: OperatorPair, name: str, like: list[str], settled: set[str]) -> None:
-    """Say of a variable that is new whether it may be an old one under another name."""
+    """Report a new variable, which may be an old one renamed."""
     like = [one for one in like if one not in settled and name not in settled]
     place = f"variable {name}"
     if not like:
-        pair.say("compatible", place, "it is new and begins empty")
+        pair.say("compatible", place, "it is new and starts empty")
         return
     pair.say(
         "unknown",
         place,
-        f"{like[0]} is gone and {name} of the same kind is new: whether it is the same under "
-        "another name cannot be seen",
+        f"{like[0]} is gone and {name} of the same kind is new: the state does not show whether "
+        "it was renamed",
         f"--map {like[0]}={name} if it is, --map {like[0]}= if it is not",
     )
 
@@ -103,27 +103,29 @@ def _carry(pair: OperatorPair, olds: _Families, was: str, news: _Families, famil
 def _is_of_kind(
     pair: OperatorPair, old_name: str, name: str, before: _Declared, after: _Declared
 ) -> bool:
-    """Say what follows from another kind of variable, a TTL, or another name."""
+    """Report another kind, TTL or name; return False if the state cannot be kept."""
     (kind_was, expired), (kind, expires) = before[old_name], after[name]
     place = f"variable {name}"
     if kind_was != kind:
         pair.say("incompatible", place, f"it was a {kind_was} and is a {kind}", _ANOTHER_NAME)
         return False
     if expired != expires:
-        text = "its values expire now and did not" if expires else "its values expire no more"
+        text = (
+            "its values now expire and did not before" if expires else "its values no longer expire"
+        )
         pair.say("incompatible", place, text, _ANOTHER_NAME)
         return False
     if expires:
-        text = "how long its values live cannot be seen: those that are there keep their end"
+        text = "the length of the TTL is not in the state: existing values keep their expiry"
         pair.say("compatible", place, text)
     if old_name != name:
-        text = f"it was called {old_name}: renamed, as --map says; its state goes along"
+        text = f"it was called {old_name}: renamed, as --map says; its state is kept"
         pair.say("needs_migration", place, text)
     return True
 
 
 def _modes(pair: OperatorPair) -> None:
-    """Say what follows from another output mode or time mode."""
+    """Report another output mode or time mode."""
     was, now = pair.old.properties, pair.new.properties
     if was.get("outputMode") != now.get("outputMode"):
         modes = f"its output mode was {was.get('outputMode')} and is {now.get('outputMode')}"
@@ -132,10 +134,10 @@ def _modes(pair: OperatorPair) -> None:
         return
     text = f"its time mode was {was.get('timeMode')} and is {now.get('timeMode')}"
     if str(was.get("timeMode")).lower() in _WITHOUT_TIME:
-        pair.say("needs_migration", str(pair.new), f"{text}: it begins without timers")
+        pair.say("needs_migration", str(pair.new), f"{text}: it starts without timers")
     else:
         hint = "keep the time mode"
-        text = f"{text}: timers that are set, and what expires, would mean another time"
+        text = f"{text}: existing timers and expiry times would mean another time"
         pair.say("incompatible", str(pair.new), text, hint)
 
 
@@ -161,10 +163,7 @@ def _variable(family: str) -> str | None:
 
 
 def _is_like(old_name: str, name: str, pair: OperatorPair) -> bool:
-    """Say whether a variable could be another one under a new name: of its kind, with its fields.
-
-    It may have got fields or lost some at the same time: one in common makes it possible.
-    """
+    """Return True if a variable could be another one renamed: same kind, and a field in common."""
     before, after = _declared(pair.old)[old_name], _declared(pair.new)[name]
     was, now = _families(pair.old).get(old_name), _families(pair.new).get(name)
     if before != after or was is None or now is None:

@@ -37,7 +37,7 @@ def parse(data: bytes, name: str) -> CommitLogEntry:
     """Read one file of the commit log.
 
     Raises:
-        IncompatibleError: If it is of another version, or not a commit log file.
+        IncompatibleError: If it has another version, or is not a commit log file.
     """
     version, content = _content(data, name)
     try:
@@ -59,9 +59,9 @@ def new(next_watermark_ms: int) -> bytes:
 
 
 def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
-    """Return the file with the ids of state stores that were written anew; the rest stays.
+    """Return the file with the ids of rewritten state stores; the rest is unchanged.
 
-    Without it a query of checkpoint format 2 looks for files that are not there.
+    Otherwise a query with checkpoint format 2 looks for files that do not exist.
     """
     version, content = _content(data, name)
     if version != "v2":

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from savepoints.errors import IncompatibleError
 from savepoints.uri import Uri
 
-# Every so many entries Spark writes one file with all so far, under another name.
+# After this many entries Spark merges them into one file with another name.
 COMPACT_KEY = "spark.sql.streaming.fileSource.log.compactInterval"
 _ENTRY = re.compile(r"^v1\n(\{.*)$", re.DOTALL)
 
@@ -31,11 +31,7 @@ def entry(number: int, files: Sequence[Uri], timestamp_ms: int) -> bytes:
 
 
 def paths(data: bytes, name: str) -> list[str]:
-    """Return the paths of the files that an entry of the log names.
-
-    Raises:
-        IncompatibleError: If it is not what Spark would write.
-    """
+    """Return the paths of the files that an entry of the log names."""
     match = _ENTRY.match(data.decode(errors="replace"))
     try:
         lines = match.group(1).splitlines() if match else []
@@ -53,5 +49,5 @@ def _path(file: Uri) -> str:
 
 
 def position(number: int) -> str:
-    """Return where the source is after its n-th batch, as the offset log has it."""
+    """Return the source's position after its n-th batch, as in the offset log."""
     return json.dumps({"logOffset": number}, separators=(",", ":"))

@@ -20,7 +20,7 @@ PARTITIONS_KEY = "spark.sql.shuffle.partitions"
 CODEC_KEY = "spark.sql.streaming.stateStore.compression.codec"
 FORMAT_KEY = "spark.sql.streaming.offsetLog.formatVersion"
 JOIN_FORMAT_KEY = "spark.sql.streaming.join.stateFormatVersion"
-# Not in the log: whoever reads or writes the state has to set it for the session.
+# Not in the log: a session that reads or writes the state must set it.
 CHECKPOINT_FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 _WHAT = "an offset log file"
@@ -46,7 +46,7 @@ class OffsetLogEntry:
 
     @property
     def provider(self) -> str:
-        """Class name of the state store provider; empty when the log does not say."""
+        """Class name of the state store provider; empty when the log does not name it."""
         return self.conf.get(PROVIDER_KEY, "")
 
     @property
@@ -63,11 +63,8 @@ class OffsetLogEntry:
 def parse(data: bytes, name: str) -> OffsetLogEntry:
     """Read one file of the offset log.
 
-    Args:
-        data: Its bytes.
-
     Raises:
-        IncompatibleError: If it is of another version, or not an offset log file.
+        IncompatibleError: If it has another version, or is not an offset log file.
     """
     version, metadata, lines = _split(data, name)
     try:
@@ -104,7 +101,7 @@ def new(
 
 
 def with_conf(data: bytes, name: str, conf: Mapping[str, str]) -> bytes:
-    """Return the file with these settings; positions, watermark and the other settings stay.
+    """Return the file with these settings; everything else in it is unchanged.
 
     These settings win over those of the session that the query is started in.
     """
@@ -124,7 +121,7 @@ def with_batch(
     watermark_ms: int | None = None,
     timestamp_ms: int | None = None,
 ) -> bytes:
-    """Return the file with other positions of its sources, and maybe other times; conf stays."""
+    """Return the file with new source positions and, if given, new times."""
     version, metadata, lines = _split(data, name)
     if len(positions) != len(lines):
         raise IncompatibleError(
@@ -144,7 +141,7 @@ def with_batch(
 
 
 def with_sources(data: bytes, name: str, sources: SourceMap) -> bytes:
-    """Return the file with the sources of another program; watermark, times and conf stay."""
+    """Return the file with the sources of another program."""
     version, metadata, lines = _split(data, name)
     if version == "v1":
         return versioned.join(version, metadata, *sources.lines(lines))

@@ -26,9 +26,6 @@ def next_batch(
         offsets: The file `offsets/N` of the newest committed batch.
         commit: The file `commits/N`.
         positions: Where each source is to end, in order, as Spark's JSON.
-
-    Raises:
-        IncompatibleError: If a file is not what Spark would write.
     """
     name = f"offsets/{batch_id}"
     before = offset_log.parse(offsets, name)
@@ -37,7 +34,7 @@ def next_batch(
         offsets,
         name,
         positions=positions,
-        # Copied as it was, eviction would lag a batch behind.
+        # Copied unchanged, eviction would lag one batch behind.
         watermark_ms=max(before.watermark_ms, reached),
         timestamp_ms=int(now.timestamp() * 1000),
     )
@@ -49,9 +46,6 @@ def first_batch(offsets: bytes, positions: Sequence[str | None], now: datetime) 
     Args:
         offsets: An `offsets/0` that Spark wrote for the same program: its settings are kept.
         positions: Where each source is to end, in order, as Spark's JSON.
-
-    Raises:
-        IncompatibleError: If the file is not what Spark would write.
     """
     return offset_log.with_batch(
         offsets,

@@ -1,12 +1,12 @@
-"""Where the sources of a restored query go on, which may be others than those of the savepoint.
+"""Where the sources of a restored query continue; they may differ from the savepoint's.
 
 The offset log has a line for each source, in the order in which Spark counts them, and
-`sources/<number>/` what a source keeps for itself. A start says of one source of the program:
+`sources/<number>/` what a source keeps for itself. A start describes one source of the program:
 
-- `keep:0`: it is source 0 of the savepoint and goes on where that was;
-- a position as Spark's JSON, such as `{"orders": {"0": 120}}`: it goes on exactly there, with
-  nothing of another source's own files;
-- `new`: it begins by the options of its reader, as if it had never run; Spark writes `-`.
+- `keep:0`: it is source 0 of the savepoint and continues where that was;
+- a position as Spark's JSON, such as `{"orders": {"0": 120}}`: it continues exactly there, without
+any other source's own files;
+- `new`: it starts by the options of its reader, as if it had never run; Spark writes `-`.
 
 All three keep the state. A position or `new` goes into `offsets/N-1` and `offsets/N` alike: Spark
 looks at both when it starts.
@@ -32,7 +32,7 @@ _OWN_FILE = re.compile(r"^sources/([^/]+)/(.+)$")
 
 @dataclass(frozen=True)
 class SourceMap:
-    """The sources of a program, each by where it comes from.
+    """Where each source of a program continues.
 
     Attributes:
         names: Directories below `sources/` of the savepoint's sources, in order: their numbers, or
@@ -57,8 +57,8 @@ class SourceMap:
             or (moves and any(_kept(one) not in (None, at) for at, one in enumerate(self.starts)))
         ):
             raise IncompatibleError(
-                f"the sources have names ({', '.join(self.names)}) in this checkpoint, so they are "
-                "told apart by them and not by their order",
+                f"the sources have names ({', '.join(self.names)}) in this checkpoint, so they "
+                "are matched by name and not by order",
                 hint="restore without --source, and name the sources in the program",
             )
 
@@ -85,11 +85,7 @@ class SourceMap:
 
 
 def checked(text: str) -> str:
-    """Return a start as it is kept: a position in Spark's own form.
-
-    Raises:
-        UsageError: If it is none.
-    """
+    """Return a start in its stored form: a position as Spark writes it."""
     if text == _NEW or _KEPT.match(text):
         return text
     try:
@@ -98,14 +94,14 @@ def checked(text: str) -> str:
         position = None
     if not isinstance(position, dict) or not position:
         raise UsageError(
-            f"{text!r} does not say where a source goes on",
+            f"{text!r} is not a source position",
             hint='write keep:0, new, or a position such as \'{"orders": {"0": 120}}\'',
         )
     return json.dumps(position, separators=(",", ":"))
 
 
 def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None, ...]:
-    """Return the position of each source, None of one that begins by the options of its reader.
+    """Return each source's position; None for one that starts by the options of its reader.
 
     Args:
         starts: See the module; in the form of `checked`.
@@ -123,7 +119,7 @@ def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None,
 
 
 def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[int, ...]:
-    """Return the sources that only count what they read and keep nothing of it, by number.
+    """Return the numbers of the sources that only count what they read and keep none of it.
 
     Spark's socket and memory sources have a bare number as their position (`LongOffset`) and no
     file below `sources/`. Its rate source has a bare number as well, of seconds, and keeps when it
@@ -140,7 +136,7 @@ def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[i
 def _beyond(source: int, known: int) -> UsageError:
     return UsageError(
         f"there is no source {source}: the savepoint has {known}",
-        hint="they count from 0 in the order of the offsets: savepoints show",
+        hint="sources are numbered from 0 in the order of the offsets: savepoints show",
     )
 
 

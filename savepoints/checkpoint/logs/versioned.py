@@ -14,7 +14,7 @@ from savepoints.errors import IncompatibleError, UnsupportedFormatError
 
 _VERSIONS = ("v1", "v2")
 _A_VERSION = re.compile(r"v\d{1,9}")
-# As Scala's `getLines` reads them, by which an end of line after the last one is none of its own.
+# As in Scala's `getLines`, where a trailing end of line adds no line.
 _END_OF_LINE = re.compile(r"\r\n|\n|\r")
 
 
@@ -22,12 +22,12 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, list[str]]
     """Return the version and the lines that follow it.
 
     Args:
-        kind: What kind of file it is, such as `commit log`.
-        hint: What to do when it is of another version than 1 and 2.
+        kind: Kind of file, such as `commit log`.
+        hint: What to do when its version is not 1 or 2.
 
     Raises:
-        UnsupportedFormatError: If it is of another version.
-        IncompatibleError: If it begins with no version at all.
+        UnsupportedFormatError: If it has another version.
+        IncompatibleError: If it does not start with a version.
     """
     version, *lines = _END_OF_LINE.split(data.decode("utf-8", errors="replace"))
     if lines and not lines[-1]:
@@ -42,16 +42,12 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, list[str]]
 
 
 def refusal(version: str) -> type[IncompatibleError]:
-    """Say what a version that is not known is: of a newer Spark, or no version but damage."""
+    """Return the error for an unknown version: of a newer Spark, or damage."""
     return UnsupportedFormatError if _A_VERSION.fullmatch(version) else IncompatibleError
 
 
 def parse_object(text: str, name: str, what: str) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        IncompatibleError: If it is none.
-    """
+    """Read a JSON object."""
     try:
         content = json.loads(text)
         if not isinstance(content, dict):
@@ -67,7 +63,7 @@ def join(version: str, content: dict[str, Any], *lines: str) -> bytes:
 
 
 def damaged(name: str, what: str, error: Exception) -> IncompatibleError:
-    """Say that a file is not what it should be, such as `a commit log file`."""
+    """Return the error for a damaged file; `what` is, for example, `a commit log file`."""
     return IncompatibleError(
         f"{name} is not {what} that Spark would write: {error!r}",
         hint="the file is damaged, or was edited: restore from a savepoint",

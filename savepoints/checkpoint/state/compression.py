@@ -26,7 +26,7 @@ from savepoints.errors import IncompatibleError, UnsupportedFormatError
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBIII")
 _LZ4_STORED, _LZ4_COMPRESSED = 0x10, 0x20
-# The lower half of the token says how large a block may be: 2**(10 + it) bytes.
+# The lower half of the token gives the largest block: 2**(10 + it) bytes.
 _LZ4_SMALLEST_BLOCK = 10
 _LZ4_SEED, _LZ4_CHECKSUM_BITS = 0x9747B28C, 0x0FFFFFFF
 
@@ -35,12 +35,12 @@ _SNAPPY_HEADER = struct.Struct(">8sii")
 _SNAPPY_LARGEST_BLOCK = 512 << 20
 
 _PIECE = 1 << 20
-# What is put into one block when writing; lz4-java and snappy-java read any size up to theirs.
+# Bytes of a block that is written; lz4-java and snappy-java read any size up to their own.
 _BLOCK = 1 << 16
 
 
 def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
-    """Return the uncompressed bytes of a stream, to be read in pieces.
+    """Open a compressed stream, to read its uncompressed bytes in pieces.
 
     Args:
         source: The compressed bytes, or something that reads them.
@@ -81,7 +81,7 @@ def _known(codec: str, name: str) -> str:
     short = codec.rpartition(".")[2].lower().removesuffix("compressioncodec")
     if short not in _PIECES:
         raise UnsupportedFormatError(
-            f"{name} is compressed with {codec!r}, which is known to Spark only",
+            f"{name} is compressed with {codec!r}, which only Spark can read",
             hint=f"save the native form with --format native, or run the query with {CODEC_KEY}="
             "zstd until none of its files are in the old codec",
             file=name,
@@ -91,7 +91,7 @@ def _known(codec: str, name: str) -> str:
 
 
 class _Blocks(io.RawIOBase):
-    """Cuts what is written into blocks, each of which is framed for itself."""
+    """Cuts what is written into blocks, and frames each."""
 
     def __init__(self, sink: BinaryIO, frame: Callable[[bytes], bytes], end: bytes) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def _snappy_frame(raw: bytes) -> bytes:
 
 
 class _Kept(io.RawIOBase):
-    """A sink that stays open when what writes to it is closed."""
+    """A sink that stays open when its writer is closed."""
 
     def __init__(self, sink: BinaryIO) -> None:
         super().__init__()
@@ -185,13 +185,13 @@ def _lz4_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:
         magic, token, length, raw_length, checksum = _LZ4_HEADER.unpack(header)
         largest = 1 << (_LZ4_SMALLEST_BLOCK + (token & 0x0F))
         if magic != _LZ4_MAGIC or max(length, raw_length) > largest:
-            raise _damaged(name, "there is no LZ4 block where one should begin")
+            raise _damaged(name, "an LZ4 block is missing where one should start")
         body = _exactly(stream, length, name)
         ended = raw_length == 0
         if not ended:
             yield _lz4_block(body, token & 0xF0, raw_length, checksum, name)
     if not ended:
-        raise _damaged(name, "the block that ends it is missing")
+        raise _damaged(name, "its end block is missing")
 
 
 def _lz4_block(body: bytes, method: int, raw_length: int, checksum: int, name: str) -> memoryview:
@@ -203,14 +203,14 @@ def _lz4_block(body: bytes, method: int, raw_length: int, checksum: int, name: s
         raise _damaged(name, f"a block has method {method:#x}, {len(body)} for {raw_length} bytes")
     # lz4-java drops four bits of the hash.
     if xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_BITS != checksum:
-        raise _damaged(name, "a block does not have its checksum")
+        raise _damaged(name, "a block does not match its checksum")
     return block
 
 
 def _snappy_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:
     beginning = stream.read(_SNAPPY_HEADER.size)
     if len(beginning) < _SNAPPY_HEADER.size or not beginning.startswith(_SNAPPY_MAGIC):
-        raise _damaged(name, "it does not begin as a stream of snappy-java")
+        raise _damaged(name, "it does not start like a snappy-java stream")
     while start := stream.read(4):
         if start == _SNAPPY_MAGIC[:4]:  # The header of another stream that was appended.
             _exactly(stream, _SNAPPY_HEADER.size - 4, name)
@@ -228,7 +228,7 @@ def _snappy_length(body: bytes, name: str) -> int:
             if length <= _SNAPPY_LARGEST_BLOCK:
                 return length
             break
-    raise _damaged(name, "a block has no length")
+    raise _damaged(name, "a block has no valid length")
 
 
 def _zstd_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:
@@ -253,7 +253,7 @@ _PIECES: dict[str, Callable[[BinaryIO, str], Iterator[memoryview]]] = {
 
 
 def _exactly(stream: BinaryIO, length: int, name: str) -> bytes:
-    """Read so many bytes, in pieces: a damaged length must not take all memory."""
+    """Read exactly this many bytes, in pieces: a damaged length must not exhaust memory."""
     parts: list[bytes] = []
     missing = length
     while missing:

@@ -43,7 +43,7 @@ _HINT = (
     "the file is damaged or of a newer Spark: take the savepoint at another batch with --at-batch"
 )
 
-# All that zipfile and json raise for bytes that were damaged.
+# Everything that zipfile and json raise for damaged bytes.
 _NOT_A_SNAPSHOT = (
     zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError,
     KeyError, ValueError, TypeError,
@@ -101,11 +101,10 @@ def store_directories(paths: Iterable[str]) -> list[StoreDirectory]:
 
 
 def chain(directory: StoreDirectory, version: int) -> SnapshotChain:
-    """Choose the files that make a version, where names carry no ids.
+    """Choose the files that make a version, where names have no ids.
 
     Raises:
-        NoCommittedBatchError: If they are not all there; the query's maintenance may have removed
-            them.
+        NoCommittedBatchError: If one is missing; the query's maintenance may have removed it.
     """
     snapshots = _versions(directory, _SNAPSHOT_SUFFIXES)
     changes = _versions(directory, _CHANGE_SUFFIXES)
@@ -133,7 +132,7 @@ def chain_of_id(
         read: Returns the bytes of a file of the checkpoint.
 
     Raises:
-        NoCommittedBatchError: If the files are not all there.
+        NoCommittedBatchError: If a file is missing.
         FileNotFoundError: If the query's maintenance removed a file meanwhile.
     """
     ids = {version: unique_id}
@@ -217,7 +216,7 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
 def of_version(paths: Iterable[str], version: int) -> list[str]:
     """Choose the snapshots and changes of one version in all stores, with their checksums.
 
-    Those of a batch that was begun and is planned anew must not stay: Spark writes a version's
+    Those of a batch that was begun and is planned again must go: Spark writes a version's
     changes again but not its snapshot, which maintenance may have written, and which is what
     counts (`HDFSBackedStateStoreProvider.loadMap`, `RocksDBFileManager`).
     """
@@ -229,17 +228,17 @@ def of_version(paths: Iterable[str], version: int) -> list[str]:
 
 
 def is_state_data(path: str) -> bool:
-    """Say whether a path in a checkpoint holds state itself, not metadata or schema."""
+    """Return True if a path in a checkpoint holds state itself, not metadata or schema."""
     return _STORE.match(path) is not None
 
 
 def is_of_operator(path: str, operator_ids: Iterable[int]) -> bool:
-    """Say whether a path lies in the state directory of one of these operators."""
+    """Return True if a path is in the state directory of one of these operators."""
     return path.startswith(tuple(f"state/{one}/" for one in operator_ids))
 
 
 def _versions(directory: StoreDirectory, suffixes: tuple[str, ...]) -> dict[int, str]:
-    """Return the names that have one of the suffixes and no id, by version."""
+    """Return the names with one of the suffixes and without an id, by version."""
     matches = (_VERSIONED.match(name) for name in directory.files)
     return {
         int(match.group(1)): match.string
@@ -250,7 +249,7 @@ def _versions(directory: StoreDirectory, suffixes: tuple[str, ...]) -> dict[int,
 
 def _not_whole(directory: StoreDirectory, version: int, missing: str) -> NoCommittedBatchError:
     return NoCommittedBatchError(
-        f"{directory.path}: version {version} is not kept whole: {missing} and a newer snapshot "
+        f"{directory.path}: version {version} is incomplete: {missing} and a newer snapshot "
         "are missing",
         hint="take the newest batch, or raise spark.sql.streaming.minBatchesToRetain",
         path=directory.path,

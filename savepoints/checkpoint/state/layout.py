@@ -1,7 +1,7 @@
 """The state layout of a checkpoint: the fields of all its state stores, compared by name.
 
 Spark compares the types of a changed program only (`StateSchemaCompatibilityChecker`): where
-`max, min` became `min, max`, each goes on with the state of the other and nobody is told.
+`max, min` became `min, max`, each silently continues with the state of the other.
 """
 
 from __future__ import annotations
@@ -24,17 +24,13 @@ Layout: TypeAlias = Mapping[tuple[int, str], tuple[StateSchema, ...]]
 
 
 def read(checkpoint: Location) -> Layout:
-    """Read the newest schema of every state store of a checkpoint.
-
-    Raises:
-        IncompatibleError: If a schema file is damaged.
-    """
+    """Read the newest schema of every state store of a checkpoint."""
     paths = list(_newest([info.path for info in checkpoint.list("state")]).values())
     return of_files(dict(zip(paths, in_parallel(checkpoint.get, paths), strict=True)))
 
 
 def is_schema(path: str) -> bool:
-    """Say whether a file of a checkpoint has the schema of a store."""
+    """Return True if a file of a checkpoint is the schema of a store."""
     return _OF_STORE.match(path) is not None
 
 
@@ -43,9 +39,6 @@ def of_files(files: Mapping[str, bytes]) -> Layout:
 
     Args:
         files: Files of a checkpoint by path, with the schema files among them.
-
-    Raises:
-        IncompatibleError: If a schema file is damaged.
     """
     return {store: schema.parse(files[path], path) for store, path in _newest(files).items()}
 
@@ -61,9 +54,9 @@ def _newest(paths: Iterable[str]) -> dict[tuple[int, str], str]:
 
 
 def require_names(was: Layout, now: Layout, program: str) -> None:
-    """Check that a program's state fields are called as those it is to go on with.
+    """Check that a program's state fields have the names of those it continues with.
 
-    What Spark notices itself is left to it: other operators, stores, types, numbers of fields.
+    Spark itself notices other operators, stores, types and numbers of fields.
     """
     for (operator_id, store), schemas in was.items():
         for one in schema.differences(schemas, now.get((operator_id, store), ())):

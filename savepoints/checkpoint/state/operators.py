@@ -23,7 +23,7 @@ _PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_PROVIDERS}.RocksDBStateStoreProvider"
 # Spark's default.
 HDFS_PROVIDER = f"{_PROVIDERS}.HDFSBackedStateStoreProvider"
-# How rows are encoded in the state stores; nothing but Spark's own form is read here.
+# How rows are encoded in the state stores; only Spark's own form is read here.
 ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 UNSAFE_ROW = "unsaferow"
 PROVIDERS = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_PROVIDER}
@@ -43,7 +43,7 @@ CANONICAL = frozenset(
         "transformWithStateInPySparkExec",
     }
 )
-# Their state lies in one partition and is not found by key, whatever the number of partitions.
+# Their state is one partition without a key, whatever the number of partitions.
 _UNPARTITIONED = frozenset({"globalLimit"})
 _FIRST_JOIN_FORMAT_WITHOUT_ROWS = 4
 
@@ -60,7 +60,7 @@ class Operator:
         partitions: Number of state partitions of its query; an operator without keys has one.
         schema_paths: Its schema files as absolute URIs; only version 2 lists them.
         has_column_families: Its stores are split into column families, which only RocksDB has.
-        properties: What version 2 says of it besides, such as its state variables.
+        properties: What else version 2 records, such as its state variables.
     """
 
     operator_id: int
@@ -78,7 +78,7 @@ class Operator:
 
 
 def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
-    """Say why an operator has no canonical form; None when it has one."""
+    """Return why an operator has no canonical form; None when it has one."""
     if operator.name not in CANONICAL:
         return f"Spark does not read the state rows of {operator.name}"
     join_format = int(conf.get(JOIN_FORMAT_KEY, "2"))
@@ -88,26 +88,26 @@ def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
 
 
 def is_unpartitioned(operator_name: str) -> bool:
-    """Say whether an operator keeps one state partition however many the query has."""
+    """Return True if an operator has one state partition, however many the query has."""
     return operator_name in _UNPARTITIONED
 
 
 def is_metadata(path: str) -> bool:
-    """Say whether a path in a checkpoint is that of operator metadata."""
+    """Return True if a path in a checkpoint is operator metadata."""
     return _METADATA.match(path) is not None
 
 
 def of_first_batch(path: str) -> str:
-    """Return where a metadata file lies in a checkpoint whose first batch has that metadata.
+    """Return a metadata file's path in a checkpoint whose first batch has that metadata.
 
-    Files of version 2 are called by the batch from which on they are true.
+    Files of version 2 are named after the batch from which they apply.
     """
     head, separator, _ = path.rpartition("/v2/")
     return f"{head}{separator}0" if separator else path
 
 
 def has_no_key(schema: bytes) -> bool:
-    """Say whether a state schema file is that of an operator without grouping keys.
+    """Return True if a state schema file is of an operator without grouping keys.
 
     The file (`StateSchemaCompatibilityChecker`) has a version, then the key's schema as JSON.
     """
@@ -118,7 +118,7 @@ def parse(data: bytes, path: str) -> Operator:
     """Read the metadata file of an operator.
 
     Raises:
-        IncompatibleError: If it is of another version, or not a metadata file.
+        IncompatibleError: If it has another version, or is not a metadata file.
     """
     version, content = _content(data, path)
     try:
@@ -139,7 +139,7 @@ def parse(data: bytes, path: str) -> Operator:
 
 
 def moved(data: bytes, path: str, checkpoint: str, partitions: int | None) -> bytes:
-    """Return a metadata file as it must be in another checkpoint directory.
+    """Return a metadata file adapted to another checkpoint directory.
 
     Args:
         partitions: Number of state partitions there; None to keep it.

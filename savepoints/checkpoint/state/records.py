@@ -1,8 +1,8 @@
 """The framing of `.delta` and `.snapshot` files of Spark's default state store.
 
 A file is one stream of records, below its compression: key size, key, value size, value, sizes as
-big-endian ints. A value size of -1 removes the key; a key size of -1 ends the file, and a file
-without it was not written to its end. Keys and values are UnsafeRow bytes. With
+big-endian ints. A value size of -1 removes the key; a key size of -1 ends the file, a file without
+it is incomplete. Keys and values are UnsafeRow bytes. With
 `spark.sql.streaming.stateStore.rowChecksum.enabled` four bytes of checksum stand in front of each
 value and of each removed key. Source: `HDFSBackedStateStoreProvider`, `KeyValueChecksumEncoder`.
 """
@@ -34,7 +34,7 @@ def read(
 
     Args:
         stream: The uncompressed bytes.
-        row_checksums: What `ROW_CHECKSUM_KEY` says; the checksums are left out, not compared.
+        row_checksums: The value of `ROW_CHECKSUM_KEY`; checksums are dropped, not compared.
 
     Raises:
         IncompatibleError: If the file is damaged or has no end marker.
@@ -76,9 +76,9 @@ def write(sink: BinaryIO, batches: Iterable[Iterable[tuple[bytes, bytes]]]) -> i
 
 
 def _parse(data: bytes, name: str) -> tuple[list[StateRecord], int, int]:
-    """Return the whole records, the bytes they take, and how many are missing to go on.
+    """Return the complete records, their bytes, and how many more bytes the next one needs.
 
-    None are missing only behind the end marker.
+    It needs 0 only after the end marker.
     """
     size = _SIZE.unpack_from
     records: list[StateRecord] = []

@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -23,7 +23,7 @@ DEFAULT_STORE = "default"
 # Spark's JSON of a type: a name such as `long`, or an object for structs, arrays and maps.
 SparkType: TypeAlias = "str | Mapping[str, Any]"
 
-# All that damaged bytes raise below.
+# Everything that damaged bytes raise below.
 _NOT_A_SCHEMA = (
     struct.error, UnicodeError, KeyError, ValueError, TypeError, AttributeError,
 )  # fmt: skip
@@ -35,7 +35,7 @@ class StateField:
 
     Attributes:
         type: Its type as Spark's JSON.
-        metadata: What Spark keeps beside it, such as collations.
+        metadata: What else Spark records, such as collations.
     """
 
     name: str
@@ -68,7 +68,7 @@ class StateSchema:
         column_family: Its name; `default` in stores without column families.
         key_encoder: How the key is laid out, as JSON; None in versions 1 and 2.
         user_key: Fields of the key of a map state; None for everything else.
-        key_id: Number of the key's schema among those that the column family has had.
+        key_id: Number of the key's schema among those the column family has had.
     """
 
     column_family: str
@@ -99,7 +99,7 @@ class SchemaDifference:
     now: str | None
 
     def __str__(self) -> str:
-        """Say it in words: `value field 0 was 'max long' and is 'min long'`."""
+        """Describe it: `value field 0 was 'max long' and is 'min long'`."""
         place = f"{self.part} field {self.position}"
         if self.column_family != DEFAULT_COLUMN_FAMILY:
             place = f"{self.column_family}, {place}"
@@ -111,40 +111,30 @@ class SchemaDifference:
 
 
 def below_partition(store: str, name: str) -> str:
-    """Return where a file of a store lies below the directory of its state partition."""
+    """Return a file's path below the directory of its state partition."""
     return name if store == DEFAULT_STORE else f"{store}/{name}"
 
 
 def path(operator_id: int, store: str) -> str:
-    """Return where a checkpoint has the schema of a store, versions 1 and 2."""
+    """Return the path of a store's schema in a checkpoint, versions 1 and 2."""
     return f"state/{operator_id}/0/{below_partition(store, '_metadata/schema')}"
 
 
 def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
     """Read a state schema file.
 
-    Args:
-        data: Its bytes.
-
     Returns:
         One schema per column family, in the order of the file.
 
     Raises:
-        IncompatibleError: If it is of another version, or damaged.
+        IncompatibleError: If it has another version, or is damaged.
     """
     reader = _Reader(data)
     try:
         version = reader.text()
-        if version == "v1":
-            found = [
-                StateSchema(DEFAULT_COLUMN_FAMILY, _fields(reader.text()), _fields(reader.text()))
-            ]
-        elif version == "v2":
-            found = [
-                StateSchema(
-                    DEFAULT_COLUMN_FAMILY, _fields(reader.chunks()), _fields(reader.chunks())
-                )
-            ]
+        if version in {"v1", "v2"}:
+            text = reader.text if version == "v1" else reader.chunks
+            found = [StateSchema(DEFAULT_COLUMN_FAMILY, _fields(text()), _fields(text()))]
         elif version == "v3":
             found = [_column_family(reader) for _ in range(reader.number(">i"))]
         else:
@@ -166,8 +156,8 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
 def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[SchemaDifference]:
     """Compare two schemas of one store by name, type and position.
 
-    Spark compares types only, so two aggregates of one type that changed places go on computing
-    with each other's state. Nullability, which Spark does compare, is left to it.
+    Spark compares types only, so two aggregates of one type that swap places continue with each
+    other's state. Spark itself compares nullability.
 
     Returns:
         Where they differ; a column family that only one of them has differs in all its fields.
@@ -200,42 +190,31 @@ def _part(
 
 def type_text(spark_type: SparkType) -> str:
     """Write a type on one line, without nullability: `struct<start:timestamp,end:timestamp>`."""
-    if isinstance(spark_type, str):
-        return spark_type
-    kind = spark_type["type"]
-    if kind == "struct":
-        inner = (f"{one['name']}:{type_text(one['type'])}" for one in spark_type["fields"])
-        return f"struct<{','.join(inner)}>"
-    if kind == "array":
-        return f"array<{type_text(spark_type['elementType'])}>"
-    if kind == "map":
-        key, value = spark_type["keyType"], spark_type["valueType"]
-        return f"map<{type_text(key)},{type_text(value)}>"
-    return json.dumps(spark_type, sort_keys=True)
+    return _text(spark_type, lambda _: "")
 
 
 def exact_text(spark_type: SparkType) -> str:
-    """Write a type on one line, with whether fields and elements inside of it may be null."""
+    """Write a type on one line, with the nullability of inner fields and elements."""
+    return _text(spark_type, lambda nullable: "" if nullable else " not null")
+
+
+def _text(spark_type: SparkType, mark: Callable[[object], str]) -> str:
     if isinstance(spark_type, str):
         return spark_type
     kind = spark_type["type"]
     if kind == "struct":
         inner = (
-            f"{one['name']}:{exact_text(one['type'])}{_not_null(one['nullable'])}"
+            f"{one['name']}:{_text(one['type'], mark)}{mark(one.get('nullable', True))}"
             for one in spark_type["fields"]
         )
         return f"struct<{','.join(inner)}>"
     if kind == "array":
-        element = exact_text(spark_type["elementType"])
-        return f"array<{element}{_not_null(spark_type.get('containsNull', True))}>"
+        element = _text(spark_type["elementType"], mark)
+        return f"array<{element}{mark(spark_type.get('containsNull', True))}>"
     if kind == "map":
-        key, value = exact_text(spark_type["keyType"]), exact_text(spark_type["valueType"])
-        return f"map<{key},{value}{_not_null(spark_type.get('valueContainsNull', True))}>"
+        key, value = (_text(spark_type[one], mark) for one in ("keyType", "valueType"))
+        return f"map<{key},{value}{mark(spark_type.get('valueContainsNull', True))}>"
     return json.dumps(spark_type, sort_keys=True)
-
-
-def _not_null(nullable: object) -> str:
-    return "" if nullable else " not null"
 
 
 def _column_family(reader: _Reader) -> StateSchema:
@@ -272,7 +251,7 @@ class _Reader:
         self._stream = io.BytesIO(data)
 
     def number(self, form: str) -> int:
-        """Read a number of `struct`'s form."""
+        """Read a number, in a format of `struct`."""
         return int(struct.unpack(form, self._stream.read(struct.calcsize(form)))[0])
 
     def text(self) -> str:

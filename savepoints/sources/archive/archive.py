@@ -1,13 +1,13 @@
-"""The archive of an input: all its events in the order in which they arrived, as a Delta table.
+"""The archive of an input: a Delta table of all its events in order of arrival.
 
-Columns `EVENT_SCHEMA` (the record, and of what it says whose event it is and when it happened) and
+Columns `EVENT_SCHEMA` (the record, its entity and its event time) and
 
 - `merge_id string`: null for what arrived in Kafka; late events have the merge that brought them;
 - `op string`: `remove` takes away the events of the same `event_id`; null is `insert`.
 
 Position (`topic, partition, offset`) is the order of arrival. Each file is sorted by entity and has
 small Parquet row groups, so that Spark reads only those that may have one of the entities wanted.
-How far the archive goes stands in a table of its own, see `progress`.
+A table of its own records how far the archive goes, see `progress`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ARRIVED = "savepoints-archive"
 
 
 def make(spark: SparkSession, uri: str) -> None:
-    """Make an empty archive if there is none at a URI."""
+    """Create an empty archive if there is none at a URI."""
     from deltalake import Schema
 
     columns = spark.createDataFrame([], SCHEMA).schema
@@ -58,12 +58,12 @@ def append(
     end: KafkaOffsets,
     topic_ids: Mapping[str, str] | None = None,
 ) -> None:
-    """Add a batch of Kafka that begins where the archive ends.
+    """Append a batch of Kafka that begins where the archive ends.
 
-    The transaction id of a batch is where it ends, so that whoever tries it again finds it done,
-    and whoever would write a record twice or leave one out is refused. There are two commits: the
-    events with a note of what arrived, then the table of arrivals; killed between the two, the
-    second is made from the note (see `mend`).
+    A batch's transaction version is its end, so a retry finds it done, and a write that would
+    double or skip a record is refused. There are two commits: the events with a note of what
+    arrived, then the table of arrivals; after a kill between the two, `mend` makes the second from
+    the note.
 
     Args:
         events: Columns `EVENT_SCHEMA`.
@@ -86,8 +86,8 @@ def append(
         raise NotAlignedError(
             f"the batch begins at {kafka_position(begin)}, and the archive {uri} ends at "
             f"{kafka_position(progress.load(uri).end)}: another process has written it",
-            hint=f"stop the other one, then delete {location / CHECKPOINT}; the next run goes on "
-            "where the archive ends",
+            hint=f"stop the other one, then delete {location / CHECKPOINT}; the next run "
+            "continues where the archive ends",
             uri=str(location),
         )
     directory = f"{_BATCHES}/{uuid.uuid4().hex}"
@@ -103,7 +103,7 @@ def append(
 
 
 def mend(uri: str) -> None:
-    """Add to the arrivals what the newest batch of events brought, if it was killed before that."""
+    """Add the newest batch to the arrivals, if its writer was killed before doing so."""
     location = Location.of(uri)
     table = archive_table.require(location)
     newest = table.transaction_version(_ARRIVED)
@@ -112,9 +112,9 @@ def mend(uri: str) -> None:
     said = archive_table.note_of(table, _ARRIVED, newest)
     if said is None:
         raise VerificationError(
-            f"the archive {uri} has events of a batch of which it does not know what arrived, and "
-            "its log does not say it any more",
-            hint="archive again at another place, from Kafka",
+            f"the archive {uri} has a batch of events without a record of what arrived, and its "
+            "log no longer has it",
+            hint="archive from Kafka again, at another URI",
             uri=str(location),
         )
     came = progress.from_json(said["arrivals"])
@@ -122,7 +122,7 @@ def mend(uri: str) -> None:
 
 
 def append_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str) -> int:
-    """Add the events of a late batch under the id of their merge; a second time changes nothing.
+    """Append a late batch's events under the id of their merge; repeating it changes nothing.
 
     Args:
         events: Columns `EVENT_SCHEMA` with `partition` -1 and offsets of their own; maybe `op`,
@@ -158,17 +158,17 @@ def read(
     """Read events that arrived between two positions, and those of some merges.
 
     Args:
-        entities: Only of these; a DataFrame has them in its first column. None for all.
-        since: From these offsets on; None for all that there is.
-        until: Up to these; partitions that are not in it are left out.
-        merges: Ids of merges whose events are read too, whatever the positions.
+        entities: Only these; a DataFrame has them in its first column. None for all.
+        since: From these offsets on; None for all.
+        until: Up to these; partitions not in it are left out.
+        merges: Ids of merges whose events are also read, at any position.
 
     Returns:
         Columns of `SCHEMA`.
 
     Raises:
         NotFoundError: If there is no archive.
-        NotAlignedError: If it does not go as far as `until`.
+        NotAlignedError: If it does not reach `until`.
     """
     from pyspark.sql import functions as F
 
@@ -193,7 +193,7 @@ def choose(
     until: KafkaOffsets,
     merges: Sequence[str],
 ) -> list[File]:
-    """Return the files that may have rows that are looked for, by what Delta knows of each.
+    """Return the files that may have the rows wanted, by their Delta statistics.
 
     Args:
         few: The entities, sorted; None for all.
@@ -220,7 +220,7 @@ def choose(
 def corrected(
     rows: DataFrame, merges: Sequence[str], reached: Mapping[str, KafkaOffsets] | None = None
 ) -> DataFrame:
-    """Leave out what removals of later merges take away, and the removals; see `applied`.
+    """Drop removals, and the events that removals of later merges remove; see `applied`.
 
     Returns:
         Columns `EVENT_SCHEMA`.
@@ -231,10 +231,10 @@ def corrected(
 def applied(
     rows: DataFrame, merges: Sequence[str], reached: Mapping[str, KafkaOffsets] | None = None
 ) -> DataFrame:
-    """Leave out what removals of later merges take away, and the removals.
+    """Drop removals, and the events that removals of later merges remove.
 
     Args:
-        rows: Columns of `SCHEMA`; of the entities concerned all that there is.
+        rows: Columns of `SCHEMA`; all rows of the entities concerned.
         merges: Ids of the merges in effect, in the order in which they were made. A removal takes
             away what has its `event_id` and `entity` and came with an earlier merge or with none.
         reached: By merge, the offsets up to which records had been read then: what came after them
@@ -289,7 +289,7 @@ def _refuse_doubles(places: Iterable[tuple[str, int]], doubled: int) -> None:
     if doubled:
         listed = ", ".join(f"{topic} partition {part}" for topic, part in sorted(places))
         raise IncompatibleError(
-            f"{doubled} events have the position of another one, in {listed}",
-            hint="decode must give at most one event for each record; a record may have several "
-            "things in an array, which build takes apart",
+            f"{doubled} events share a position with another one, in {listed}",
+            hint="decode must return at most one event per record; it may return an array, for "
+            "build to explode",
         )

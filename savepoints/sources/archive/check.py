@@ -1,8 +1,8 @@
-"""Whether an archive has every record of Kafka once, and as Kafka has it.
+"""Check that an archive has every record of Kafka exactly once and unchanged.
 
-Where Kafka still has the records each is compared. Of what Kafka has removed only the number can
-be: offsets without a record are a gap there, or none, because Kafka itself has offsets without a
-record where transactions end and where compaction removed one.
+Records that Kafka still has are compared one by one. Of removed ones only the number is known: an
+offset without a record may be a gap, or not, because transactions and compaction leave such
+offsets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from savepoints.sources.kafka.topics import Topic
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Records that are named of each kind of difference.
+# Records named for each kind of difference.
 _SAMPLES = 5
 _PLACE = ("topic", "partition")
 _DIFFERENCES = ("missing", "extra", "different")
@@ -64,7 +64,7 @@ class ArchiveCheck:
 
     Attributes:
         problems: What is wrong; empty when the archive is whole.
-        notes: What could not be told, or is so by nature.
+        notes: What could not be checked, or is normal.
     """
 
     uri: str
@@ -74,11 +74,10 @@ class ArchiveCheck:
 
 
 def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveCheck:
-    """Compare an archive with Kafka, as far as Kafka still has its records; it only looks.
+    """Compare an archive with Kafka, as far as Kafka still has its records; read-only.
 
     Raises:
         NotFoundError: If there is no archive.
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     table.require(Location.of(uri))
     known = progress.load(uri)
@@ -115,7 +114,7 @@ def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveChec
 
 
 def _overlap(known: ArchiveProgress, looked: dict[str, Topic]) -> tuple[KafkaOffsets, KafkaOffsets]:
-    """Return from where and up to where both the archive and Kafka have records."""
+    """Return the range that both the archive and Kafka have."""
     begin: KafkaOffsets = {}
     end: KafkaOffsets = {}
     for topic, parts in known.end.items():
@@ -130,7 +129,7 @@ def _overlap(known: ArchiveProgress, looked: dict[str, Topic]) -> tuple[KafkaOff
 
 
 def _archived(spark: SparkSession, uri: str) -> DataFrame:
-    """Read the records that came from Kafka: position and a hash of what stands in them."""
+    """Read the position and content hash of the records that came from Kafka."""
     from pyspark.sql import functions as F
 
     rows = spark.read.format("delta").load(Location.of(uri).uri.hadoop)
@@ -206,15 +205,15 @@ def _problems(
             found.append(f"{where}: the archive goes up to {one.end}, Kafka only to {has.end}")
         if counted.get((one.topic, one.partition), 0) != one.rows:
             arrived = counted.get((one.topic, one.partition), 0)
-            found.append(f"{where}: {arrived} records arrived, and there are {one.rows}")
+            found.append(f"{where}: {arrived} records arrived, but {one.rows} are stored")
         if one.missing:
             found.append(f"{where}: {one.missing} records of Kafka are missing")
         if one.extra and not _compacts(looked, one.topic):
             found.append(f"{where}: {one.extra} records are not in Kafka")
         if one.different:
-            found.append(f"{where}: {one.different} records are other ones in Kafka")
+            found.append(f"{where}: {one.different} records differ from Kafka's")
         if one.doubled:
-            found.append(f"{where}: {one.doubled} records are there more than once")
+            found.append(f"{where}: {one.doubled} records are stored more than once")
     return found
 
 
@@ -225,13 +224,13 @@ def _notes(partitions: list[PartitionCheck], looked: dict[str, Topic]) -> tuple[
         if one.without_record:
             found.append(
                 f"{where}: {one.without_record} offsets before {one.compared_from} have no record, "
-                "and Kafka no longer says whether it had one; transactions and compaction leave "
-                "such offsets by nature"
+                "and Kafka can no longer tell whether it had one; transactions and compaction "
+                "leave such offsets"
             )
         if one.extra and _compacts(looked, one.topic):
             found.append(f"{where}: {one.extra} records were removed by Kafka's compaction since")
         if one.begin:
-            found.append(f"{where}: what Kafka had before offset {one.begin} was never archived")
+            found.append(f"{where}: records before offset {one.begin} were never archived")
     return tuple(found)
 
 
@@ -241,7 +240,7 @@ def _compacts(looked: dict[str, Topic], topic: str) -> bool:
 
 
 def _samples(differences: DataFrame) -> list[str]:
-    """Name a few records of each kind of difference."""
+    """List a few records of each kind of difference."""
     from pyspark.sql import functions as F
 
     found = []

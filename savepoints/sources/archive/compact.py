@@ -1,4 +1,4 @@
-"""Compaction of an archive: many small files become few large ones, sorted by entity.
+"""Compact an archive's many small files into a few large ones, sorted by entity.
 
 Each batch leaves a file in which an entity has few rows. A compaction writes the new files, and
 those older runs that are not much larger than them, as one new run; so there are few runs, and each
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _RUNS = "runs"
-# An older run is written again when it is at most so many times as large as what is newer.
+# An older run is rewritten if it is at most this many times as large as what is newer.
 _FACTOR = 4
 
 
@@ -35,9 +35,9 @@ class Compacted:
     """What a compaction did.
 
     Attributes:
-        files_after: The same afterwards; as before when there was nothing to do.
-        bytes_rewritten: Bytes of the files that were written again.
-        runs: How many sorted runs there are now; a look at an entity reads a page or two of each.
+        files_after: The same afterwards; unchanged when there was nothing to do.
+        bytes_rewritten: Bytes of the rewritten files.
+        runs: Sorted runs now; a lookup of an entity reads a page or two of each.
         vacuumed: Files that no version of the last days has and that were removed.
     """
 
@@ -65,7 +65,9 @@ def compact(spark: SparkSession, uri: str) -> Compacted:
         parts = archive_files.ordered(rows, sum(one.rows for one in chosen))
         written = archive_files.write(parts, location, directory)
         archive_table.exchange(location, table, chosen, written.files)
-    with suppress(QueryRunningError):  # A batch came at this moment; the next compaction does it.
+    with suppress(
+        QueryRunningError
+    ):  # A batch arrived in between; the next compaction includes it.
         progress.compact(uri)
     table.update_incremental()
     after = archive_table.files(table)
@@ -79,7 +81,7 @@ def compact(spark: SparkSession, uri: str) -> Compacted:
 
 
 def choose(files: Sequence[File]) -> list[File]:
-    """Return the files that are to become one run; none when there is nothing to gain."""
+    """Return the files to merge into one run; none when it would not pay."""
     groups: dict[str, list[File]] = {}
     for one in files:
         groups.setdefault(_group(one), []).append(one)
@@ -98,5 +100,5 @@ def choose(files: Sequence[File]) -> list[File]:
 
 
 def _group(file: File) -> str:
-    """Return the directory of what was written at once."""
+    """Return the directory that one write filled."""
     return file.path.rpartition("/")[0]

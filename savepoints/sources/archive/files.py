@@ -1,7 +1,7 @@
 """The Parquet files of an archive: sorted by entity, in small row groups, written by Spark.
 
 Where the rows of an entity are together, a row group has few entities, and the footer of the file
-says which: that makes a look at a few entities cheap. So files are written sorted, and compaction
+says which: that makes a lookup of a few entities cheap. So files are written sorted, and compaction
 brings the rows of an entity together. Row groups and not pages, although Parquet has an index of
 pages too: all columns of a row group lie in one piece, pages in as many pieces as there are
 columns. A dictionary for each column chunk would be larger than what it saves; and least and
@@ -22,11 +22,11 @@ from savepoints.sources.events.events import EVENT_SCHEMA, POSITION
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-# What is read at least for an entity: so many rows or bytes, whichever are fewer.
+# The least that is read for an entity: this many rows or bytes, whichever is less.
 GROUP_ROWS = 1_000
 _GROUP_BYTES = 256 * 1024
 SCHEMA = f"{EVENT_SCHEMA}, merge_id string, op string"
-# Rows of a file: of a batch, which many tasks are to write, and of a run.
+# Rows per file: of a batch, which many tasks should write, and of a run.
 _BATCH_ROWS, _RUN_ROWS = 250_000, 1_000_000
 _FEW_VALUES = ("topic", "partition", "timestampType", "merge_id", "op")
 _NOT_LOOKED_FOR = (
@@ -50,8 +50,7 @@ _WRITING = {
 }
 # The length of the footer and the magic number, at the end of each file.
 _TAIL = 8
-# The footer has said all there is to say: looking at indexes and dictionaries costs more requests
-# than it saves.
+# The footer is enough: reading indexes and dictionaries costs more requests than it saves.
 _READING = {
     "parquet.filter.columnindex.enabled": "false",
     "parquet.filter.dictionary.enabled": "false",
@@ -64,7 +63,7 @@ class WrittenFiles:
 
     Attributes:
         arrived: Records and newest event time (microseconds) by topic and partition.
-        doubled: Rows that have the position of another one.
+        doubled: Rows that share a position with another.
     """
 
     files: tuple[File, ...]
@@ -73,7 +72,7 @@ class WrittenFiles:
 
 
 def spread(rows: DataFrame, count: int) -> DataFrame:
-    """Bring the rows of an entity together, in so many files that tasks have enough to do.
+    """Bring the rows of an entity together, in enough files to keep all tasks busy.
 
     Args:
         rows: Columns of `SCHEMA`.
@@ -83,7 +82,7 @@ def spread(rows: DataFrame, count: int) -> DataFrame:
 
 
 def ordered(rows: DataFrame, count: int) -> DataFrame:
-    """Give each file a range of entities, so that few files have to be opened for a few.
+    """Give each file a range of entities, so that a few entities need few files.
 
     Args:
         rows: Columns of `SCHEMA`; read twice, for Spark takes a sample first.
@@ -126,7 +125,7 @@ def write(parts: DataFrame, root: Location, directory: str) -> WrittenFiles:
 
 
 def read(spark: SparkSession, root: Location, files: Sequence[File]) -> DataFrame:
-    """Read files of the table; as Parquet, since Delta passes such options on to nobody.
+    """Read files of the table as Parquet, because Delta ignores these reader options.
 
     Returns:
         Columns `SCHEMA`.
@@ -138,7 +137,7 @@ def read(spark: SparkSession, root: Location, files: Sequence[File]) -> DataFram
 
 
 def first_entities(root: Location, file: File) -> set[str]:
-    """Return the first entity of each row group, as the footer of a file says; no JVM is needed.
+    """Return the first entity of each row group from a file's footer, without a JVM.
 
     Source: "File Metadata" of the Parquet format; a footer ends with its own length.
     """
@@ -176,7 +175,7 @@ def _file(path: str, rows: list[Row]) -> File:
         "partition": max(row.partition for row in rows),
         "offset": max(row.highest for row in rows),
     }
-    # Rows without an entity have no smallest one; where all have none, nothing is said.
+    # Rows without an entity have no minimum; a group of only such rows has no statistics.
     known = [row for row in rows if row.first is not None]
     if known:
         lowest["entity"] = min(row.first for row in known)

@@ -1,4 +1,4 @@
-"""Which record of an archive is the first of a time: what Kafka no longer knows."""
+"""Find the first record at a time among those that only an archive still has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, 
 
     Args:
         moment: The time, by the timestamps of the records, to a millisecond as Kafka has it.
-        ranges: What there is of the topics, of Kafka and of archives.
+        ranges: Available ranges of the topics, in Kafka and in archives.
 
     Yields:
         Topic, partition and offset; none where the archive has no such record.

@@ -1,8 +1,8 @@
-"""How far an archive goes, and how late it was by event time: a small table beside the events.
+"""An archive's progress in offsets and event time: a small table beside the events.
 
 A row for each batch and partition of Kafka: which offsets the batch read, how many records, and the
-newest event time among them. Written and read by deltalake, so that both questions need no JVM and
-no look at the events.
+newest event time among them. Written and read by deltalake, so that neither question needs a JVM or
+the events.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 # Hidden from Delta's VACUUM of the events by its first character.
 DIRECTORY = "_arrivals"
-# Newest batches of a partition that keep a row of their own, and older ones that share one.
+# Newest batches of a partition with a row each, and older ones that share one.
 _FINE, _COARSE = 1_000, 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What one batch of the archive brought of one partition.
+    """One partition's part of an archived batch.
 
     Attributes:
         rows: Records; fewer than offsets where Kafka has none, as in compacted topics.
         max_event_us: Newest event time, microseconds since 1970; None without any.
-        batches: How many batches it is of; see `coarsened`.
-        topic_id: Kafka's own id of the topic, None when it is not known; a topic that was deleted
-            and made anew has other records at the same offsets.
+        batches: Number of batches in it; see `coarsened`.
+        topic_id: Kafka's own id of the topic, None when unknown; a recreated topic has other
+            records at the same offsets.
     """
 
     topic: str
@@ -69,7 +69,7 @@ class ArchiveProgress:
 
     @cached_property
     def end(self) -> KafkaOffsets:
-        """The next offset of each partition: everything before it is there, nothing after it."""
+        """The next offset of each partition: everything before it is archived, nothing after it."""
         found: KafkaOffsets = {}
         for row in self.rows:
             known = found.setdefault(row.topic, {})
@@ -77,15 +77,15 @@ class ArchiveProgress:
         return found
 
     def clock(self, offsets: KafkaOffsets) -> datetime | None:
-        """Return a time that no event before some offsets is later than.
+        """Return an upper bound of the event times before some offsets.
 
-        It is exact to a batch of the archive: events of a batch that goes beyond an offset count.
+        It is exact to a batch: events of a batch that goes beyond an offset count.
 
         Returns:
-            None when nothing lies before the offsets.
+            None when there is nothing before the offsets.
 
         Raises:
-            NotAlignedError: If the archive does not go as far as the offsets.
+            NotAlignedError: If the archive does not reach the offsets.
         """
         self.require(offsets)
         newest = [
@@ -97,10 +97,7 @@ class ArchiveProgress:
         return _EPOCH + timedelta(microseconds=max(newest)) if newest else None
 
     def whole(self, offsets: KafkaOffsets) -> KafkaOffsets:
-        """Return the offsets up to which batches of the archive lie before some others as a whole.
-
-        Of them `clock` is exact.
-        """
+        """Return the end of the batches entirely before some offsets; `clock` is exact there."""
         found: KafkaOffsets = {}
         for row in self.rows:
             wanted = offsets.get(row.topic, {}).get(row.partition, 0)
@@ -111,7 +108,7 @@ class ArchiveProgress:
         return found
 
     def require(self, offsets: KafkaOffsets) -> None:
-        """Check that the archive goes as far as some offsets.
+        """Check that the archive reaches some offsets.
 
         Raises:
             NotAlignedError: If it does not.
@@ -125,17 +122,17 @@ class ArchiveProgress:
         ]
         if short:
             raise NotAlignedError(
-                f"the archive {self.uri} does not go so far: {'; '.join(short)}",
+                f"the archive {self.uri} ends too early: {'; '.join(short)}",
                 hint="bring it up to date: python -m savepoints.jobs.archive QUERY INPUT "
                 "--until latest",
                 uri=self.uri,
             )
 
     def require_same(self, topic_ids: Mapping[str, str]) -> None:
-        """Check that topics are still those that were archived.
+        """Check that topics have not been recreated since they were archived.
 
         Args:
-            topic_ids: Kafka's ids of them now, as far as they are known.
+            topic_ids: Their current Kafka ids, as far as known.
         """
         for topic in sorted(topic_ids):
             known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
@@ -143,16 +140,16 @@ class ArchiveProgress:
                 raise SourceDataGoneError(
                     f"the topic {topic} was deleted and recreated since it was archived at "
                     f"{self.uri}: its offsets mean other records now",
-                    hint="archive the new topic at another place",
+                    hint="archive the new topic at another URI",
                     uri=self.uri,
                     topic=topic,
                 )
 
     def newest_stretch(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Return from where to where the archive has a partition without a hole, up to its end.
+        """Return the newest range of a partition that the archive has without a gap.
 
         Returns:
-            First and next offset; None for a partition that it does not know.
+            First and next offset; None for an unknown partition.
         """
         rows = [one for one in self.rows if (one.topic, one.partition) == (topic, partition)]
         if not rows:
@@ -162,7 +159,7 @@ class ArchiveProgress:
         return max(ends, default=first), self.end[topic][partition]
 
     def holes(self, topic: str | None = None) -> list[tuple[str, int, int, int]]:
-        """Return offsets that lie between two batches and in none: topic, partition, from, to."""
+        """Return the gaps between batches: topic, partition, from, to."""
         found = []
         rows = [row for row in self.rows if topic in {None, row.topic}]
         ordered = sorted(rows, key=lambda row: (row.topic, row.partition, row.first_offset))
@@ -174,7 +171,7 @@ class ArchiveProgress:
 
 
 def load(uri: str) -> ArchiveProgress:
-    """Read what has arrived in an archive; nothing where there is none yet.
+    """Read an archive's progress; empty if there is no archive yet.
 
     Raises:
         VerificationError: If the table is damaged.
@@ -185,13 +182,13 @@ def load(uri: str) -> ArchiveProgress:
 
 
 def has(uri: str, app: str, version: int) -> bool:
-    """Return True if a batch is there, by its transaction id and version."""
+    """Return True if a batch is archived, by its transaction id and version."""
     table = archive_table.open_if_exists(Location.of(uri) / DIRECTORY)
     return table is not None and archive_table.has(table, app, version)
 
 
 def add(uri: str, rows: Iterable[Arrival], *, app: str, version: int) -> None:
-    """Add what a batch brought; a batch that is there already changes nothing."""
+    """Add a batch's arrivals; one that is already there changes nothing."""
     data = [dict(vars(row)) for row in rows]
     archive_table.append_rows(Location.of(uri) / DIRECTORY, data, _schema(), app, version)
 
@@ -206,10 +203,10 @@ def compact(uri: str) -> None:
 
 
 def coarsened(rows: Sequence[Arrival]) -> list[Arrival]:
-    """Make one row of many old batches that follow one another.
+    """Merge runs of old batches into one row each.
 
-    A year of a batch a minute is half a million rows for each partition. The clock becomes later by
-    up to so many batches, for old offsets; it stays a bound.
+    A year of a batch a minute is half a million rows for each partition. For old offsets the clock
+    gets later by up to that many batches; it remains a bound.
     """
     found: list[Arrival] = []
     places: dict[tuple[str, int], list[Arrival]] = {}
@@ -269,7 +266,7 @@ def of_batch(
         topic_ids: Kafka's own ids of the topics, as far as they are known.
 
     Returns:
-        A row for each partition, also where nothing came: it says from where on the archive knows.
+        A row for each partition, even an empty one: it records where the archive begins.
 
     Raises:
         NotAlignedError: If there are records of other partitions.

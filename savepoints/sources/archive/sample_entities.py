@@ -1,4 +1,4 @@
-"""Some entities of an archive at little cost: those that the footers of some files name."""
+"""Sample an archive's entities cheaply, from the footers of some files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from savepoints.sources.archive.table import File
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# So many are looked at for each one that is wanted, since some may be touched.
+# Candidates per entity wanted, since late events may touch some of them.
 _FOR_EACH = 10
-# Of so many files at most the footers are read.
+# Footers read at most.
 _FILES = 50
 
 
 def entities(
     spark: SparkSession, uri: str, *, count: int, without: DataFrame, seed: str
 ) -> list[str]:
-    """Choose entities by chance, whatever size the archive has.
+    """Choose entities at random, at a cost that does not grow with the archive.
 
     Args:
         uri: The archive; an empty one has none.
@@ -50,12 +50,12 @@ def entities(
 
 
 def _has_arrivals(file: File) -> bool:
-    """Return True if a file holds more than the events of a merge, which concern few entities."""
+    """Return True if a file has more than a merge's events, which have few entities."""
     return bool(file.highest.get("partition", 0) >= 0)
 
 
 def among(rows: DataFrame, count: int, without: DataFrame, seed: str) -> list[str]:
-    """Choose entities of some rows by chance.
+    """Choose entities of some rows at random.
 
     Args:
         rows: With `entity` string.

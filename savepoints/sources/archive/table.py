@@ -1,8 +1,8 @@
-"""The Delta tables of an archive: their commits are all made by deltalake.
+"""The Delta tables of an archive, which only deltalake commits to.
 
 The archive's own query and a merge may write at one moment, from two drivers. deltalake commits by
 conditional PUT, Spark's log store on S3 does not; so Spark writes only the Parquet files, each
-batch into a directory of its own, and deltalake makes them part of the table.
+batch into a directory of its own, and deltalake adds them to the table.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 # In the `commitInfo` of a batch: what arrived with it.
 NOTE = "savepointsArchive"
-# Commits back to which a note is looked for; the newest batch is rarely more than a few back.
+# Commits searched for a note; the newest batch is rarely more than a few back.
 _RECENT = 100
-# Transaction id of commits that put files in place of others.
+# Transaction id of commits that replace files.
 _EXCHANGES = "savepoints-exchange"
 
 
@@ -87,14 +87,14 @@ def require(location: Location) -> DeltaTable:
     if table is None:
         raise NotFoundError(
             f"there is no archive at {location}",
-            hint="make it: python -m savepoints.jobs.archive QUERY INPUT --until latest",
+            hint="create it: python -m savepoints.jobs.archive QUERY INPUT --until latest",
             uri=str(location),
         )
     return table
 
 
 def make(location: Location, schema: Schema | pa.Schema) -> DeltaTable:
-    """Open a table, made when there is none."""
+    """Open a table, and create it if there is none."""
     from deltalake import DeltaTable
 
     options = storage_options(location.uri)
@@ -133,7 +133,7 @@ def _read(location: Location, table: DeltaTable) -> list[dict[str, Any]]:
 def append_rows(
     location: Location, data: Sequence[Mapping[str, Any]], schema: pa.Schema, app: str, version: int
 ) -> None:
-    """Add rows to a small table in one commit; one that is recorded already is not made again."""
+    """Add rows to a small table in one commit, unless it is already recorded."""
     import pyarrow as pa
     from deltalake import write_deltalake
 
@@ -148,10 +148,10 @@ def append_rows(
 def append_files(
     location: Location, files: Sequence[File], app: str, version: int, note: Mapping[str, Any]
 ) -> None:
-    """Make files part of the table in one commit.
+    """Add files to the table in one commit.
 
     Args:
-        note: What the commit says of itself; see `note_of`.
+        note: Stored with the commit; see `note_of`.
     """
     from deltalake.transaction import AddAction
 
@@ -199,7 +199,7 @@ def _known(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def exchange(
     location: Location, table: DeltaTable, old: Sequence[File], new: Sequence[File]
 ) -> None:
-    """Put files in place of others that have the same rows, in one commit.
+    """Replace files by others with the same rows, in one commit.
 
     Raises:
         QueryRunningError: If somebody else has exchanged files since.
@@ -224,8 +224,8 @@ def exchange(
     said = note_of(table, _EXCHANGES, version)
     if said is None or said["id"] != mine:
         raise QueryRunningError(
-            f"another process compacts the archive {location} too",
-            hint="nothing was changed by this one; one of the two is enough",
+            f"another process is compacting the archive {location}",
+            hint="this one changed nothing; one of the two is enough",
             uri=str(location),
         )
 
@@ -235,11 +235,11 @@ def change_rows(
     schema: pa.Schema,
     change: Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]],
 ) -> None:
-    """Write all rows of a small table anew, in one file; rows that are added meanwhile stay.
+    """Rewrite a small table as one file; rows added meanwhile are kept.
 
     Args:
         schema: Its columns.
-        change: From all rows that there are to those that are to be there.
+        change: From all current rows to the new ones.
 
     Raises:
         QueryRunningError: If somebody else does this too.
@@ -248,7 +248,7 @@ def change_rows(
     from deltalake import write_deltalake
 
     def write(table: DeltaTable, properties: CommitProperties) -> None:
-        # Read from this very version: what is not in it is not overwritten either.
+        # Read at this version: what is not in it is not overwritten.
         content = pa.Table.from_pylist(list(change(_read(location, table))), schema=schema)
         write_deltalake(table, content, mode="overwrite", commit_properties=properties)
 
@@ -266,7 +266,7 @@ def commit(
     write: Callable[[DeltaTable, CommitProperties], None],
     note: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a commit under a transaction id, unless the table has it already.
+    """Commit under a transaction id, unless the table already has it.
 
     Raises:
         QueryRunningError: If somebody else commits under this id at the same time.
@@ -289,14 +289,14 @@ def commit(
             table.update_incremental()
         except CommitFailedError as error:
             raise QueryRunningError(
-                f"another process writes batch {version} of the archive {location} too: {error}",
-                hint="run one of the two only; what is there is whole",
+                f"another process is writing batch {version} of the archive {location}: {error}",
+                hint="run only one of the two; the archive is intact",
                 uri=str(location),
             ) from None
         except (DeltaError, OSError) as error:
             raise unavailable(location.uri, str(error)) or SavepointsError(
                 f"the archive {location} cannot be written: {plain(str(error))[:500]}",
-                hint="look at the space and the permissions there, and run it again",
+                hint="check its space and permissions, then run the command again",
                 uri=str(location),
             ) from None
 
@@ -304,13 +304,13 @@ def commit(
 
 
 def has(table: DeltaTable, app: str, version: int) -> bool:
-    """Return True if a table has a commit with a transaction id at this version or later."""
+    """Return True if a table has a transaction's version or a later one."""
     known = table.transaction_version(app)
     return known is not None and known >= version
 
 
 def note_of(table: DeltaTable, app: str, version: int) -> dict[str, Any] | None:
-    """Return what a commit says of itself; None when the log does not have it any more."""
+    """Return a commit's note; None when the log no longer has it."""
     for info in table.history(_RECENT):
         said = json.loads(info.get(NOTE) or "{}")
         if said.get("app") == app and said.get("version") == version:
@@ -321,6 +321,6 @@ def note_of(table: DeltaTable, app: str, version: int) -> dict[str, Any] | None:
 def _damaged(location: Location, why: object) -> SavepointsError:
     return unavailable(location.uri, str(why)) or VerificationError(
         f"the table {location} is damaged: {plain(str(why))[:500]}",
-        hint="archive again at another place, from Kafka",
+        hint="archive from Kafka again, at another URI",
         uri=str(location),
     )

@@ -1,4 +1,4 @@
-"""The events of an input wherever they are: the archive up to its end, Kafka from exactly there."""
+"""Read an input's events from its archive, and from Kafka exactly where the archive ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seam:
-    """Which records of a topic are read where; offsets are next-to-read.
+    """Which records come from the archive, and which from Kafka; offsets are next-to-read.
 
     Attributes:
         archive_from: Where the archive is read from; empty when it is not read.
@@ -37,11 +37,11 @@ class Seam:
 
 
 def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress | None) -> Seam:
-    """Decide what the archive gives, and what Kafka has to.
+    """Split a range between the archive and Kafka.
 
     Args:
-        since: From these offsets on; a partition that is not in it is wanted from 0 on.
-        until: Up to these; partitions that are not in it are not read.
+        since: From these offsets on; a partition not in it from 0.
+        until: Up to these; partitions not in it are not read.
         known: What has arrived in the archive; None without one.
     """
     found = Seam({}, {}, {}, {})
@@ -65,7 +65,7 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
     if late and known is not None:
         raise SourceDataGoneError(
             f"the archive {known.uri} begins too late: {'; '.join(late)}",
-            hint="go back only as far as the archive does: choose a savepoint after these offsets",
+            hint="choose a savepoint after these offsets: savepoints list",
             uri=known.uri,
         )
     return found
@@ -130,13 +130,13 @@ def rows(
 ) -> DataFrame:
     """Read the events of a topic between two positions, each once, and those of merges.
 
-    What merges take away is still there; see `archive.applied`.
+    Events that merges remove are still there; see `archive.applied`.
 
     Args:
         archive: Its archive; None to read Kafka alone.
         since: From these offsets on; None for the very first.
-        entities: Only of these; a DataFrame has them in its first column. None for all.
-        merges: Ids of the merges in effect: their events are read too, whatever the positions.
+        entities: Only these; a DataFrame has them in its first column. None for all.
+        merges: Ids of the merges in effect, whose events are also read, at any position.
 
     Returns:
         Columns of `archive.SCHEMA`.

@@ -1,4 +1,4 @@
-"""The query that archives: Kafka, batch by batch, exactly once, from where the archive ends."""
+"""The query that archives Kafka exactly once, from where the archive ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Archiving:
 
     Attributes:
         most: Most records of a batch; None for no limit.
-        every: Pause between two batches; None to archive what is there now and end.
+        every: Pause between two batches; None to archive what is available and stop.
     """
 
     uri: str
@@ -40,7 +40,7 @@ class Archiving:
 
 
 def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
-    """Start to archive where the archive ends; a new one begins with the oldest record.
+    """Start archiving where the archive ends; a new one begins with the oldest record.
 
     Raises:
         NotAlignedError: If the checkpoint of the query is of another archive.
@@ -84,7 +84,7 @@ def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
 
 
 def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
-    """Return where the archive ends, which is also where its query stands, if it has run."""
+    """Return the archive's end, after checking that its query is there too."""
     known = progress.load(what.uri)
     known.require_same(ids)
     end = known.end
@@ -97,7 +97,7 @@ def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
     }
     read_range.require(what.kafka, end, end)
     now = position.read(Location.of(what.uri) / archive.CHECKPOINT)
-    # Killed after the archive was written, a batch is in the offset log and not committed.
+    # After a kill, a batch may be in the archive and the offset log, but not committed.
     stands = [now.offsets] if now.committed is not None else []
     if now.begun is not None:
         stands.append(lowest_offsets(now.begun_positions))
@@ -105,8 +105,8 @@ def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
         raise NotAlignedError(
             f"the archive {what.uri} ends at {kafka_position(end)}, and its query at "
             f"{kafka_position(stands[0])}",
-            hint=f"delete {Location.of(what.uri) / archive.CHECKPOINT}; the next run goes on where "
-            "the archive ends",
+            hint=f"delete {Location.of(what.uri) / archive.CHECKPOINT}; the next run continues "
+            "where the archive ends",
             uri=what.uri,
         )
     return begin

@@ -1,7 +1,7 @@
-"""Kafka: whether the records that a savepoint continues with are still there.
+"""Check that the records a savepoint continues with are still available.
 
 Offsets in a savepoint are next-to-read positions. Kafka's retention may have removed the record at
-such a position; then a restored query would lose what lies between, unless an archive has it: so it
+such a position; then a restored query would lose what lies between, unless an archive has it: that
 is refused, never clamped.
 """
 
@@ -30,15 +30,12 @@ def require_available(
     """Check that Kafka, or an archive before it, has every record from the given positions on.
 
     Args:
-        positions: A savepoint's source positions; those of other sources than Kafka are left out.
+        positions: A savepoint's source positions; those of other sources are ignored.
         topics: Kafka's id of each topic when the savepoint was taken, as far as it is known. A
             topic that was deleted and recreated has other records at the same offsets.
 
     Returns:
-        What there is of each partition; empty without Kafka sources.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
+        The available range of each partition; empty without Kafka sources.
     """
     wanted = [
         (topic, partition, offset)
@@ -77,7 +74,7 @@ def require_available(
         )
         raise SourceDataGoneError(
             f"Kafka no longer has what the savepoint continues with: {listed}",
-            hint="choose a savepoint that Kafka still has the records of (savepoints list "
+            hint="choose a savepoint whose records Kafka still has (savepoints list "
             "--check-sources), or name an archive that has them in [queries.NAME.archives]",
             partitions=gone,
         )
@@ -102,11 +99,7 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
 def ranges(
     topics: Sequence[str], settings: KafkaSettings, archives: Collection[str] = ()
 ) -> dict[str, dict[int, Range]]:
-    """Return what Kafka has of every partition of some topics, and archives before it.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return the available range of every partition, in Kafka and in archives before it."""
     found = available_ranges.ranges(topics, settings, archives)
     live_ranges.require_topics(topics, found, settings)
     return {topic: found[topic] for topic in topics}
@@ -120,13 +113,9 @@ def at_time(
 ) -> KafkaOffsets:
     """Return for each partition the offset of the first record that arrived at or after a time.
 
-    As `live_ranges.at_time`, with the records that only an archive still has among them.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
+    Like `live_ranges.at_time`, including records that only an archive still has.
     """
-    # The ends first: what arrives after this line is later than any record that is looked for
-    # below, so that it is never taken for one from before the moment.
+    # The ends first: records that arrive after this line are never taken for earlier ones.
     ends = ranges(topics, settings, archives)
     found = live_ranges.at_time(ends, moment, settings)
     for archive in available_ranges.of_topics(archives, topics):

@@ -1,7 +1,7 @@
-"""What can be read of topics: Kafka has it, or an archive has what comes before.
+"""The ranges of topics that can be read, from Kafka or from an archive before it.
 
-An archive counts where it goes on without a hole up to what Kafka still has: then a query can read
-it up to any offset, and Kafka from exactly there.
+An archive counts if it reaches without a gap to what Kafka still has: then a query can read it up
+to any offset, and Kafka from exactly there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ def ranges(
     archives: Collection[str] = (),
     timeout: float | None = None,
 ) -> dict[str, dict[int, Range]]:
-    """Return what there is of every partition; topics that Kafka does not have are left out.
+    """Return the available range of every partition; topics missing in Kafka are left out.
 
     Args:
         timeout: Seconds that a broker may take for each answer.
 
     Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
         VerificationError: If an archive is damaged.
     """
     found = topics.ranges(names, settings, timeout)
@@ -43,7 +42,7 @@ def ranges(
 
 
 def notes(position: KafkaOffsets, found: Collection[Range]) -> list[str]:
-    """Describe how much of each source a query still has to read, if not all of Kafka."""
+    """Describe how many of the next records come from an archive, if any."""
     counts = [
         (one.from_archive(offset), one.end - offset)
         for one in found
@@ -56,22 +55,22 @@ def notes(position: KafkaOffsets, found: Collection[Range]) -> list[str]:
 def read_from_archive(archived: int, total: int) -> str:
     """Describe how many of the next records are read from an archive."""
     return (
-        f"of {total} records that come next Kafka no longer has {archived}: these are read from "
-        "the archive"
+        f"Kafka no longer has {archived} of the next {total} records: they are read from the "
+        "archive"
     )
 
 
 def of_topics(archives: Collection[str], names: Collection[str]) -> list[ArchiveProgress]:
-    """Return what has arrived in archives, of those that know one of some topics."""
+    """Return the progress of the archives that have any of some topics."""
     known = [progress.load(uri) for uri in dict.fromkeys(archives)]
     return [one for one in known if one.end.keys() & set(names)]
 
 
 def extended(ranges: Ranges, known: Sequence[ArchiveProgress]) -> dict[str, dict[int, Range]]:
-    """Return what there is of partitions when there are archives.
+    """Extend Kafka's ranges by what archives have before them.
 
     Args:
-        known: What has arrived in the archives; where two have one topic, each is needed.
+        known: Progress of the archives; where two have one topic, each is needed.
     """
     return {
         topic: {part: _extended(one, known) for part, one in parts.items()}
@@ -80,13 +79,13 @@ def extended(ranges: Ranges, known: Sequence[ArchiveProgress]) -> dict[str, dict
 
 
 def _extended(kafka: Range, known: Sequence[ArchiveProgress]) -> Range:
-    """Return a partition with what archives have before Kafka's first offset."""
+    """Extend a partition by what archives have before Kafka's first offset."""
     found: list[tuple[int, int]] = []
     beyond = ""
     for one in known:
         stretch = one.newest_stretch(kafka.topic, kafka.partition)
         if stretch is None:
-            # Another one of the topic alone does not give this one's reader its records.
+            # Another archive of the topic does not help this one's reader.
             found.append((kafka.earliest, kafka.earliest))
             continue
         begin, end = stretch

@@ -1,9 +1,9 @@
-"""A streaming source that says when rows come that are read in another way.
+"""A one-row streaming source that triggers a batch whose rows come from a table.
 
-What an archive gives in a batch is a table. A stream joined with a table is a stream; so each input
-is the cross join of its rows with a stream of one row, which comes in the batch whose offsets are
-planned. Its offsets are Kafka's, as Spark writes them, so the checkpoint is at any moment one that
-Kafka's own source goes on with.
+What an archive supplies to a batch is a table. A stream joined with a table is a stream; so each
+input is the cross join of its rows with a stream of one row, which comes in the batch whose offsets
+are planned. Its offsets are Kafka's, as Spark writes them, so Kafka's own source can continue from
+the checkpoint at any moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COLUMN = "savepoints_turn"
 
 
 def streamed(spark: SparkSession, rows: DataFrame, begin: KafkaOffsets) -> DataFrame:
-    """Return rows as a stream that gives them in the one batch that is planned.
+    """Return rows as a stream that emits them in the one planned batch.
 
     Returns:
         The columns of `rows`.
@@ -35,7 +35,7 @@ def streamed(spark: SparkSession, rows: DataFrame, begin: KafkaOffsets) -> DataF
 
 
 def _source() -> type:
-    """Return the source; not a class of this module, so that executors need not have that."""
+    """Return the source, not as a class of this module, so that executors do not need it."""
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
     class Reader(DataSourceStreamReader):
@@ -57,7 +57,7 @@ def _source() -> type:
             yield (1,)
 
         def commit(self, end: Mapping[str, Any]) -> None:
-            """Do nothing: what was read stays where it is."""
+            """Do nothing: the source keeps no state."""
 
     class TriggerSource(DataSource):
         @classmethod

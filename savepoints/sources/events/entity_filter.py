@@ -1,9 +1,9 @@
-"""Choosing the events of some entities, so that Parquet files are read in part only.
+"""Filter events by entity so that Parquet files are read only in part.
 
 Parquet skips row groups by comparisons with single values. Spark makes such comparisons of `IN`
 only up to `spark.sql.parquet.pushdown.inFilterThreshold` values, as one chain of ORs; a chain of
 thousands is too deep to be passed on, and each row group would be compared with all of it. So a
-long list is made of short ones here, each behind its range, joined as a balanced tree.
+long list is split into short ones, each behind its range, joined as a balanced tree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Values in one `IN`; Spark's own limit for those that it compares one by one in Parquet is 10.
+# Values in one `IN`; Spark compares at most 10 one by one in Parquet.
 _CHUNK = 200
 _THRESHOLD = "spark.sql.parquet.pushdown.inFilterThreshold"
 # With more entities there is little left to skip, and comparing costs more than reading.
@@ -24,11 +24,11 @@ MOST_PUSHED = 20_000
 
 @dataclass(frozen=True)
 class Entities:
-    """Some entities.
+    """A set of entities.
 
     Attributes:
         table: All of them, column `entity string`.
-        few: The same, sorted, when they are not too many to be looked for one by one; else None.
+        few: The same, sorted, if few enough to filter one by one; else None.
     """
 
     table: DataFrame
@@ -36,7 +36,7 @@ class Entities:
 
 
 def entities_of(spark: SparkSession, wanted: DataFrame | Sequence[str]) -> Entities:
-    """Return some entities; a DataFrame has them in its first column."""
+    """Collect entities from a list or from a DataFrame's first column."""
     from pyspark.sql import functions as F
 
     if isinstance(wanted, Sequence):
@@ -60,7 +60,7 @@ def among(rows: DataFrame, wanted: Entities) -> DataFrame:
     if wanted.few is None:
         return rows.join(wanted.table, "entity", "left_semi")
     spark, found = rows.sparkSession, wanted.few
-    # A higher one of the user's stays.
+    # A user's higher value is kept.
     if int(spark.conf.get(_THRESHOLD) or 0) < _CHUNK:
         spark.conf.set(_THRESHOLD, str(_CHUNK))
     chunks = [found[at : at + _CHUNK] for at in range(0, len(found), _CHUNK)]
@@ -68,13 +68,13 @@ def among(rows: DataFrame, wanted: Entities) -> DataFrame:
 
 
 def _is_one_of(values: Sequence[str]) -> str:
-    """Return the condition for a chunk as SQL, which is one call of the JVM instead of hundreds."""
+    """Return a chunk's condition as SQL: one JVM call instead of hundreds."""
     literals = [f"cast(X'{value.encode().hex()}' as string)" for value in values]
     return f"entity between {literals[0]} and {literals[-1]} and entity in ({', '.join(literals)})"
 
 
 def any_of(conditions: Sequence[Column]) -> Column:
-    """Return whether one of some conditions holds, as a balanced tree."""
+    """Combine conditions by OR, as a balanced tree."""
     from pyspark.sql import functions as F
 
     if not conditions:

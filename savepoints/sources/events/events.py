@@ -1,9 +1,9 @@
-"""Events as an application sees them, beside the records that they came in.
+"""Decode records into events, and keep each record beside its event.
 
-`Input.decode` turns records into columns of the application's own. For the archive and for merges
-both are needed: the record, so that `decode` can read it again later, and of what was decoded only
-whose event it is, when it happened and which event it is. So `decode` keeps the position of a
-record (`topic`, `partition`, `offset`), by which the two are brought together again.
+`Input.decode` turns records into columns of the application's own. The archive and merges need
+both: the record, so that `decode` can read it again later, and of the decoded event its entity,
+time and id. So `decode` keeps a record's position (`topic`, `partition`, `offset`), by which the
+two are joined.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from savepoints.spark.columns import JSON_OPTIONS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# What Kafka's source gives, with headers.
+# Columns of Kafka's source, with headers.
 RAW_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "timestampType int, headers array<struct<key: string, value: binary>>"
 )
 RAW = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-# By which a record is found again; also the order in which records arrived.
+# Identifies a record; also the order of arrival.
 POSITION = ("topic", "partition", "offset")
 EVENT_SCHEMA = f"{RAW_SCHEMA}, entity string, event_time timestamp, event_id string"
 EVENT = (*RAW, "entity", "event_time", "event_id")
@@ -32,7 +32,7 @@ EVENT = (*RAW, "entity", "event_time", "event_id")
 
 @dataclass(frozen=True)
 class Decoding:
-    """How an input reads records: the part of an `Input` that does not depend on where they are.
+    """How an input decodes records, wherever they are stored.
 
     Attributes:
         decode: From Kafka's raw columns to the application's; keeps `topic`, `partition`, `offset`.
@@ -48,7 +48,7 @@ class Decoding:
 
 
 def events(records: DataFrame, decoding: Decoding) -> DataFrame:
-    """Add to each record its entity, event time and event id.
+    """Return each record with the entity, time and id of its event.
 
     Args:
         records: Columns `RAW_SCHEMA`.
@@ -86,20 +86,19 @@ def _id(columns: Sequence[str]) -> Column:
 def _require(columns: Sequence[str], decoding: Decoding) -> None:
     if not decoding.event_id:
         raise UsageError(
-            "the input does not say by which columns two records are the same event",
+            "the input does not name the columns that identify an event",
             hint='name them in the application: Input(…, event_id=("order_id",))',
         )
     if lost := [name for name in POSITION if name not in columns]:
         raise UsageError(
-            f"decode leaves out {', '.join(lost)}, so an event cannot be brought together with its "
-            "record",
-            hint="keep Kafka's columns topic, partition and offset in what decode returns",
+            f"decode leaves out {', '.join(lost)}, so an event cannot be matched to its record",
+            hint="let decode return Kafka's columns topic, partition and offset",
             columns=lost,
         )
     wanted = (decoding.entity_key, decoding.event_time, *decoding.event_id)
     if lost := [name for name in wanted if name not in columns]:
         raise UsageError(
-            f"decode gives no column {', '.join(lost)}; it gives {', '.join(columns)}",
+            f"decode returns no column {', '.join(lost)}; it returns {', '.join(columns)}",
             hint="correct entity_key, event_time or event_id of the input",
             columns=lost,
         )

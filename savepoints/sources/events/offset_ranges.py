@@ -1,7 +1,7 @@
-"""Which slice of a replay an event belongs to, and up to what time everything had been seen.
+"""Assign events to the slices of a replay, and compute the clock at a position.
 
 An event that arrived belongs to the batch that read it. A late one belongs to the first batch whose
-clock reaches it: there it would have been read, had it come in time.
+clock reaches it: it would have been read there had it been on time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NUMBER = "replay_slice"
-# The clock before the first event: no late one belongs there.
+# The clock before the first event, to which no late event belongs.
 NEVER = datetime.min.replace(tzinfo=timezone.utc)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _RANGES = f"__place string, __begin long, __next long, {NUMBER} int"
@@ -34,7 +34,7 @@ class End:
     """Where a slice ends.
 
     Attributes:
-        clock: Late events up to this time belong to it, unless to an earlier one; None for all.
+        clock: Late events up to this time belong to it or to an earlier slice; None for all.
     """
 
     offsets: KafkaOffsets
@@ -42,7 +42,7 @@ class End:
 
 
 def numbered(events: DataFrame, ends: Sequence[End], *, first: int = 1) -> DataFrame:
-    """Number events by the slice that they belong to.
+    """Number events by their slice.
 
     Args:
         events: `topic`, `partition`, `offset`, `event_time` and `merge_id`, which is null for what
@@ -57,7 +57,7 @@ def numbered(events: DataFrame, ends: Sequence[End], *, first: int = 1) -> DataF
     arrived = F.col("merge_id").isNull()
     place = F.when(arrived, F.concat_ws("/", "topic", "partition")).otherwise(F.lit(_LATE))
     at = F.when(arrived, F.col("offset")).otherwise(F.unix_micros("event_time"))
-    # Hundreds of slices are rows to be looked up; as one expression Spark would not get through.
+    # Hundreds of slices need a lookup table: Spark cannot handle them as one expression.
     ranges = F.broadcast(events.sparkSession.createDataFrame(_ranges(ends, first), _RANGES))
     belongs = (place == F.col("__place")) & (at >= F.col("__begin")) & (at < F.col("__next"))
     return events.join(ranges, belongs).select(*events.columns, NUMBER)
@@ -81,12 +81,12 @@ def clocks(events: DataFrame, ends: Sequence[KafkaOffsets], begin: datetime) -> 
 
 
 def before(offsets: KafkaOffsets) -> Column:
-    """Return whether a record lies before some offsets; of partitions not in them none does."""
+    """Return whether a record is before some offsets; none of a partition not in them is."""
     return between({}, offsets)
 
 
 def between(since: KafkaOffsets, until: KafkaOffsets) -> Column:
-    """Return whether a record lies between two positions; a partition not in `since` is from 0."""
+    """Return whether a record is between two positions; a partition not in `since` starts at 0."""
     from pyspark.sql import functions as F
 
     parts = [
@@ -101,7 +101,7 @@ def between(since: KafkaOffsets, until: KafkaOffsets) -> Column:
 
 
 def newest(events: Iterable[DataFrame]) -> datetime | None:
-    """Return the time of the newest of some events, None without any."""
+    """Return the newest event time, None without events."""
     from pyspark.sql import functions as F
 
     found: list[int] = []
@@ -113,7 +113,7 @@ def newest(events: Iterable[DataFrame]) -> datetime | None:
 
 
 def _ranges(ends: Sequence[End], first: int) -> list[tuple[str, int, int, int]]:
-    """Return which offsets, and which times of late events, belong to a slice."""
+    """Return the offset range and late-event times of each slice."""
     found = []
     begins: dict[str, int] = {_LATE: _FIRST}
     for number, one in enumerate(ends, first):

@@ -1,4 +1,4 @@
-"""How fast records arrive in topics: counted by Kafka over the last hour and the last minutes."""
+"""How fast records arrive in topics, over the last hour and the last minutes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.topics import Topic
 
 WINDOWS = (timedelta(hours=1), timedelta(minutes=10))
-# A shorter history than this says nothing about a rate.
+# A shorter history gives no rate.
 _SHORTEST = timedelta(seconds=1)
-# Records of a partition that are read to know how large they are.
+# Records of a partition that are read to measure their size.
 SAMPLE = 20
 
 
 @dataclass(frozen=True)
 class ArrivalCounts:
-    """Records that arrived within a time.
+    """Records that arrived in a time window.
 
     Attributes:
-        window: How long that was, up to now.
-        counts: Records that came in it, by topic and partition.
+        window: Length of the window, up to now.
+        counts: Records in it, by topic and partition.
     """
 
     window: timedelta
@@ -35,31 +35,25 @@ class ArrivalCounts:
 
     @property
     def per_second(self) -> float:
-        """Records of all partitions in a second."""
+        """Records per second, of all partitions."""
         return sum(self.counts.values()) / self.window.total_seconds()
 
     def partition_per_second(self, topic: str, partition: int) -> float:
-        """Records of one partition in a second."""
+        """Records per second, of one partition."""
         return self.counts.get((topic, partition), 0) / self.window.total_seconds()
 
 
 def arrivals(
     topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime
 ) -> list[ArrivalCounts]:
-    """Count the records that arrived lately.
-
-    Over the last hour and the last 10 minutes, as far as the topics reach back so far; over all
-    that they have if they are younger.
+    """Count the records of the last hour and the last 10 minutes, or all of a younger topic.
 
     Args:
         topics: As `topics.describe` found them.
-        now: The time until which `topics` was looked at.
+        now: The time of `topics`.
 
     Returns:
-        What was counted, the longest window first; empty when the topics have no records.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
+        The counts, longest window first; empty when the topics have no records.
     """
     all_ranges = {
         (name, part): one for name, topic in topics.items() for part, one in topic.ranges.items()
@@ -72,7 +66,7 @@ def arrivals(
         ends = live_ranges.ranges(list(topics), settings)
         begin = live_ranges.at_time(ends, now - window, settings)
         starts = {(topic, part): at for topic, parts in begin.items() for part, at in parts.items()}
-        # Where nothing older is left, records of the window may be gone already.
+        # Where nothing older is left, records of the window may be gone.
         older = {place for place, one in filled.items() if starts.get(place, 0) > one.earliest}
         whole = {place for place, one in filled.items() if one.earliest == 0} | older
         if older and whole == filled.keys():
@@ -100,7 +94,7 @@ def _since_the_first(
 def record_bytes(
     places: Mapping[tuple[str, int], int], settings: KafkaSettings
 ) -> tuple[float, int] | None:
-    """Read a few records at some offsets.
+    """Measure a few records at some offsets.
 
     Args:
         places: An offset for each topic and partition that has records from there on.
@@ -108,9 +102,6 @@ def record_bytes(
     Returns:
         Average bytes of a record (key, value and headers, uncompressed) and how many were read;
         None when there were none.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     read = probe_records.first(places, settings, most=SAMPLE)
     sizes = [one.size for some in read.values() for one in some]

@@ -1,4 +1,7 @@
-"""Kafka's clients, as this library uses them: mostly to look, never to take part in a group."""
+"""Open Kafka clients, mostly for metadata and never as part of a consumer group.
+
+Whatever asks Kafka raises EnvironmentUnfitError if no broker is configured or reachable.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ _LOG = logging.getLogger(__name__)
 
 # How long a broker may take to answer before the check gives up.
 TIMEOUT_SECONDS = 15.0
-# Between two questions to a partition that has no leader at the moment.
+# Pause before asking again about a partition without a leader.
 _PAUSE_SECONDS = 0.1
 
-_OR = ", or pass --no-source-check where there is that option"
+_OR = ", or pass --no-source-check if the command has it"
 
 KeyT = TypeVar("KeyT")
 T = TypeVar("T")
@@ -32,24 +35,17 @@ KafkaOptions: TypeAlias = dict[str, str | float | bool]
 
 
 def admin(settings: KafkaSettings) -> AdminClient:
-    """Return a client that asks about topics.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
-    """
+    """Return a client that asks about topics."""
     opened: AdminClient = _opened(settings, lambda kafka: kafka.admin.AdminClient, {})
     return opened
 
 
 @contextmanager
 def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator[Consumer]:
-    """Give a consumer that commits nothing and sees what Spark's sees: uncommitted records too.
+    """Open a consumer that commits nothing and, like Spark's, sees uncommitted records.
 
     Args:
-        options: Further ones of the client, with `_` for `.`; those in the settings win.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
+        options: More client options, with `_` for `.`; those in the settings win.
     """
     looking: KafkaOptions = {
         "group.id": "savepoints-offset-check",
@@ -65,11 +61,7 @@ def consumer(settings: KafkaSettings, **options: str | float | bool) -> Iterator
 
 
 def producer(settings: KafkaSettings) -> Producer:
-    """Return a producer that sends each record once, to the partition that Java's would choose.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured, or the options are not Kafka's.
-    """
+    """Return a producer that sends each record once, to the partition that Java's would choose."""
     once: KafkaOptions = {"enable.idempotence": True, "partitioner": "murmur2_random"}
     opened: Producer = _opened(settings, lambda kafka: kafka.Producer, once)
     return opened
@@ -80,10 +72,10 @@ def answers(
     settings: KafkaSettings,
     missing: frozenset[int] = frozenset(),
 ) -> dict[KeyT, T]:
-    """Wait for what an admin client was asked.
+    """Wait for an admin client's answers.
 
     Args:
-        missing: Codes of errors that mean that the thing does not exist; it is then left out.
+        missing: Error codes for a thing that does not exist; it is left out.
 
     Raises:
         EnvironmentUnfitError: If the broker does not answer, or refuses.
@@ -103,7 +95,7 @@ def answers(
 def settled_answers(
     ask: Callable[[], Mapping[KeyT, Future[T]]], settings: KafkaSettings, seconds: float
 ) -> dict[KeyT, T]:
-    """Wait for what partitions are asked; those that get a leader at the moment are asked again.
+    """Wait for answers about partitions; ask again while a leader is being elected.
 
     Raises:
         EnvironmentUnfitError: If the broker does not answer, or refuses.
@@ -116,7 +108,7 @@ def settled_answers(
             KafkaError.LEADER_NOT_AVAILABLE,
             KafkaError.UNKNOWN_LEADER_EPOCH,
             KafkaError.FENCED_LEADER_EPOCH,
-            # A partition that was made just now is not known to all brokers yet.
+            # Not all brokers know a new partition yet.
             KafkaError.UNKNOWN_TOPIC_OR_PART,
         }
     )
@@ -131,7 +123,7 @@ def settled_answers(
 
 
 def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
-    """Return the error for a broker that does not answer, or does not want to."""
+    """Return the error for a broker that does not answer or refuses to."""
     return EnvironmentUnfitError(
         f"Kafka at {settings.bootstrap_servers} does not answer: {error.args[0].str()}",
         hint=f"check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
@@ -151,7 +143,7 @@ def _opened(
     except ImportError:
         raise _missing() from None
     try:
-        # Without a logger it writes to stderr by itself, with the servers and what stands in them.
+        # Without a logger it writes to stderr itself, including the servers.
         return kind(confluent_kafka)({**servers, **options, **settings.options}, logger=_LOG)
     except confluent_kafka.KafkaException as error:
         raise _unfit(error) from None
@@ -175,6 +167,6 @@ def _missing() -> MissingExtraError:
 
 def _unfit(error: Exception) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
-        f"Kafka's client does not accept its options: {error.args[0].str()}",
+        f"Kafka's client rejects its options: {error.args[0].str()}",
         hint="correct [kafka.options]",
     )

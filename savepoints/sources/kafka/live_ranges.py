@@ -1,4 +1,4 @@
-"""What Kafka itself has of topics, and where they were at a time; archives are not asked."""
+"""What Kafka itself has of topics, and their offsets at a time, without archives."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from savepoints.sources.kafka.offsets import Range, Ranges
 
 
 def ranges(topics: Sequence[str], settings: KafkaSettings) -> dict[str, dict[int, Range]]:
-    """Return what Kafka has of every partition of some topics.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return what Kafka has of every partition of some topics."""
     found = kafka_topics.ranges(topics, settings)
     require_topics(topics, found, settings)
     return {topic: found[topic] for topic in topics}
@@ -38,11 +34,8 @@ def require_topics(topics: Sequence[str], found: Collection[str], settings: Kafk
 def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOffsets:
     """Return for each partition the offset of the first record that arrived at or after a time.
 
-    That is Kafka's `offsetsForTimes`: by the timestamps of the records. Where there is no such
-    record, it is the end that is given, so read the ends before.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
+    By record timestamp, as Kafka's `offsetsForTimes`. Where there is no such record, the end is
+    returned, so read the ends first.
     """
     from confluent_kafka import KafkaException, TopicPartition
 

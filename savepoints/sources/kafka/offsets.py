@@ -1,7 +1,7 @@
-"""The arithmetic of Kafka positions: steps, distances, what can be reached, and files of offsets.
+"""Arithmetic of Kafka positions: steps, distances, reachability, and offset files.
 
-All offsets are next-to-read, as in Spark's offset log. Nothing here asks Kafka; what Kafka has is
-given as `Range` values (see `savepoints.sources.combined.availability.ranges`).
+All offsets are next-to-read, as in Spark's offset log. Nothing here asks Kafka; callers pass what
+it has as `Range` values (see `savepoints.sources.combined.availability.ranges`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _NAMED_OFFSETS = {-1: "latest", -2: "earliest"}
 
 @dataclass(frozen=True)
 class Range:
-    """What there is of a partition: offsets from `earliest` up to, not including, `end`.
+    """The available offsets of a partition, from `earliest` up to, not including, `end`.
 
     Attributes:
         earliest: First offset that can be read, of Kafka or of an archive.
-        end: Offset that the next record will get.
+        end: Offset of the next record.
         kafka_from: First offset that Kafka has, where an archive has earlier ones; None where
             `earliest` is Kafka's.
-        beyond: What an archive has that cannot be read up to Kafka, in words; empty for nothing.
+        beyond: What an archive has that does not connect to Kafka, in words; empty for nothing.
     """
 
     topic: str
@@ -56,16 +56,16 @@ class Range:
 
     @property
     def text(self) -> str:
-        """What can be read, in words."""
+        """The available offsets, in words."""
         archived = "" if self.archived_to is None else f" (to {self.archived_to} archived)"
         return f"{self.earliest} to {self.end}{archived}{self.beyond}"
 
     def left_to_kafka(self, offset: int) -> int:
-        """Return from where on Kafka has to have it for a query that goes on at an offset."""
+        """Return the offset from which Kafka must have the records that follow an offset."""
         return max(offset, self.archived_to or 0) if self.from_archive(offset) else offset
 
     def from_archive(self, offset: int) -> int:
-        """Return how many offsets from one on Kafka no longer has, and an archive has."""
+        """Return how many offsets from this one on only an archive has."""
         return max(0, self.kafka_earliest - max(offset, self.earliest))
 
 
@@ -89,8 +89,8 @@ def step(begin: KafkaOffsets, end: KafkaOffsets, most: int | None) -> KafkaOffse
 
     Args:
         begin: Where the batch begins; complete (see `with_new_partitions`).
-        end: Where to go in the end; nowhere before `begin`.
-        most: Most records of the batch; None for all that are left.
+        end: Where to go in the end; never before `begin`.
+        most: Most records of the batch; None for no limit.
 
     Returns:
         A position of the same partitions as `end`: min(most, left) records after `begin`.
@@ -101,7 +101,7 @@ def step(begin: KafkaOffsets, end: KafkaOffsets, most: int | None) -> KafkaOffse
     """
     if most is not None and most < 1:
         raise UsageError(
-            f"a batch of at most {most} records would never get anywhere",
+            f"a batch of at most {most} records would make no progress",
             hint="allow at least 1 record in a batch",
         )
     left = {(topic, part): size for topic, part, size in _distances(begin, end)}
@@ -109,7 +109,7 @@ def step(begin: KafkaOffsets, end: KafkaOffsets, most: int | None) -> KafkaOffse
     if most is None or most >= total:
         return {topic: dict(parts) for topic, parts in end.items()}
     shares = {key: most * size // total for key, size in left.items()}
-    # A partition with a remainder has more left than its share, so one record more always fits.
+    # A partition with a remainder has more left than its share, so one more record always fits.
     by_remainder = sorted(left, key=lambda key: (-(most * left[key] % total), key))
     for key in by_remainder[: most - sum(shares.values())]:
         shares[key] += 1
@@ -135,7 +135,7 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
 
     Raises:
         UsageError: If two of them read the same partition and are at different offsets: then one
-            position for both would lose or double records of one.
+            position for both would lose or duplicate records of one.
     """
     found: KafkaOffsets = {}
     for position in positions:
@@ -144,7 +144,8 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
                 if found.setdefault(topic, {}).setdefault(part, offset) != offset:
                     raise UsageError(
                         f"two sources read {topic} partition {part}, one from offset "
-                        f"{found[topic][part]} and one from {offset}, so there is no one position",
+                        f"{found[topic][part]} and one from {offset}, so no single position fits "
+                        "both",
                         hint="go to a savepoint instead: savepoints list",
                         topic=topic,
                         partition=part,
@@ -153,10 +154,9 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
 
 
 def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
-    """Return a position with those partitions too that Kafka has got since.
+    """Return a position extended by the partitions added in Kafka since.
 
-    They are at their earliest offset, which is where Spark begins with a partition that it finds
-    while a query runs, whatever `startingOffsets` says.
+    They start at their earliest offset, as in a running query, whatever `startingOffsets` is.
     """
     return {
         topic: {
@@ -168,7 +168,7 @@ def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
 
 
 def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) -> None:
-    """Check that a query can read everything from one position up to another.
+    """Check that a query can read everything from one position to another.
 
     Nothing is clamped: each partition that does not fit is named, with what was wanted and what
     Kafka has of it.
@@ -192,7 +192,7 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
             wrong.append(_misfit(topic, part, stop, found, _why(start, stop, found)))
     if gone:
         raise SourceDataGoneError(
-            f"Kafka does not have what comes next: {_listed(gone + wrong)}",
+            f"Kafka does not have the next records: {_listed(gone + wrong)}",
             hint="go back to a newer savepoint: savepoints list --check-sources",
             partitions=gone + wrong,
         )
@@ -208,8 +208,8 @@ def parse_offsets(text: str) -> KafkaOffsets:
     """Read an offsets file in Spark's form: `{"topic": {"0": 12}}`.
 
     Raises:
-        UsageError: If it is anything else; negative offsets, which mean latest and earliest to
-            Spark, are refused, for they would mean something else each time.
+        UsageError: If it is anything else. Spark's negative offsets, for latest and earliest, are
+            refused: they change their meaning with each run.
     """
     try:
         data = json.loads(text, object_pairs_hook=_without_duplicates)
@@ -238,8 +238,8 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         group: The group whose lines to take, where the lines name one.
 
     Raises:
-        UsageError: If a line is neither, names a partition a second time, or names a group while
-            none was asked for; the message names the line.
+        UsageError: If a line is neither, repeats a partition, or names a group when none was
+            requested; the message names the line.
     """
     found: KafkaOffsets = {}
     lines: dict[tuple[str, int], int] = {}
@@ -252,8 +252,8 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         *named, topic_text, part_text, offset_text = cells
         if named and group is None:
             raise UsageError(
-                f"{where} names the consumer group {named[0]!r}, and none was asked for",
-                hint="say which group's lines to take, or export the offsets of a single group",
+                f"{where} names the consumer group {named[0]!r}, but none was requested",
+                hint="name the group whose lines to take, or export the offsets of a single group",
                 line=number,
             )
         if named and named[0] != group:
@@ -369,24 +369,24 @@ def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _topic(text: str, where: str, hint: str) -> str:
     if not _TOPIC.fullmatch(text):
-        raise UsageError(f"{where}: {text!r} cannot be a Kafka topic", hint=hint)
+        raise UsageError(f"{where}: {text!r} is not a valid Kafka topic", hint=hint)
     return text
 
 
 def _partition(text: str, where: str, hint: str) -> int:
     if not _NUMBER.fullmatch(text) or not 0 <= int(text) <= _LARGEST_PARTITION:
-        raise UsageError(f"{where}: {text!r} is no number of a partition", hint=hint)
+        raise UsageError(f"{where}: {text!r} is not a partition number", hint=hint)
     return int(text)
 
 
 def _offset(value: object, where: str, hint: str) -> int:
     if type(value) is not int or value > _LARGEST_OFFSET:
-        raise UsageError(f"{where}: {value!r} is no offset", hint=hint)
+        raise UsageError(f"{where}: {value!r} is not an offset", hint=hint)
     if value < 0:
         named = _NAMED_OFFSETS.get(value)
         also = f" (Spark's {named})" if named else ""
         raise UsageError(
-            f"{where}: {value}{also} names no record, and would be another one each time",
+            f"{where}: {value}{also} does not name a fixed record",
             hint=f"write the offset itself, or use --to-{named}" if named else hint,
         )
     return value

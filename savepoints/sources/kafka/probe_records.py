@@ -1,4 +1,4 @@
-"""Single records of a topic: when they came, and how large they are."""
+"""Read the timestamps and sizes of single records."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from savepoints.sources.kafka import client
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-# A look at a few records must not fetch megabytes of each partition.
+# Probing a few records must not fetch megabytes of each partition.
 _FETCH_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
 class ProbeRecord:
-    """A record, without what stands in it.
+    """A record without its content.
 
     Attributes:
-        timestamp: When it came, or what its producer says of that; None when it has none.
+        timestamp: Set by Kafka or by the producer; None when it has none.
         size: Bytes of key, value and headers, uncompressed.
     """
 
@@ -43,16 +43,13 @@ def first(
     """Read the first records from some offsets on.
 
     Args:
-        places: An offset for each topic and partition; best before the end, for at the end there
-            is nothing to read.
-        seconds: How long this may take; what was not read by then is left out.
+        places: An offset for each topic and partition; before the end, where there is something to
+            read.
+        seconds: Time limit; what was not read by then is left out.
 
     Returns:
-        At most so many records for each place, in order. In a compacted topic, and where
-        transactions were used, the first may lie beyond the offset that was asked for.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
+        At most that many records for each place, in order. In compacted and transactional topics
+        the first may be beyond the offset asked for.
     """
     found: dict[tuple[str, int], list[ProbeRecord]] = {place: [] for place in places}
     if not places:
@@ -91,13 +88,13 @@ def _is_record(message: Message, settings: KafkaSettings) -> bool:
     error = message.error()
     if error is None:
         return True
-    # The end of a partition, or an offset that was removed while it was asked for.
+    # The end of a partition, or an offset that was just removed.
     if error.code() in {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}:
         return False
     raise EnvironmentUnfitError(
-        f"Kafka at {settings.bootstrap_servers} does not give records of {message.topic()} "
+        f"Kafka at {settings.bootstrap_servers} does not return records of {message.topic()} "
         f"partition {message.partition()}: {error.str()}",
-        hint="the permission READ on the topic is needed",
+        hint="grant READ on the topic",
     )
 
 

@@ -1,7 +1,7 @@
-"""Late events at the end of a topic, as if they arrived now.
+"""Produce late events to the end of a topic, as if they arrived now.
 
-Each record has two headers, the merge that produced it and the id of its event, so that whoever was
-killed in between sees by the topic itself what is missing.
+Each record has two headers, the merge that produced it and the id of its event, so that after a
+kill the topic itself shows what is missing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ _POLL_SECONDS = 1.0
 
 
 def ends(settings: KafkaSettings, topic: str) -> KafkaOffsets:
-    """Return where each partition of a topic ends.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return the end of each partition of a topic."""
     return offsets.ends(live_ranges.ranges([topic], settings))
 
 
@@ -45,7 +41,7 @@ def missing(
     since: KafkaOffsets,
     merge_id: str,
 ) -> DataFrame:
-    """Return the events that the topic does not have yet under a merge.
+    """Return the events of a merge that the topic does not have yet.
 
     Args:
         events: With `event_id`.
@@ -60,16 +56,13 @@ def missing(
 
 
 def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id: str) -> int:
-    """Produce events to the end of a topic, with the timestamps that they have.
+    """Produce events to the end of a topic, with their own timestamps.
 
     Args:
         events: `key`, `value`, `headers`, `timestamp_ms` and `event_id`.
 
     Returns:
         How many.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured.
     """
     failed: list[KafkaError] = []
 
@@ -105,8 +98,8 @@ def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id
     if (left := producer.flush(client.TIMEOUT_SECONDS * 4)) or failed:
         why = failed[0].str() if failed else "no answer in time"
         raise PartlyDoneError(
-            f"Kafka did not take {len(failed) + left} of {count} events for {topic}: {why}",
-            hint="run the command again: it produces those that are missing",
+            f"Kafka did not accept {len(failed) + left} of {count} events for {topic}: {why}",
+            hint="run the command again: it produces only the missing ones",
             topic=topic,
         )
     return count

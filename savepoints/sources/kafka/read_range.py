@@ -1,4 +1,4 @@
-"""Records of Kafka between two positions, read by Spark as a table."""
+"""Read Kafka records between two positions as a Spark table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,7 @@ def read_records(
 
 
 def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> None:
-    """Check that Kafka has what lies between two positions; Spark says less of it, and later.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Check that Kafka has the records between two positions; Spark fails later and says less."""
     has = live_ranges.ranges(sorted(end), settings) if end else {}
     gone = []
     for topic, parts in sorted(end.items()):
@@ -55,8 +51,8 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
     if gone:
         raise SourceDataGoneError(
             f"Kafka does not have what the archive lacks: {'; '.join(gone)}",
-            hint="go back only as far as the archive and Kafka do; and bring the archive up to "
-            "date before Kafka's retention passes: python -m savepoints.jobs.archive QUERY INPUT "
+            hint="choose a savepoint that the archive and Kafka cover, and archive before Kafka's "
+            "retention expires: python -m savepoints.jobs.archive QUERY INPUT "
             "--until latest",
             partitions=gone,
         )

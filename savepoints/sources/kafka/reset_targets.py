@@ -1,8 +1,8 @@
-"""Where a reset goes: the targets of Kafka's reset tools, resolved to one offset a partition.
+"""Resolve the targets of Kafka's reset tools to one offset per partition.
 
 The words are those of `kafka-consumer-groups --reset-offsets` and of the streams reset tool
-(`StreamsResetter`). Those clamp what is out of range and skip what they do not know; here all of it
-is refused at once, with what is available, and a reset is never partial.
+(`StreamsResetter`). Those tools clamp what is out of range and skip the unknown; here everything
+wrong is refused at once, with what is available, and a reset is never partial.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Move:
     Attributes:
         topic: The topic.
         partition: The partition.
-        current: Next offset of the query now; None for a partition that it has not seen yet.
+        current: Next offset of the query now; None for a partition it has not seen.
         to: Next offset after the reset.
         earliest: The first offset that Kafka or the archive has.
         end: The offset that the next record will get.
-        why: Why the reset does not touch it, or where it is skipped to; empty for the target.
-        from_archive: Offsets from there on that Kafka no longer has, and an archive has.
+        why: Why the reset does not move it, or where it skips to; empty for the target.
+        from_archive: Offsets from there on that only an archive has.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class Move:
 
     @property
     def records(self) -> int:
-        """Offsets read again (negative: skipped), seen from the current position."""
+        """Offsets to read again (negative: to skip), from the current position."""
         return (self.earliest if self.current is None else self.current) - self.to
 
 
@@ -69,7 +69,7 @@ def parse_scope(texts: Sequence[str]) -> TargetScope:
     """Read topics as Kafka's tools do: `orders` for all partitions, or `orders:0,1,2`.
 
     Raises:
-        UsageError: If a partition is no number.
+        UsageError: If a partition is not a number.
     """
     scope: dict[str, frozenset[int] | None] = {}
     for text in texts:
@@ -97,8 +97,8 @@ def resolve(
     """Find the next offset of every partition.
 
     Args:
-        skipped: Topics that move to their end instead: those between the queries of a chain.
-        allow_data_loss: Begin with what Kafka has where the first records are gone.
+        skipped: Topics that move to their end instead, between the queries of a chain.
+        allow_data_loss: Start with what Kafka has where earlier records are gone.
 
     Raises:
         UsageError: If an offset is out of range, or a topic or partition is unknown; each is named
@@ -141,14 +141,14 @@ def resolve(
         raise SourceDataGoneError(
             f"Kafka may no longer have all records of {'; '.join(gone)}",
             hint="choose a later target, name an archive that has them in [queries.NAME.archives], "
-            "or give up what is gone: --allow-data-loss",
+            "or accept the loss: --allow-data-loss",
             partitions=gone,
         )
     return tuple(moves)
 
 
 def _begins(target: Target, why: str) -> bool:
-    """Return True if the earliest offset is only where Kafka happens to begin by now."""
+    """Return True if the earliest offset is only where Kafka happens to start now."""
     return not why and target.kind in {"earliest", "time"}
 
 
@@ -186,7 +186,7 @@ def _unknown(
     scope: TargetScope | None,
     skipped: Sequence[str],
 ) -> list[str]:
-    """Return what is named somewhere and does not exist."""
+    """List the topics and partitions that are named but do not exist."""
     problems = [f"the query reads no topic {one!r}" for one in skipped if one not in ranges]
     for topic, chosen in (scope or {}).items():
         if topic not in ranges:

@@ -1,4 +1,4 @@
-"""What Spark's Kafka source is told wherever this project reads with it."""
+"""Options of Spark's Kafka source, for every reader of this project."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _FETCH_WAIT_MS = "10"
 
 
 def reader_options(settings: KafkaSettings) -> dict[str, str]:
-    """Return the options of a reader, streaming or not, but for what it reads.
+    """Return the options of a reader, streaming or not, without topics and offsets.
 
     Returns:
-        Options by Spark's names. Records that are gone are an error, never passed over.
+        Options by Spark's names. Missing records are an error, never skipped.
     """
     return {
         "kafka.bootstrap.servers": settings.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""What Kafka says of a topic: its id, what it has of each partition, and how long it keeps it."""
+"""A topic's id, offset ranges and retention, as Kafka reports them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._listoffsets import OffsetSpec as Spec
     from confluent_kafka.admin._topic import TopicDescription
 
-# What brokers older than Kafka 2.8 give every topic.
+# The id that brokers older than Kafka 2.8 return for every topic.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -38,7 +38,7 @@ class TopicRetention:
 
     @property
     def compacts(self) -> bool:
-        """Whether records vanish that have a newer one of the same key."""
+        """Whether records with a newer one of the same key are removed."""
         return "compact" in self.cleanup
 
 
@@ -47,9 +47,8 @@ class Topic:
     """A topic as it is now.
 
     Attributes:
-        id: Kafka's own id of it; a topic made anew under the name has another. None when the broker
-            is too old to say it.
-        policy: How long it keeps records; None when that may not be read.
+        id: Kafka's own id; a recreated topic has another. None with brokers too old to report it.
+        policy: Its retention; None without permission to read it.
     """
 
     name: str
@@ -66,9 +65,6 @@ def ids(
 
     Args:
         timeout: Seconds that a broker may take to answer.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     if not names:
         return {}
@@ -84,9 +80,6 @@ def describe(
 
     Args:
         timeout: Seconds that a broker may take for each answer.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     if not names:
         return {}
@@ -103,11 +96,7 @@ def describe(
 def ranges(
     names: Collection[str], settings: KafkaSettings, timeout: float | None = None
 ) -> dict[str, dict[int, Range]]:
-    """Return what Kafka has of every partition; topics that do not exist are left out.
-
-    Raises:
-        EnvironmentUnfitError: If no broker is configured or reachable.
-    """
+    """Return Kafka's range of every partition; topics that do not exist are left out."""
     if not names:
         return {}
     opened = client.admin(settings)
@@ -142,7 +131,7 @@ def _ranges(
         if not asked:
             return {}
         seconds = timeout or client.TIMEOUT_SECONDS
-        # Spark's source reads what is not committed too, unless it is told otherwise.
+        # Spark's source reads uncommitted records, too, by default.
         level = IsolationLevel.READ_UNCOMMITTED
         found = client.settled_answers(
             lambda: opened.list_offsets(asked, isolation_level=level, request_timeout=seconds),
@@ -151,7 +140,7 @@ def _ranges(
         )
         return {(at.topic, at.partition): result.offset for at, result in found.items()}
 
-    # The earliest first: retention may move them on, but never beyond an end that is asked later.
+    # The earliest first: retention may advance them, but never beyond an end read later.
     earliest = offsets(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = offsets(OffsetSpec.latest())  # type: ignore[no-untyped-call]
     found: dict[str, dict[int, Range]] = {name: {} for name in described}
@@ -163,7 +152,7 @@ def _ranges(
 def _policies(
     opened: AdminClient, names: Collection[str], settings: KafkaSettings, timeout: float | None
 ) -> dict[str, tuple[TopicRetention | None, str]]:
-    """Return the policy of each topic, or why it may not be read."""
+    """Return the policy of each topic, or why it cannot be read."""
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
     if not names:

@@ -1,9 +1,9 @@
-"""The entities that late events touch, and the savepoint that each of them is replayed from.
+"""Find the entities that late events touch, and the savepoint to replay each from.
 
-A savepoint can be the base of an entity if nothing that is to be put in its place, or was put there
-by a merge that the savepoint has not seen, happened before the newest event that it has seen: what
-the replay adds then comes after what the base has. The clock of a savepoint is the time of that
-event, of all entities and not only of this one, for it is what the watermark goes by.
+A savepoint can be an entity's base if none of its late events, nor of its events of a merge that
+the savepoint has not seen, is older than the newest event it has seen: then the replay only adds
+later events. That event's time, over all entities because the watermark follows it, is the
+savepoint's clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from savepoints.sources.events.entity_filter import any_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Each base costs a reading of its state; an older one than needed costs a longer replay.
+# Each base costs a read of its state; an older one than needed costs a longer replay.
 MOST_BASES = 3
 _MOST_CANDIDATES = 30
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -32,8 +32,8 @@ class BaseState:
 
     Attributes:
         savepoint_id: The savepoint; None for the empty state before all events.
-        clock: Time of the newest event that it has seen, or later; None for the empty state.
-        has: Ids of the merges that it has seen.
+        clock: Time of the newest event in it, or later; None for the empty state.
+        has: Ids of the merges in it.
     """
 
     savepoint_id: str | None = None
@@ -46,9 +46,9 @@ NOTHING = BaseState()
 
 
 def thinned(bases: Sequence[BaseState], nothing: BaseState = NOTHING) -> list[BaseState]:
-    """Return candidates, the newest first and the empty state last, few enough to be compared.
+    """Return few enough candidates to compare, newest first and the empty state last.
 
-    Leaving some out is exact: an older base than the newest possible one only means more to replay.
+    Leaving some out is exact: an older base only means more to replay.
 
     Args:
         nothing: The empty state, at the offsets where the query began.
@@ -97,7 +97,7 @@ def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[BaseStat
 def kept(counts: Mapping[int, int], bases: Sequence[BaseState]) -> list[BaseState]:
     """Return the bases that most entities use, so that few are read, and the empty state.
 
-    Entities of the others have to be assigned anew: with merges in between, an older base is not
+    Entities of the others must be assigned again: with merges in between, an older base is not
     always possible where a newer one is.
 
     Args:
@@ -108,7 +108,7 @@ def kept(counts: Mapping[int, int], bases: Sequence[BaseState]) -> list[BaseStat
 
 
 def after(events: DataFrame, entities: DataFrame, bases: Mapping[int, BaseState]) -> DataFrame:
-    """Return what entities' bases have not seen yet.
+    """Return the events that are not in their entities' bases.
 
     Args:
         events: Columns of events, and `merge_id`.
@@ -127,14 +127,14 @@ def after(events: DataFrame, entities: DataFrame, bases: Mapping[int, BaseState]
 
 
 def versioned(entities: DataFrame, versions: Mapping[str, int | None]) -> DataFrame:
-    """Return entities with the version of a table at their base.
+    """Return entities with a table's version at their base.
 
     Args:
         entities: `entity` string and `base` int.
-        versions: The table's version by number of the base, None where entities begin with nothing.
+        versions: The table's version by base, None for the empty state.
 
     Returns:
-        `entity` string and `version` bigint, null for those that begin with nothing.
+        `entity` string and `version` bigint, null for the empty state.
     """
     cases = "".join(
         f" when base = {base} then {version}"
@@ -153,7 +153,7 @@ def _comes_after(base: BaseState) -> Column:
 
 
 def _is_unseen(merges: frozenset[str]) -> Column:
-    """Return a condition: the event is late now, or belongs to a merge other than these."""
+    """Return whether an event is late now, or from a merge other than these."""
     from pyspark.sql import functions as F
 
     if not merges:

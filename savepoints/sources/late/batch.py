@@ -1,9 +1,9 @@
-"""Late batches: read, checked as a whole, and made events like those of the archive.
+"""Read late batches, check them as a whole, and convert them to archive events.
 
 A batch is records as Kafka would have had them, or events as the application sees them, which its
-`encode` makes records. Both are decoded by the application's own code, so that nothing else decides
-whose event it is and when it happened. A batch with bad rows is refused as a whole, or they are set
-aside with the reason; nothing of a refused batch is used.
+`encode` makes records. Both are decoded by the application's own code, which alone decides an
+event's entity and time. A batch with bad rows is refused as a whole, or its bad rows are set aside
+with a reason; nothing of a refused batch is used.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _SEEDS = (1, 2)
 
 @dataclass(frozen=True)
 class LateBatch:
-    """A batch that was read and checked.
+    """A checked batch.
 
     Attributes:
-        events: Columns `EVENT_SCHEMA` and `op` (`insert` or `remove`); an event that is replaced is
-            removed and inserted. Stored, so that it is the same each time.
-        rows: Its events; one that is replaced counts once.
+        events: Columns `EVENT_SCHEMA` and `op` (`insert` or `remove`); a replaced event is removed
+            and inserted. Stored, so that every read is the same.
+        rows: Its events; a replaced one counts once.
         first_event_time: Earliest of them; None without any.
-        content_hash: Of the events, whatever their order: two differently seeded xxHash64 of each,
+        content_hash: Of the events in any order: two differently seeded xxHash64 of each,
             by XOR, in hex.
-        doubled: Rows that were there more than once, and count once.
+        doubled: Duplicate rows, which count once.
         ignored: Columns that nothing used.
-        left_out: Rows that happened too late to be looked at.
+        left_out: Rows too recent to be merged.
     """
 
     events: DataFrame
@@ -82,15 +82,15 @@ def read(
     Args:
         batch: A file, a directory, a pattern, or a Delta table; see `files.read`.
         place: An empty directory, where its events are stored.
-        at: The time of the merge; of records that come without one it is the timestamp.
-        clock: Newest event time that the live query has seen; later events are no late ones.
-        before: Only events from before it are looked at; None for all.
-        quarantine: An empty directory where bad rows are put, instead of refusing the batch.
+        at: The time of the merge, and the timestamp of records without one.
+        clock: Newest event time of the live query; later events are not late.
+        before: Merge only events before this time; None for all.
+        quarantine: An empty directory for bad rows, instead of refusing the batch.
 
     Raises:
         NotFoundError: If there is nothing.
-        UsageError: If its format is not known, or it has events and the input no `encode`.
-        IncompatibleError: If its columns are others, or the application cannot read it.
+        UsageError: If its format is unknown, or it has events and the input no `encode`.
+        IncompatibleError: If it has other columns, or the application cannot read it.
     """
     from pyspark.sql import functions as F
 
@@ -100,9 +100,8 @@ def read(
     stored = files.read(spark, batch, records=records, events=decoded)
     if not stored.is_records and source.encode is None:
         raise UsageError(
-            f"{batch} has decoded events, and the input {source.name} does not say how they are "
-            "encoded",
-            hint="give the batch as records, or the application an Input(…, encode=…)",
+            f"{batch} has decoded events, and the input {source.name} cannot encode them",
+            hint="pass the batch as records, or define Input(…, encode=…) in the application",
             batch=batch,
             input=source.name,
         )
@@ -125,7 +124,7 @@ def read(
 
 
 def unknown(batch: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the events of a batch that are not known already, and all removals.
+    """Return the new events of a batch, and all removals.
 
     Args:
         batch: `LateBatch.events`.
@@ -141,7 +140,7 @@ def unknown(batch: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _decoded_schema(spark: SparkSession, source: LateInput) -> StructType:
-    """Return the columns of a decoded event, without its place in a topic."""
+    """Return the columns of a decoded event, without its position."""
     decoded = source.decoding.decode(spark.createDataFrame([], RAW_SCHEMA)).schema
     return _among(decoded, tuple(name for name in decoded.names if name not in POSITION))
 

@@ -1,7 +1,7 @@
-"""Events that came below the watermark by which the live query dropped late rows.
+"""Count events that arrived below the live query's watermark.
 
-Whether a row was dropped also depends on the operator: a window is dropped by its end. So these are
-the rows that may have been; all others were not.
+Whether a row was dropped also depends on the operator: a window is dropped by its end. So these
+rows may have been dropped; all others were not.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _RANGES = "its_topic string, its_partition int, first long, next long, late_ms l
 
 @dataclass(frozen=True)
 class Read:
-    """What a batch of the live query read.
+    """The range that a batch of the live query read.
 
     Attributes:
-        begin: The first offset by topic and partition; where one is missing, 0.
+        begin: The first offset by topic and partition; 0 if missing.
         late_watermark_ms: The watermark of the batch before, milliseconds since 1970.
     """
 

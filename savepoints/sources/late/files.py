@@ -1,7 +1,7 @@
-"""Rows of a late batch as they are stored: Parquet, JSON or CSV files, or a Delta table.
+"""Read a late batch's rows from Parquet, JSON or CSV files, or from a Delta table.
 
-Files without a schema of their own are read with the columns of the application's events; a line
-that is none of those is kept as text, so that it can be counted, shown and set aside.
+Files without a schema of their own are read with the columns of the application's events; an
+unreadable line is kept as text, so that it can be counted, shown and set aside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
-# What could not be read of a line, in the reader's own words.
+# Why a line could not be read, in the reader's own words.
 UNREADABLE = "__unreadable"
 OP = "op"
 _FORMATS = {
@@ -30,7 +30,7 @@ _FORMATS = {
 }
 _COMPRESSED = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
 _GLOB = frozenset("*?[{")
-# Whole numbers that hold all values of a narrower one, and so on.
+# Types that hold all values of a narrower one.
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint"),
     "smallint": ("int", "bigint"),
@@ -46,7 +46,7 @@ class Stored:
 
     Attributes:
         rows: Columns of records (`value` and maybe `key`, `headers`, `timestamp`) or of events, and
-            `op` string and `UNREADABLE` string, both null where there is nothing to say.
+            `op` string and `UNREADABLE` string, both null where there is nothing to report.
         ignored: Columns that nothing uses.
     """
 
@@ -66,7 +66,7 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
 
     Raises:
         NotFoundError: If there is nothing.
-        UsageError: If its format is not known from its name.
+        UsageError: If its name does not show its format.
         IncompatibleError: If it lacks columns, or has them with other types.
     """
     kind, path = stored_as(batch)
@@ -82,7 +82,7 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
     if lacking and not is_records:
         raise IncompatibleError(
             f"{batch} has no column {', '.join(lacking)}; it has {', '.join(rows.columns)}",
-            hint="give it the columns of decoded events, or records with at least `value`",
+            hint="write it with the columns of decoded events, or as records with at least `value`",
             batch=batch,
             columns=lacking,
         )
@@ -92,12 +92,12 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
 def _text(
     reader: DataFrameReader, kind: str, path: str, records: StructType, events: StructType
 ) -> DataFrame:
-    """Read JSON or CSV with the columns that its rows are to have."""
+    """Read JSON or CSV with the columns of its rows."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     reader = reader.option("header", "true").option("mode", "PERMISSIVE")
-    # Names alone; types would be guessed.
+    # Only names: types would be guessed.
     names = reader.option("primitivesAsString", "true").format(kind).load(path).columns
     there = {name.casefold() for name in names}
     decoded = all(one.name.casefold() in there for one in events)
@@ -151,7 +151,7 @@ def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) ->
         columns.append(F.col(f"`{name}`").cast(one.dataType).alias(one.name))
     if wrong:
         raise IncompatibleError(
-            f"columns of {batch} are of other types: {'; '.join(wrong)}",
+            f"columns of {batch} have other types: {'; '.join(wrong)}",
             hint="write the batch with the types of the application's events",
             batch=batch,
             columns=wrong,
@@ -171,17 +171,17 @@ def _fits(found: str, wanted: str) -> bool:
 
 
 def stored_as(batch: str) -> tuple[str, str]:
-    """Find out how a batch is stored.
+    """Detect how a batch is stored.
 
     Args:
         batch: A file, a directory of files, a pattern, or a Delta table.
 
     Returns:
-        Spark's name of the format, and the place as Spark wants it.
+        Spark's name of the format, and the location for Spark.
 
     Raises:
         NotFoundError: If there is nothing.
-        UsageError: If the names of the files do not say it, or say several.
+        UsageError: If the file names show none, or several.
     """
     name = batch.rstrip("/").rpartition("/")[2]
     if _GLOB & set(name):
@@ -213,7 +213,7 @@ def _by_name(names: Sequence[str], batch: str) -> str:
     kinds = sorted(str(one) for one in found)
     if len(found) != 1 or None in found:
         raise UsageError(
-            f"the format of {batch} is not known from its name"
+            f"cannot tell the format of {batch} from its name"
             if None in found
             else f"{batch} has files of several formats: {', '.join(kinds)}",
             hint="name files .parquet, .json or .csv, or give the URI of a Delta table",

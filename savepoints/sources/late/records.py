@@ -1,4 +1,4 @@
-"""The good rows of a late batch as records: numbered, decoded and stored, so that they stay."""
+"""Number, decode and store the good rows of a late batch as records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from savepoints.sources.late.validate import OPS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Partition of late events, which never were in a topic.
+# Partition of late events, which were never in a topic.
 PARTITION = -1
 
 
@@ -50,7 +50,7 @@ def store(
     at: datetime,
     encoded: bool,
 ) -> DataFrame:
-    """Encode, number and decode rows, and store what comes of it.
+    """Encode, number and decode rows, and store the result.
 
     Args:
         good: Records or decoded events, and `op` string.
@@ -114,14 +114,14 @@ def _numbered(rows: DataFrame, op: str, topic: str, at: datetime) -> DataFrame:
 
 @contextmanager
 def _failures(source: LateInput, what: str) -> Iterator[None]:
-    """Describe what failed in the application."""
+    """Turn the application's exceptions into our error."""
     try:
         yield
     except SavepointsError:
         raise
-    except Exception as error:  # It is whatever the program raises.
+    except Exception as error:  # The program may raise anything.
         raise IncompatibleError(
             f"the batch cannot be {what} by the input {source.name}: {plain(str(error))[:500]}",
-            hint="correct the rows that it names; the whole batch was left alone",
+            hint="correct the rows that it names; nothing of the batch was used",
             input=source.name,
         ) from error

@@ -1,4 +1,4 @@
-"""What is wrong with rows of a late batch: reasons, counts and samples."""
+"""Validate the rows of a late batch: reasons, counts and samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INSERT, REMOVE, REPLACE = "insert", "remove", "replace"
 OPS = (INSERT, REMOVE, REPLACE)
-# Why a row cannot be merged, null for a good one; and which of its doubles it is.
+# Why a row cannot be merged, null for a good one; and which of its duplicates it is.
 REASON, DOUBLE = "reason", "double"
 SAMPLES = 5
 _SHOWN = 2_000
@@ -27,7 +27,7 @@ _SHOWN = 2_000
 
 @dataclass(frozen=True)
 class Rejected:
-    """Rows of a batch that cannot be merged, for one reason.
+    """Rows of a batch that one reason keeps from being merged.
 
     Attributes:
         samples: The first of them, as JSON values.
@@ -39,13 +39,13 @@ class Rejected:
 
 
 def marked(stored: Stored, decoding: Decoding) -> DataFrame:
-    """Add why a stored row cannot even be tried, or null: column `reason`."""
+    """Add the column `reason`: why a stored row cannot be decoded, if so."""
     from pyspark.sql import functions as F
 
     rows = stored.rows.withColumn(OP, F.lower(F.coalesce(F.col(OP), F.lit(INSERT))))
     reasons = [
         (F.col(UNREADABLE).isNotNull(), "not readable"),
-        (~F.col(OP).isin(*OPS), f"op is none of {', '.join(OPS)}"),
+        (~F.col(OP).isin(*OPS), f"op is not one of {', '.join(OPS)}"),
     ]
     if stored.is_records:
         reasons.append((F.col("value").isNull(), "no value"))
@@ -59,11 +59,11 @@ def marked(stored: Stored, decoding: Decoding) -> DataFrame:
 
 
 def checked(made: DataFrame, clock: datetime | None) -> DataFrame:
-    """Add why an event cannot be merged, or null, and its number among its duplicates.
+    """Mark each event with why it cannot be merged, if so, and which of its duplicates it is.
 
     Returns:
-        Columns `EVENT_SCHEMA`, `op`, `reason` string, and `double` int: 1 for the first of events
-        that are the same.
+        Columns `EVENT_SCHEMA`, `op`, `reason` string, and `double` int: 1 for the first of equal
+        events.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -131,7 +131,7 @@ def _sample(text: str) -> dict[str, Any]:
     try:
         row = json.loads(text)
     except ValueError:
-        return {"row": text}  # It was cut.
+        return {"row": text}  # It was truncated.
     return {name: value for name, value in row.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Arrow columns of old state as those of new: moved, widened, begun, or made by a function."""
+"""Convert Arrow columns of old state: moved, widened, started, or made by a function."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def make(made: Sequence[Column], old: Sequence[Array], count: int) -> list[Array
     """Make new columns.
 
     Raises:
-        IncompatibleError: If a null is where the program can have none.
+        IncompatibleError: If a null is where the program allows none.
     """
     return [_column(one, old, count) for one in made]
 
 
 def start(column: Column) -> Array:
-    """Return what a new column begins with, as an array of one value.
+    """Return a new column's initial value, as an array of one.
 
     Raises:
         UsageError: If it cannot be of the column's type.
@@ -50,7 +50,7 @@ def start(column: Column) -> Array:
 
 
 def batch(schema: StateSchema, key: Sequence[Array], value: Sequence[Array]) -> pa.RecordBatch:
-    """Return decoded rows as a function gets them: columns `key.NAME` and `value.NAME`."""
+    """Return decoded rows as the input of a function: columns `key.NAME` and `value.NAME`."""
     import pyarrow as pa
 
     names = [
@@ -70,10 +70,10 @@ def given(
     """Let a program's function make columns, and check them.
 
     Args:
-        fields: The columns that it has to give.
+        fields: The columns that it must return.
 
     Raises:
-        IncompatibleError: If it gives something else.
+        IncompatibleError: If it returns something else.
     """
     import pyarrow as pa
 
@@ -81,23 +81,25 @@ def given(
     names = unique_names([one.name for one in fields])
     if not isinstance(made, pa.RecordBatch) or sorted(made.schema.names) != sorted(names):
         has = made.schema.names if isinstance(made, pa.RecordBatch) else type(made).__name__
-        raise _wrong(what, f"gives {has} instead of a RecordBatch with {names}")
+        raise _wrong(what, f"returned {has} instead of a RecordBatch with {names}")
     if made.num_rows != count:
-        raise _wrong(what, f"gives {made.num_rows} rows instead of {count}")
+        raise _wrong(what, f"returned {made.num_rows} rows instead of {count}")
     found = []
     for name, one in zip(names, decode.arrow_fields(fields, what), strict=True):
         try:
             found.append(exactly(made.column(name), one.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise _wrong(what, f"gives {name} of another type than {one.type}: {error}") from None
+            raise _wrong(
+                what, f"returned {name} with another type than {one.type}: {error}"
+            ) from None
     return found
 
 
 def exactly(column: Array, to: pa.DataType) -> Array:
-    """Cast a column of a function's to the type of the state, with nothing rounded or guessed.
+    """Cast a function's column to the state's type, without rounding or guessing.
 
     Raises:
-        ArrowInvalid: If a value is another one in that type.
+        ArrowInvalid: If a value would change.
         ArrowNotImplementedError: If there is no such cast.
     """
     import pyarrow as pa
@@ -106,19 +108,19 @@ def exactly(column: Array, to: pa.DataType) -> Array:
         return column
     was, now = str(column.type), str(to)
     if "timestamp" in was and "timestamp" in now and ("tz=" in was) != ("tz=" in now):
-        raise pa.ArrowInvalid(f"{was} has a time zone, or {now} has, and not both")
+        raise pa.ArrowInvalid(f"{was} or {now} has a time zone, but not both")
     found: Array = column.cast(to)
     back = found.cast(column.type)
-    # As text, since NaN is not itself.
+    # As text, because NaN does not equal itself.
     if not back.equals(column) and str(back.to_pylist()) != str(column.to_pylist()):
-        raise pa.ArrowInvalid(f"a value of {was} would become another one as {now}")
+        raise pa.ArrowInvalid(f"a value of {was} would change as {now}")
     return found
 
 
 def _column(
     one: Column, old: Sequence[Array], count: int, there: pa.BooleanArray | None = None
 ) -> Array:
-    """Make a column; a null counts only where the struct that it is in is `there`."""
+    """Make a column; a null counts only where its struct is `there`."""
     import pyarrow as pa
 
     if one.source is None:
@@ -129,7 +131,8 @@ def _column(
     if one.forbids_nulls and nulls:
         raise IncompatibleError(
             f"{one.address} is null in {nulls} of {count} rows, and cannot be null in the program",
-            hint="let the program take nulls there, or give it a function: App(…, migrate={…})",
+            hint="make it nullable in the program, or give the program a function: App(…, "
+            "migrate={…})",
         )
     to = decode.arrow_type(one.field.type, one.address)
     if one.inner:

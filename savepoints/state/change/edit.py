@@ -1,9 +1,9 @@
-"""Changing chosen rows of a canonical table: decoded, changed by SQL or a function, encoded again.
+"""Change chosen rows of a canonical table: decode, change by SQL or a function, encode.
 
-All other rows, and all that is not a value, are copied byte for byte. Rows are decoded where Spark
-reads them, on the executors, which need this package. The columns are those of
-`savepoints.state.typed.typed`; fields whose names nothing else has can also be written without
-`key.` or `value.` in front.
+All other rows, and everything that is not a value, are copied byte for byte. Rows are decoded where
+Spark reads them, on the executors, which need this package. The columns are those of
+`savepoints.state.typed.typed`; fields with a unique name can also be written without `key.` or
+`value.` in front.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Columns beside those that a person sees: the canonical row, and what becomes of it.
+# Columns beside the visible ones: the canonical row, and its change.
 _ROW, _CHOSEN, _AFTER, _BYTES = "__row", "__chosen", "__after", "__bytes"
 _HIDDEN = frozenset({_ROW, _CHOSEN, _AFTER, _BYTES})
 _SEEDS = (1, 2)
@@ -54,7 +54,7 @@ class Family:
     Attributes:
         column_family: Their column family.
         kind: As in `savepoints.state.typed.typed`: rows, value, list or map.
-        frozen: Fields of the value that belong to the key, and must stay as they are.
+        frozen: Fields of the value that belong to the key, and must not change.
     """
 
     operator_id: int
@@ -74,13 +74,13 @@ class Family:
 
 @dataclass(frozen=True)
 class StateEdit:
-    """What becomes of rows.
+    """A change to state rows.
 
     Attributes:
         where: SQL that chooses them; None for all.
         assignments: `field = SQL` each, computed from the row as it was.
         delete: Remove them.
-        function: Gives them new values, instead of assignments.
+        function: Returns new values, instead of assignments.
     """
 
     where: str | None = None
@@ -94,7 +94,7 @@ class Counted:
     """How many rows a change concerns.
 
     Attributes:
-        changed: Those that get other bytes.
+        changed: Rows with new bytes.
         content_hash: Of the chosen rows and of what they become, in any order, in hex: two
             differently seeded xxHash64 of each over (key, place in a list, new value), by XOR.
     """
@@ -107,7 +107,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Edited:
-    """A canonical table in which rows are about to be changed; nothing is computed yet.
+    """A canonical table with a change that is not computed yet.
 
     Attributes:
         frame: The rows of the family, with the columns above.
@@ -119,7 +119,7 @@ class Edited:
     frame: DataFrame
 
     def count(self) -> Counted:
-        """Count the rows, which computes what they become."""
+        """Count the rows, which computes the change."""
         with _failures():
             row = self.frame.agg(*_counts()).first()
         assert row is not None
@@ -149,7 +149,7 @@ class Edited:
         """Write the table with the rows changed, in one commit.
 
         Returns:
-            What was counted on the way, and what each operator has now.
+            The counts, and what each operator has now.
         """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
@@ -178,10 +178,10 @@ class Edited:
 
 
 def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: StateEdit) -> Edited:
-    """Read a canonical table and say what becomes of the rows of a family.
+    """Apply a change to the rows of a family, lazily.
 
     Raises:
-        UsageError: If the condition or an assignment is none, or names what is not there.
+        UsageError: If the condition or an assignment is invalid, or names an unknown column.
         IncompatibleError: If a field of the rows cannot be decoded.
     """
     from pyspark.sql import functions as F
@@ -196,8 +196,8 @@ def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: St
         return Edited(family, change, whole, frame.withColumn(_BYTES, F.lit(None).cast("binary")))
     if "value" not in frame.columns:
         raise UsageError(
-            f"the rows of {family} have no value that could be set",
-            hint="rows that only say that a key was there can be removed: --delete",
+            f"the rows of {family} have no value to set",
+            hint="rows that only record a key can be removed: --delete",
         )
     if change.function is not None:
         after = changer(change.function, family.frozen, frame.schema["value"].dataType)(
@@ -257,7 +257,7 @@ def _counted(found: Mapping[str, Any]) -> Counted:
 
 
 def _decoded(frame: DataFrame, family: Family) -> DataFrame:
-    """Give the rows the columns that a person sees, and bare names for fields that are alone."""
+    """Add the visible columns to the rows, and bare names for unique fields."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
     from pyspark.sql.window import Window
@@ -292,7 +292,7 @@ def _decoded(frame: DataFrame, family: Family) -> DataFrame:
 
 
 def _whole_value(family: Family) -> Column:
-    """Put together what `_decoded` took apart; null where nothing is to be encoded."""
+    """Reassemble what `_decoded` took apart; null where nothing is to be encoded."""
     from pyspark.sql import functions as F
 
     if not family.ttl:
@@ -311,20 +311,20 @@ def _row_change(found: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Say what a condition, an assignment or a function failed of."""
+    """Turn errors of a condition, an assignment or a function into ours."""
     try:
         yield
     except SavepointsError:
         raise
-    except Exception as error:  # Spark's errors have no common root
+    except Exception as error:  # Spark's errors have no common base class
         raise IncompatibleError(
-            f"the rows cannot be changed so: {_said(error)}",
-            hint="nothing was changed; look at the rows: savepoints state",
+            f"the rows cannot be changed this way: {_said(error)}",
+            hint="nothing was changed; inspect the rows: savepoints state",
         ) from error
 
 
 def _said(error: Exception) -> str:
-    """Return the line that says what went wrong, of a worker in Python the last one."""
+    """Return the line that names the error; of a Python worker the last one."""
     text = str(error)
     marker = "Traceback (most recent call last):"
     if marker in text:

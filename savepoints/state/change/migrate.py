@@ -1,8 +1,8 @@
-"""The rows of a changed program's state stores, made of a savepoint's canonical rows.
+"""Make the rows of a changed program's state stores from a savepoint's canonical rows.
 
-Rows that need no change go through as they are. Others are decoded, changed and encoded in Arrow,
-and keep their keys' bytes and so their places, unless a function makes new keys: then Spark's own
-hash of the new key says where a row belongs.
+Rows that need no change pass through unchanged. Others are decoded, changed and encoded in Arrow,
+and keep their keys' bytes and so their partitions, unless a function makes new keys: then Spark's
+own hash of the new key places a row.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 _CARRIED = ("key_hash", "ord", "key_bytes", "value_bytes")
 _CARRIED_TYPES = "key_hash int, ord long, key_bytes binary, value_bytes binary"
-# Names that a struct can have twice are no use in a frame.
+# A struct can repeat a name, a frame cannot.
 _KEY = "_{}"
 
 
 class KeyFunctions(Protocol):
-    """How keys are made anew; see `savepoints.runtime.app.KeyMigration`."""
+    """How new keys are made; see `savepoints.runtime.app.KeyMigration`."""
 
     @property
     def keys(self) -> ColumnFunction:
@@ -40,7 +40,7 @@ class KeyFunctions(Protocol):
 
     @property
     def merge(self) -> ColumnFunction | None:
-        """Makes one row of those that got one key."""
+        """Merges the rows that got the same key."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Migration:
     Attributes:
         transfers: For each column family.
         values: Functions for values, by the names that transfers have for them.
-        merged: How many rows operators with new keys get, counted when their rows were made.
+        merged: Rows of operators with new keys, counted when they were made.
     """
 
     transfers: tuple[Transfer, ...]
@@ -60,7 +60,7 @@ class Migration:
     _kept: dict[tuple[int, str, str], DataFrame] = field(default_factory=dict)
 
     def rows_of(self, table: DataFrame, operator: OperatorState, store: str) -> DataFrame:
-        """Return the rows of a store of the program, not yet placed.
+        """Return the rows of a program's store, not yet placed.
 
         Returns:
             The columns key_hash, ord, key_bytes, value_bytes and column_family.
@@ -74,13 +74,13 @@ class Migration:
         ]
         frames = [*_as_they_are(table, mine), *self._changed(table, mine)]
         if not frames:
-            # A condition that Spark does not see through: of a frame that it knows to be empty it
-            # would not write any store.
+            # A condition that Spark cannot fold: it would write no store for a frame that it
+            # knows to be empty.
             return table.where(F.col("operator_id") == -1).select(*_CARRIED, "column_family")
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def release(self) -> None:
-        """Let go of the rows that are kept while they are written."""
+        """Release the rows that are cached while they are written."""
         for one in self._kept.values():
             one.unpersist()
         self._kept.clear()
@@ -99,8 +99,7 @@ class Migration:
             elif not one.is_untouched:
                 change = partial(_values, one, self.values.get(one.function or ""))
                 found = found.mapInArrow(_in_batches(change), _CARRIED_TYPES)
-            # Spark wants the column as it has it: of a type that could be null, which a literal
-            # is not.
+            # Spark requires the column to be nullable, which a literal is not.
             name = F.nullif(F.lit(one.schema.column_family), F.lit(""))
             yield found.select(*_CARRIED, name.alias("column_family"))
 
@@ -116,7 +115,8 @@ class Migration:
         place = (one.operator_id, one.store, one.schema.column_family)
         if place not in self._kept:
             made_keys = placed.mapInArrow(_in_batches(partial(encoded_keys, one)), _CARRIED_TYPES)
-            # Once: a function that gives another key the second time would lose or double rows.
+            # Once: a function that returned another key the second time would lose or duplicate
+            # rows.
             self._kept[place] = made_keys.persist()
             try:
                 self.merged[one.operator_id] = made_keys.select("key_bytes").distinct().count()
@@ -131,7 +131,7 @@ class Migration:
             if shared.head() is not None:
                 raise IncompatibleError(
                     f"the function for keys of {_where(one)} gives one new key to several rows",
-                    hint="say how they become one: KeyMigration(keys=…, merge=…)",
+                    hint="merge them: KeyMigration(keys=…, merge=…)",
                 )
             return encoded
         merge = made.merge
@@ -145,12 +145,12 @@ class Migration:
 
 
 def _is_as_it_is(one: Transfer) -> bool:
-    """Say whether rows go through untouched, and under their own name."""
+    """Return True if rows pass through unchanged, under their own name."""
     return one.is_untouched and one.source is not None and one.source[2] == one.schema.column_family
 
 
 def _as_they_are(table: DataFrame, mine: Sequence[Transfer]) -> Iterator[DataFrame]:
-    """Give the rows of all column families that need no change, with as few scans as possible."""
+    """Return the rows of all unchanged column families, in as few scans as possible."""
     by_place: dict[tuple[int, str], list[str]] = {}
     for one in mine:
         if one.source is not None and _is_as_it_is(one):
@@ -160,7 +160,7 @@ def _as_they_are(table: DataFrame, mine: Sequence[Transfer]) -> Iterator[DataFra
 
 
 def _saved(table: DataFrame, operator_id: int, store: str, families: Sequence[str]) -> DataFrame:
-    """Return the rows of column families as the savepoint has them."""
+    """Return the saved rows of column families."""
     from pyspark.sql import functions as F
 
     return table.where(
@@ -269,7 +269,7 @@ def encoded_keys(one: Transfer, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _merged(one: Transfer, function: ColumnFunction, table: pa.Table) -> pa.Table:
-    """Return the one row that those with one key become."""
+    """Merge the rows with one key into one."""
     import pyarrow as pa
 
     where = _where(one)

@@ -1,4 +1,4 @@
-"""SQL over the columns of state rows: which rows are meant, and what values they get."""
+"""SQL over the columns of state rows: conditions, and the values to set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _RANDOM = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
-# What names a row, besides its value.
+# Columns that identify a row.
 IDENTITY = ("key", "map_key", "position", "expires_at_ms")
 
 
 def shown(frame: DataFrame) -> list[str]:
-    """Name the columns that a person sees."""
+    """Return the names of the visible columns."""
     return [name for name in (*IDENTITY, "value") if name in frame.columns]
 
 
@@ -26,7 +26,7 @@ def condition(frame: DataFrame, where: str) -> Column:
     """Return an SQL condition over the columns of a frame.
 
     Raises:
-        UsageError: If it is none; the message has what Spark says of it.
+        UsageError: If it is invalid; the message has Spark's reason.
     """
     from pyspark.sql import functions as F
 
@@ -50,14 +50,14 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
         raise UsageError(
             f"{what}: {typed.reason(error)}", hint=f"the columns are: {_column_names(frame)}"
         ) from None
-    # It is evaluated more than once. Spark refuses by this name what aggregates may not have.
+    # It is evaluated more than once, so it must be deterministic, as inside an aggregate.
     try:
         _ = frame.agg(F.count(F.expr(expression))).schema
     except PySparkException as error:
         if error.getCondition() == _RANDOM:
             raise UsageError(
-                f"{what} does not give the same twice",
-                hint="use no rand(), uuid() or shuffle() in it",
+                f"{what} is not deterministic",
+                hint="remove rand(), uuid() or shuffle() from it",
             ) from None
 
 
@@ -66,7 +66,7 @@ def _column_names(frame: DataFrame) -> str:
 
 
 def assigned(frame: DataFrame, assignments: Sequence[str], frozen: frozenset[str]) -> Column:
-    """Return the value with fields set, each to what its SQL gives for the row as it was."""
+    """Return the value with fields set, each to the result of its SQL on the old row."""
     from pyspark.sql import functions as F
 
     value_type = frame.schema["value"].dataType
@@ -74,15 +74,17 @@ def assigned(frame: DataFrame, assignments: Sequence[str], frozen: frozenset[str
     for text in assignments:
         path, expression = _assignment(frame, text, frozen)
         if path in new:
-            raise UsageError(f"{'.'.join(path)} is set twice", hint="leave one --set out")
+            raise UsageError(f"{'.'.join(path)} is set twice", hint="omit one --set")
         new[path] = _stored(frame, expression, path)
     after = F.col("value")
     for path, column in new.items():
         after = after.withField(".".join(f"`{part}`" for part in path), column)
     checked = after
     for path, column in new.items():
-        # What is in a struct that is null cannot be set: it would stay null, silently.
-        lost = F.raise_error(F.lit(f"{'.'.join(path)} cannot be set where what has it is null"))
+        # A field of a null struct cannot be set: it would silently stay null.
+        lost = F.raise_error(
+            F.lit(f"{'.'.join(path)} cannot be set where the struct around it is null")
+        )
         is_set = _inside(after, path).eqNullSafe(column)
         checked = F.when(is_set, checked).otherwise(lost.cast(value_type))
     return checked
@@ -95,7 +97,7 @@ def _inside(column: Column, path: tuple[str, ...]) -> Column:
 
 
 def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tuple[str, ...], str]:
-    """Read `field = SQL`, and find the field in the value."""
+    """Parse `field = SQL`, and find the field in the value."""
     name, separator, expression = text.partition("=")
     parts = tuple(part.strip("` ") for part in name.strip().split("."))
     if not separator or not expression.strip() or not all(parts):
@@ -132,8 +134,9 @@ def _key_names(frame: DataFrame) -> list[str]:
 def _key_stays(name: str, what: str) -> UsageError:
     if what == "expires_at_ms":
         return UsageError(
-            "expires_at_ms cannot be set: Spark has a second index of times, which would not agree",
-            hint="set the value; it expires when it would have",
+            "expires_at_ms cannot be set: Spark keeps a second index of these times, which would "
+            "not match",
+            hint="set the value; its expiry is kept",
         )
     return UsageError(
         f"{name} belongs to the key, which cannot be set: rows would have to move to other state "
@@ -143,7 +146,7 @@ def _key_stays(name: str, what: str) -> UsageError:
 
 
 def reads_text(given: DataType, wanted: DataType) -> bool:
-    """Return whether a cast would change text, also inside arrays and structs."""
+    """Return True if a cast would change text, including inside arrays and structs."""
     from pyspark.sql.types import ArrayType, StringType, StructType
 
     if isinstance(given, StringType):
@@ -151,13 +154,13 @@ def reads_text(given: DataType, wanted: DataType) -> bool:
     if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
         return reads_text(given.elementType, wanted.elementType)
     if isinstance(given, StructType) and isinstance(wanted, StructType):
-        pairs = zip(given.fields, wanted.fields, strict=False)  # Spark refuses other lengths.
+        pairs = zip(given.fields, wanted.fields, strict=False)  # Spark rejects other lengths.
         return any(reads_text(one.dataType, other.dataType) for one, other in pairs)
     return False
 
 
 def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
-    """Return an expression as a value of the field's type, refused where that is not exact."""
+    """Cast an expression to the field's type; it fails where that is not exact."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -184,6 +187,6 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
             f"--set {name}: {typed.reason(error)}",
             hint=f"{name} is of type {wanted.simpleString()}",
         ) from None
-    text = f"{name} is of type {wanted.simpleString()}, which has not room for "
+    text = f"{name} is of type {wanted.simpleString()}, which has no room for "
     lost = F.raise_error(F.concat(F.lit(text), column.cast("string")))
     return F.when(column.isNull() | back.eqNullSafe(column), cast).otherwise(lost.cast(wanted))

@@ -1,6 +1,6 @@
-"""Functions over columns of Spark that decode, change and encode rows; they run in Python workers.
+"""Functions over Spark columns that decode, change and encode rows in Python workers.
 
-Values go through Arrow, not through pandas, which would confuse null and NaN.
+Values pass through Arrow, because pandas confuses null and NaN.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from savepoints.state.codec.decode import Array
 
 Columnwise: TypeAlias = "Callable[[Column], Column]"
-# Takes and returns a batch with the columns of the state; keys as they were, row for row.
+# Takes and returns a batch with the columns of the state; keys unchanged, row for row.
 RowFunction: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 
 
 def decoder(fields: Sequence[StateField], where: str) -> Columnwise | None:
-    """Return what decodes rows into a struct without voids; None if nothing would be in it."""
+    """Return a decoder of rows into a struct without voids; None if it would be empty."""
     import pyarrow as pa
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
@@ -47,7 +47,7 @@ def decoder(fields: Sequence[StateField], where: str) -> Columnwise | None:
 
 
 def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
-    """Return what encodes values; where a value is null it gives null."""
+    """Return an encoder of values; null stays null."""
     import pyarrow as pa
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
@@ -69,12 +69,12 @@ def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
 
 
 def _cast(column: Any, form: pa.Field[Any]) -> Any:  # noqa: ANN401  (pyarrow's own are)
-    """Give nested fields their names and nullability again; the values stay."""
+    """Restore names and nullability of nested fields; values are unchanged."""
     return column_transforms.exactly(column, form.type)
 
 
 def changer(function: RowFunction, frozen: frozenset[str], value_type: DataType) -> Columnwise:
-    """Return what gives structs of a row's columns to a function, and the values that come back."""
+    """Return a function over structs of a row's columns that returns the new values."""
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     def change(found: Array) -> Array:
@@ -91,7 +91,7 @@ def changer(function: RowFunction, frozen: frozenset[str], value_type: DataType)
 
 
 def _spread(values: Array, there: Array) -> Array:
-    """Put values where they came from; null everywhere else."""
+    """Put values back where they came from; null everywhere else."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -115,17 +115,17 @@ def _require_same_rows(given: Any, made: Any, frozen: frozenset[str]) -> None:  
     after: Any = made.column("value")
     pairs += [(name, before.field(name), after.field(name)) for name in sorted(frozen)]
     for name, was, now in pairs:
-        # As text, since NaN is not itself.
+        # As text, because NaN does not equal itself.
         if not was.equals(now) and str(was.to_pylist()) != str(now.to_pylist()):
             raise ValueError(f"the function changed {name}, which must stay as it is")
 
 
 def _struct_type(fields: Sequence[StateField], names: Sequence[str]) -> StructType:
-    """Return the type of a decoded row: without voids, and everything may be null."""
+    """Return the type of a decoded row: without voids, everything nullable."""
     from pyspark.sql.types import StructType
 
     found = [
-        # Without metadata, such as delays of watermarks: Arrow does not bring it back.
+        # Without metadata, such as watermark delays, which Arrow drops.
         {"name": name, "type": _nullable(one.type), "nullable": True, "metadata": {}}
         for one, name in zip(fields, names, strict=True)
         if one.type != "void"

@@ -1,4 +1,4 @@
-"""UnsafeRow bytes to Arrow, a whole array of rows at a time.
+"""Decode UnsafeRow bytes to Arrow, a whole array of rows at a time.
 
 An UnsafeRow is a bit per field that says it is null, in words of 64 bits, then a word per field:
 the value itself, or offset << 32 | size of a value behind the words. Offsets count from the start
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Booleans = NDArray[np.bool_]
 
-    # pyarrow's stubs want to know the values' type, which only the schema says.
+    # pyarrow's stubs require the values' type, which only the schema has.
     Array = pa.Array[Any]
 
 # Types that are kept in their word, and the bytes that an element of an array takes.
@@ -49,7 +49,7 @@ _COLLATIONS = "__COLLATIONS"
 
 
 def arrow_type(spark_type: SparkType, field: str) -> pa.DataType:
-    """Return the Arrow type in which Spark exchanges values of a type.
+    """Return the Arrow type that Spark uses for a type.
 
     Args:
         spark_type: Spark's JSON of the type.
@@ -103,7 +103,7 @@ def arrow_fields(fields: Sequence[StateField], where: str) -> list[pa.Field[Any]
     """Return the Arrow fields of a state key or value.
 
     Raises:
-        IncompatibleError: If one of them cannot be decoded; it says which.
+        IncompatibleError: If one of them cannot be decoded.
     """
     import pyarrow as pa
 
@@ -151,7 +151,7 @@ def decode(rows: pa.BinaryArray, fields: Sequence[StateField], where: str) -> li
 
 @dataclass(frozen=True)
 class _Spans:
-    """Where rows, arrays or values lie in the data: their first bytes and their sizes."""
+    """Positions of rows, arrays or values in the data: first bytes and sizes."""
 
     starts: Integers
     sizes: Integers
@@ -162,7 +162,7 @@ class _Spans:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Decodes values out of one buffer.
+    """Decodes values from one buffer.
 
     Attributes:
         data: Its bytes.
@@ -198,7 +198,7 @@ class _Decoder:
         spark_type: SparkType,
         one: pa.DataType,
     ) -> Array:
-        """Decode one field: the words of it, and the rows or arrays that the words stand in."""
+        """Decode one field from its words and the rows or arrays around them."""
         import pyarrow as pa
 
         if isinstance(spark_type, str):
@@ -229,7 +229,7 @@ class _Decoder:
         return self._large_decimals(self._spans(slots, nulls, inside), nulls, one)
 
     def _spans(self, slots: Integers, nulls: Booleans, inside: _Spans) -> _Spans:
-        """Return where the values behind the words lie; those of nulls are empty."""
+        """Return the positions of the values behind the words; those of nulls are empty."""
         import numpy as np
 
         offsets = np.where(nulls, 0, slots >> 32)
@@ -306,7 +306,7 @@ class _Decoder:
         if too_long[there].any():
             raise _misfit(self.where, "an array is longer than its bytes")
         offsets = offsets_of(lengths)
-        # Of each element: its array, and its position in it.
+        # For each element: its array, and its position there.
         array = np.repeat(np.arange(len(nulls)), lengths)
         position = np.arange(offsets[-1]) - offsets[array]
         inside = values.take(array)
@@ -328,7 +328,7 @@ class _Decoder:
 
 
 def _fixed(slots: Integers, nulls: Booleans, spark_type: str, one: pa.DataType) -> Array:
-    """Cut values that are smaller than a word out of the words."""
+    """Extract values that are smaller than a word."""
     import numpy as np
     import pyarrow as pa
 
@@ -354,7 +354,7 @@ def _decimals(low: Integers, high: Integers, nulls: Booleans, one: pa.DataType) 
 
 
 def offsets_of(sizes: Integers) -> Integers:
-    """Return where each of the sizes begins, and where the last one ends."""
+    """Return the start of each size, and the end of the last."""
     import numpy as np
 
     offsets = np.zeros(len(sizes) + 1, np.int64)
@@ -369,7 +369,7 @@ def _validity(nulls: Booleans) -> pa.Buffer | None:
 
 
 def buffer_of(values: NDArray[Any]) -> pa.Buffer:
-    """Return numbers as a buffer for Arrow, not copied."""
+    """Return numbers as an Arrow buffer, without a copy."""
     import pyarrow as pa
 
     return pa.py_buffer(values.data)
@@ -382,6 +382,6 @@ def fields_of(struct_type: Mapping[str, Any]) -> list[StateField]:
 
 def _misfit(where: str, why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"{where} does not have the schema that the checkpoint says: {why}",
+        f"{where} does not match the schema in the checkpoint: {why}",
         hint="the checkpoint is damaged: take the savepoint at another batch with --at-batch",
     )

@@ -1,4 +1,4 @@
-"""Arrow to UnsafeRow bytes, a whole array of rows at a time: `decode` the other way round.
+"""Encode Arrow to UnsafeRow bytes, a whole array of rows at a time: the reverse of `decode`.
 
 The bytes are those that Spark writes, bit for bit: the words of nulls and all padding are zero,
 what lies behind the words comes in the order of the fields, and a decimal of more than 18 digits
@@ -38,7 +38,7 @@ _WORD = decode.WORD
 _DECIMAL_BYTES = decode.DECIMAL_BYTES
 # Arrow counts the bytes of an array of rows in 31 bits.
 _MOST_BYTES = (1 << 31) - 1
-# So many rows are laid out at once that what is computed of them stays in the processor's cache.
+# Rows per step: few enough that intermediate results stay in the processor's cache.
 _ROWS_AT_ONCE = 1 << 14
 
 
@@ -95,7 +95,7 @@ def encode(
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Measures values, and finds out what stands in their words.
+    """Measures values and computes their words.
 
     Attributes:
         canonical_floats: Whether to write -0.0 as 0.0 and all NaNs alike.
@@ -175,7 +175,7 @@ class _Encoder:
         return _large_decimals(halves, nulls, in_array=in_array)
 
     def _fixed(self, column: Array, spark_type: str) -> Integers:
-        """Return values as words; what it says of nulls has no meaning."""
+        """Return values as words; those of nulls are meaningless."""
         import numpy as np
 
         if spark_type == "boolean":
@@ -200,7 +200,7 @@ class _Encoder:
         fields = decode.fields_of(spark_type)
         _expect(column.type.num_fields == len(fields), column, spark_type, name)
         there = _there(column, nulls)
-        # Not `flatten`, which has nulls where the struct is one.
+        # Not `flatten`, which adds nulls where the struct is null.
         structs: Any = column
         children = [structs.field(position) for position in range(len(fields))]
         if nulls is not None:
@@ -319,7 +319,7 @@ def _bits(column: Array, buffer: int) -> Booleans:
 def _buffer(
     column: Array, buffer: int, kind: np.dtype[Any], each: int = 1, extra: int = 0
 ) -> NDArray[Any]:
-    """Return a buffer of an array: so many items each, and so many more."""
+    """Return a buffer of an array, with a number of items per value and some extra."""
     import numpy as np
 
     data = column.buffers()[buffer]

@@ -1,8 +1,7 @@
-"""UnsafeRow values that are measured and not yet written: their sizes, words and bytes.
+"""UnsafeRow values that are measured but not yet written: their sizes, words and bytes.
 
-A row says where its values lie before it is known how large they are, and so does an array. So
-all of a batch are measured first, then written at once. Source: `UnsafeRowWriter`,
-`UnsafeArrayWriter`.
+A row and an array store the positions of values before the values, so a whole batch is measured
+first, then written at once. Source: `UnsafeRowWriter`, `UnsafeArrayWriter`.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ class FieldValues(ABC):
 
     @abstractmethod
     def words(self, offsets: Integers) -> Integers:
-        """Return what stands in the words, with values that lie at offsets from their start."""
+        """Return the words, with values at offsets from their start."""
 
     @abstractmethod
     def put(self, out: Integers, starts: Integers) -> None:
-        """Write what lies behind the words to where it starts, in bytes."""
+        """Write what follows the words to its start, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed(FieldValues):
-    """Values that are kept in their word."""
+    """Values stored in their word."""
 
     values: Integers
 
@@ -58,11 +57,11 @@ class Fixed(FieldValues):
 
 @dataclass(frozen=True, kw_only=True)
 class Behind(FieldValues):
-    """Values that lie behind the words.
+    """Values stored behind the words.
 
     Attributes:
         lengths: How many bytes each of them has, before padding.
-        placed_nulls: Whether also the word of a null says where its place is.
+        placed_nulls: Whether the word of a null has a position, too.
     """
 
     lengths: Integers
@@ -149,7 +148,7 @@ class Arrays(Behind):
 
         starts, counts = starts[self.there], self.counts
         out[starts // WORD] = counts
-        # Of each element: the first byte of its array, and its position in it.
+        # For each element: the first byte of its array, and its position there.
         start = np.repeat(starts, counts)
         first = offsets_of(counts)
         position = np.arange(first[-1]) - np.repeat(first[:-1], counts)
@@ -172,7 +171,7 @@ class Arrays(Behind):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRows:
-    """Rows that are measured and not yet written.
+    """Rows that are measured but not yet written.
 
     Attributes:
         sizes: How many bytes each row has.
@@ -183,7 +182,7 @@ class MeasuredRows:
 
     @property
     def header(self) -> int:
-        """Return the words that say which fields are null."""
+        """Return the words of null bits."""
         return -(-len(self.columns) // WORD_BITS)
 
     def put(self, out: Integers, starts: Integers) -> None:
@@ -208,5 +207,5 @@ def padded(sizes: Integers) -> Integers:
 
 
 def array_header(counts: Integers) -> Integers:
-    """Return the bytes before the elements of arrays of so many elements."""
+    """Return the bytes before the elements of arrays with this many elements."""
     return WORD * (1 + -(-counts // WORD_BITS))

@@ -1,1 +1,1 @@
-"""What a query plan says of state: initial buffers, keys of joins."""
+"""What a query plan shows of state: initial buffers, keys of joins."""

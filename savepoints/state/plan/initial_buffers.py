@@ -1,8 +1,8 @@
-"""What the aggregates of a query begin with, for a key that has had no rows yet.
+"""Read the initial buffers of a query's aggregates, for a key without rows.
 
-NULL is not always nothing: an average that begins with NULL stays NULL for ever, and a count cannot
-be NULL at all. Only Spark's own plan knows, and only its private API shows it, so that this may say
-that it does not know. Source: `DeclarativeAggregate.initialValues`, `TypedImperativeAggregate`.
+NULL is not always empty: an average that starts with NULL stays NULL, and a count cannot be NULL.
+Only Spark's own plan has them, through its private API, so this may return nothing. Source:
+`DeclarativeAggregate.initialValues`, `TypedImperativeAggregate`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from savepoints.checkpoint.evolution.findings import Start
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-# py4j's stand-ins for Java objects have no types.
+# py4j's proxies for Java objects have no types.
 JavaObject: TypeAlias = Any
 
 _LOG = logging.getLogger(__name__)
@@ -29,13 +29,13 @@ _AGGREGATING = frozenset(
 
 
 def buffers_by_operator(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
-    """Return the starts of all buffers of each aggregating operator, in the order of its state.
+    """Return each aggregating operator's initial buffers, in the order of its state.
 
     Args:
         query: A query of a classic session that has run a batch.
 
     Returns:
-        By operator; operators that Spark says nothing of are left out.
+        By operator; operators that Spark does not describe are left out.
     """
     java: JavaObject = query
     try:
@@ -43,7 +43,7 @@ def buffers_by_operator(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
         saving = [one for one in nodes(plan) if class_name(one) in _SAVING]
         return {int(one.stateInfo().get().operatorId()): _starts(one) for one in saving}
     except Exception:  # noqa: BLE001  (whatever py4j raises where Spark is another)
-        _LOG.debug("Spark does not say what its aggregates begin with", exc_info=True)
+        _LOG.debug("Spark does not show the initial buffers of its aggregates", exc_info=True)
         return {}
 
 
@@ -69,7 +69,7 @@ def _value(found: JavaObject) -> Any:  # noqa: ANN401  (whatever the literal is)
 
 
 def nodes(plan: JavaObject) -> Iterator[JavaObject]:
-    """Give a plan and all below it."""
+    """Yield a plan and all plans below it."""
     yield plan
     for child in items(plan.children()):
         yield from nodes(child)
@@ -81,5 +81,5 @@ def items(sequence: JavaObject) -> list[JavaObject]:
 
 
 def class_name(one: JavaObject) -> str:
-    """Return the name of the class of a Java object, without its package."""
+    """Return the class name of a Java object, without its package."""
     return str(one.getClass().getSimpleName())

@@ -1,7 +1,7 @@
-"""The columns that a join goes by, which its state calls `field0`, `field1`, ….
+"""Read the names of a join's columns, which its state calls `field0`, `field1`, ….
 
-Only Spark's own plan knows their names, and only its private API shows it, so that this may say
-that it does not know. Source: `StreamingSymmetricHashJoinExec`.
+Only Spark's own plan has them, through its private API, so this may return nothing. Source:
+`StreamingSymmetricHashJoinExec`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def keys_by_operator(query: StreamingQuery) -> dict[int, tuple[tuple[str, str], 
         query: A query of a classic session that has run a batch.
 
     Returns:
-        By operator; operators that Spark says nothing of are left out.
+        By operator; operators that Spark does not describe are left out.
     """
     java: JavaObject = query
     try:
@@ -44,7 +44,7 @@ def keys_by_operator(query: StreamingQuery) -> dict[int, tuple[tuple[str, str], 
             for one in joins
         }
     except Exception:  # noqa: BLE001  (whatever py4j raises where Spark is another)
-        _LOG.debug("Spark does not say what its joins go by", exc_info=True)
+        _LOG.debug("Spark does not show the columns of its joins", exc_info=True)
         return {}
 
 

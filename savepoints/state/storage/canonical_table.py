@@ -1,4 +1,4 @@
-"""The canonical Delta table of a savepoint, and what the state of an operator adds up to."""
+"""Write a savepoint's canonical Delta table, and sum up each operator's state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from savepoints.uri import Uri
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Bytes of state are all different and in no order: dictionaries and statistics of them cost a third
-# of the time and find nothing. The number of rows is kept all the same.
+# State bytes are distinct and unordered: dictionaries and statistics of them would cost a third of
+# the time for nothing. Row counts are kept.
 WRITING = {
     "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "0",
     **{
@@ -27,7 +27,7 @@ WRITING = {
 
 @dataclass(frozen=True)
 class Contents:
-    """What an operator's canonical rows add up to.
+    """Totals of an operator's canonical rows.
 
     Attributes:
         state_bytes: Bytes of all keys and values.
@@ -46,7 +46,7 @@ def export(
     """Write all state that has a canonical form as one Delta table, in one commit.
 
     The table is partitioned by `operator_id` and `store_name`. Its `key` has one field per
-    operator, `op0`, `op1`, …, since their keys have different types: `key.op0.customer_id`.
+    operator, `op0`, `op1`, …, because their keys have different types: `key.op0.customer_id`.
 
     Args:
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
@@ -78,7 +78,7 @@ def export(
 def of_checkpoint(
     spark: SparkSession, checkpoint: Location, files: CutFiles
 ) -> dict[int, Contents]:
-    """Read all state that has a canonical form and add it up, as `export` does."""
+    """Read all state that has a canonical form, and return its totals as `export` does."""
     own = read.reading_session(spark, files.cut.checkpoint_format)
     found = {}
     for operator in _canonical(files):
@@ -89,7 +89,7 @@ def of_checkpoint(
 
 
 def of_table(spark: SparkSession, table: Uri) -> dict[int, Contents]:
-    """Read a canonical table and add up what each operator has, as `export` did."""
+    """Read a canonical table, and return its totals as `export` did."""
     rows = spark.read.format("delta").load(table.hadoop)
     sums = rows.groupBy("operator_id").agg(*_sums()).collect()
     return {row["operator_id"]: _contents(row.asDict()) for row in sums}
@@ -102,7 +102,7 @@ def _canonical(files: CutFiles) -> list[Operator]:
 def _observed(
     spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator
 ) -> tuple[DataFrame, Any]:
-    """Return the rows of an operator, and what they add up to once they were read."""
+    """Return an operator's rows, and their totals once they were read."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -119,7 +119,7 @@ def _checked(operator: Operator, sums: dict[str, Any]) -> Contents:
         raise PlacementError(
             f"{sums['stray']} state rows of operator {operator.operator_id} ({operator.name}) are "
             "not in the partition of their key's hash",
-            hint="this state cannot be placed anew: save it with --format native",
+            hint="this state cannot be repartitioned: save it with --format native",
             operator_id=operator.operator_id,
         )
     return _contents(sums)

@@ -1,4 +1,4 @@
-"""Reading and writing the state files of Spark's default state store provider.
+"""Read and write the state files of Spark's default state store provider.
 
 Spark's raw reader and its state writer know RocksDB only, so the files are decoded and encoded
 here, on the executors: a state partition is a snapshot and the deltas on top of it, each one
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# What Spark takes when the offset log does not say.
+# Spark's default when the offset log has none.
 _DEFAULT_CODEC = "lz4"
-# How many fields at the end of the state key are not part of the key by which rows are placed.
+# Number of fields at the end of the state key that do not place its row.
 _NOT_PLACED_BY = {
     "stateStoreSave": 0,
     "dedupe": 0,
@@ -77,7 +77,7 @@ def read_store(
         names the file.
 
     Raises:
-        IncompatibleError: If the operator is not known, or its key has a type that is not.
+        IncompatibleError: If the operator or a type of its key is unknown.
         NotAlignedError: If there are no files of the store.
     """
     from pyspark.sql import functions as F
@@ -130,7 +130,7 @@ def write_store(
         The number of rows written, by state partition.
 
     Raises:
-        NotAlignedError: If the offset log makes the query look for something else than is written.
+        NotAlignedError: If the offset log makes the query expect something else.
     """
     from pyspark.errors import PySparkException
 
@@ -156,14 +156,14 @@ def write_store(
             hint="run the command again, or restore the native form with --format native",
         ) from error
     written = {row["partition_id"]: row["row_count"] for row in done}
-    # Where all rows are known to be gone, Spark runs no task.
+    # For a frame that is known to be empty, Spark runs no task.
     for empty in set(range(partitions)) - set(written):
         written[empty] = _write_snapshot(directory, f"{empty}/{name}", codec, [])
     return written
 
 
 def _require_settings(offsets: OffsetLogEntry, where: str) -> None:
-    """Check that the query will read what is written here."""
+    """Check that the query will read the state as written here."""
     expected = {offset_log.PROVIDER_KEY: HDFS_PROVIDER}
     if offsets.conf.get(ROW_CHECKSUM_KEY, "false") != "false":
         expected[ROW_CHECKSUM_KEY] = "false"
@@ -171,7 +171,7 @@ def _require_settings(offsets: OffsetLogEntry, where: str) -> None:
         if offsets.conf.get(key) != value:
             raise NotAlignedError(
                 f"{where} has {key}={offsets.conf.get(key)}, but the state is written for {value}",
-                hint="the savepoint is as it was; restore its native form: --format native",
+                hint="the savepoint is unchanged; restore its native form: --format native",
                 key=key,
             )
 
@@ -184,8 +184,8 @@ def _partition_key(
     (schema,) = state_schema.parse(checkpoint.get(path), path)
     if operator.name not in _NOT_PLACED_BY:
         raise IncompatibleError(
-            f"the state of operator {operator.operator_id} ({operator.name}) cannot be decoded: it "
-            "is not known by which part of their key its rows are placed",
+            f"the state of operator {operator.operator_id} ({operator.name}) cannot be decoded: "
+            "it is unknown which part of the key places its rows",
             hint="save the native form instead: --format native",
             operator_id=operator.operator_id,
             operator_name=operator.name,
@@ -206,13 +206,13 @@ def _decoded_schema(key: Sequence[StateField]) -> StructType:
     ]
     if key:
         key_type = StructType.fromJson({"fields": [one.to_json() for one in key]})
-        # Spark's reader says of all fields that they may be null.
+        # Spark's reader makes all fields nullable.
         columns.append(StructField("partition_key", key_type.toNullable(), nullable=False))
     return StructType(columns)
 
 
 def _decode(reading: _Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decode the state partitions whose numbers arrive; runs on an executor."""
+    """Decode state partitions by number; runs on an executor."""
     import numpy as np
     import pyarrow as pa
 
@@ -233,7 +233,7 @@ def _decode(reading: _Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[StateRecord]]:
-    """Yield what is in a state partition, in batches: the snapshot as its deltas changed it."""
+    """Yield a state partition in batches: the snapshot with its deltas applied."""
     changed: dict[bytes, bytes | None] = {}
     for path in chain.changes:
         for batch in _records(reading, path):
@@ -242,7 +242,8 @@ def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[StateRecord
         for batch in _records(reading, chain.snapshot):
             if any(value is None for _, value in batch):
                 raise IncompatibleError(
-                    f"{reading.checkpoint}/{chain.snapshot} removes a key, as only deltas can",
+                    f"{reading.checkpoint}/{chain.snapshot} removes a key, which only a delta can "
+                    "do",
                     hint="the file is damaged: take the savepoint at another batch with --at-batch",
                     file=chain.snapshot,
                 )
@@ -254,7 +255,7 @@ def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[StateRecord
 
 def _records(reading: _Reading, path: str) -> Iterator[list[StateRecord]]:
     name = f"{reading.checkpoint}/{path}"
-    # Compressed, so it can be held whole; Spark itself holds the partition uncompressed.
+    # Compressed, so it fits in memory; Spark itself holds the partition uncompressed.
     stream = compression.open_reader(reading.checkpoint.get(path), reading.codec, name)
     return records.read(stream, name, row_checksums=reading.row_checksums)
 
@@ -279,7 +280,7 @@ def _write(
     codec: str,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows that arrive as the snapshot of this state partition; runs on an executor."""
+    """Write rows as the snapshot of their state partition; runs on an executor."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -303,11 +304,11 @@ def _write(
 def _placed(
     batch: pa.RecordBatch, partition: int, partitions: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Return the keys and values of a batch, after a look at whether Spark would find them."""
+    """Return a batch's keys and values, after checking that Spark would find them."""
     hashes = batch.column("key_hash").to_numpy(zero_copy_only=False)
     if (hashes % partitions != partition).any():
         raise PlacementError(
-            f"a row that belongs elsewhere was to be written to state partition {partition} of "
+            f"a row that belongs elsewhere would be written to state partition {partition} of "
             f"{partitions}"
         )
     keys = cast("list[bytes]", batch.column("key_bytes").to_pylist())

@@ -1,9 +1,9 @@
-"""Reading state rows raw: for every store of an operator, in the columns of the canonical table.
+"""Read raw state rows of every store of an operator, in the canonical table's columns.
 
 Spark's `statestore` source with `_readAllColumnFamilies` gives, for one store of one operator,
 `partition_key` (struct), `key_bytes`, `value_bytes` (UnsafeRow bytes) and `column_family_name`.
 `pmod(hash(partition_key.*), P)` is Spark's own placement of a row in P state partitions.
-Source: `StateDataSource`, `StatePartitionAllColumnFamiliesReader`. Spark refuses to do so for its
+Source: `StateDataSource`, `StatePartitionAllColumnFamiliesReader`. Spark refuses this for its
 default provider, whose files are read by `savepoints.state.storage.hdfs_provider`.
 """
 
@@ -27,7 +27,7 @@ COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-# Characters that Parquet and Delta refuse in column names without column mapping.
+# Characters that Parquet and Delta reject in column names without column mapping.
 _UNFIT = re.compile(r"[ ,;{}()\n\t=.]")
 
 
@@ -47,10 +47,10 @@ def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession
     """Return a session for reading state.
 
     With changelog checkpointing on, a raw read writes temporary files into the checkpoint it reads.
-    Spark's default file manager makes a Hadoop `FileContext` for each directory and lets go of it
-    while a file is still read; on S3 its finalizer closes the client under the reader
-    (`org.apache.hadoop.fs.s3a.S3A.finalize`), now and then. The other one has Hadoop's cached file
-    systems. It renames less safely, which is nothing to a reader.
+    Spark's default file manager makes a Hadoop `FileContext` for each directory and drops it while
+    a file is still being read; on S3 its finalizer closes the client under the reader
+    (`org.apache.hadoop.fs.s3a.S3A.finalize`), now and then. The other one uses Hadoop's cached file
+    systems. It renames less safely, which does not matter to a reader.
     """
     own = state_session(spark, checkpoint_format)
     own.conf.set("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
@@ -82,7 +82,7 @@ def read_operator(
 def load(
     spark: SparkSession, checkpoint: Uri, batch_id: int, operator_id: int, store: str
 ) -> DataFrame:
-    """Read one RocksDB store as Spark's raw reader gives it."""
+    """Read one RocksDB store with Spark's raw reader."""
     reader = (
         spark.read.format("statestore")
         .option("path", checkpoint.hadoop)
@@ -126,7 +126,7 @@ def read_store(
 
 
 def fit_name(name: str) -> str:
-    """Return the name that a field of a key has in canonical rows, which Delta accepts."""
+    """Return a key field's name in canonical rows, which Delta accepts."""
     return _UNFIT.sub("_", name)
 
 

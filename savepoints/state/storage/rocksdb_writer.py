@@ -1,4 +1,4 @@
-"""Writing RocksDB state stores: with `initial_buffers`, all that touches Spark's private API.
+"""Write RocksDB state stores; only this and `initial_buffers` touch Spark's private API.
 
 `StateRewriter` reads the state of a checkpoint as DataFrames, hands each to a function, and writes
 what comes back through Spark's own state store writer. The function here ignores what was read (the
@@ -20,7 +20,7 @@ from savepoints.uri import Uri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# py4j's stand-ins for Java objects have no types.
+# py4j's proxies for Java objects have no types.
 JavaObject: TypeAlias = Any
 # Returns the canonical rows of (operator, store), placed in their state partitions and in order.
 CanonicalRowsOf: TypeAlias = "Callable[[int, str], DataFrame]"
@@ -54,7 +54,7 @@ def require_private_api(spark: SparkSession) -> None:
 
 
 def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
-    """Check that Spark's raw reader gives the columns this module was written for.
+    """Check that Spark's raw reader returns the columns this module was written for.
 
     Raises:
         PrivateApiError: If it does not.
@@ -109,7 +109,7 @@ def write_state(
     except Py4JJavaError as error:
         if isinstance(function.failure, SavepointsError):
             raise function.failure from None
-        # A Python exception inside the function reaches us only as a generic Java one.
+        # A Python exception in the function reaches us only as a generic Java one.
         cause = function.failure or _root_cause(error.java_exception)
         raise SavepointsError(
             f"Spark could not write the state of {checkpoint}: {cause}",
@@ -133,7 +133,7 @@ def _state_ids(found: JavaObject) -> StateIds:
 
 
 def _root_cause(exception: JavaObject) -> str:
-    """Return what is at the bottom of a Java exception, which is what went wrong."""
+    """Return the root cause of a Java exception."""
     while exception.getCause() is not None:
         exception = exception.getCause()
     return str(exception.toString())
@@ -148,7 +148,7 @@ class _Replacement:
         self.failure: Exception | None = None
 
     def apply(self, java_frame: JavaObject) -> JavaObject:
-        """Return the rows of the store that Spark wants to write now."""
+        """Return the rows of the store that Spark is about to write."""
         try:
             return self._rows(java_frame)._jdf
         except Exception as error:
@@ -160,7 +160,7 @@ class _Replacement:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
-        # The frame's own source says which store it is; the function gets nothing else.
+        # The function gets only the frame, whose source names the store.
         options = java_frame.queryExecution().analyzed().collectLeaves().head().options()
         operator_id, store = int(options.get("operatorId")), options.get("storeName") or "default"
         original = DataFrame(java_frame, self._spark)

@@ -1,7 +1,7 @@
-"""State rows by store, from wherever they are: a canonical table, or the files of a checkpoint.
+"""State rows by store, from a canonical table or from the files of a checkpoint.
 
-Both give the same columns, so that rows of some keys can be taken from the one and written together
-with those of others.
+Both have the same columns, so rows of different keys can be taken from different sources and
+written together.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CheckpointRows:
         """Return the rows of a store; see `SavedRows`.
 
         Raises:
-            IncompatibleError: If there is no such operator.
+            IncompatibleError: If it has no such operator.
         """
         operator = next(
             (one for one in self.files.operators if one.operator_id == operator_id), None

@@ -1,4 +1,4 @@
-"""Writing state stores from canonical rows, into the provider that the checkpoint is to have."""
+"""Write state stores from canonical rows, for the checkpoint's provider."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WrittenState:
 
 
 def require_writable(spark: SparkSession, cut: Cut) -> None:
-    """Check that this Spark can write state as the cut has it, before anything is written.
+    """Check that this Spark can write the cut's state, before anything is written.
 
     Raises:
         PrivateApiError: If its private API has another shape.
@@ -58,10 +58,10 @@ def write_state(
 
     Args:
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
-        cut: Batch, provider, partitions and checkpoint format as they are to be; the number of
+        cut: Batch, provider, partitions and checkpoint format to write; the number of
             partitions must be what `offsets/N` says, or the query would silently look for rows in
             the wrong place.
-        rows_of: How the stores get their rows; as they were saved when not given.
+        rows_of: Makes the rows of a store; by default as they were saved.
 
     Raises:
         PrivateApiError: If this Spark's private API has another shape.
@@ -84,7 +84,7 @@ def write_rows(
     operators: Sequence[OperatorState],
     rows_of: Callable[[OperatorState, str], DataFrame],
 ) -> WrittenState:
-    """Write the state of a cut from rows that are wherever they are; see `write_state`.
+    """Write the state of a cut from any source of rows; see `write_state`.
 
     Args:
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
@@ -124,7 +124,7 @@ def count(
     operators: Sequence[OperatorState],
     written: WrittenState,
 ) -> dict[int, int]:
-    """Return how many rows of each operator are in a checkpoint that was written.
+    """Count the rows of each operator in a written checkpoint.
 
     Args:
         checkpoint: The directory, with the ids of its stores in the commit log.
@@ -155,12 +155,12 @@ def _placed(rows: DataFrame, operator: OperatorState, partitions: int) -> DataFr
 
     home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
     placed = rows.coalesce(1) if operator.keyless else rows.repartitionById(partitions, home)
-    # List state keeps its order only if its rows are written in the order they were read.
+    # List state keeps its order only if its rows are written in the order read.
     return placed.sortWithinPartitions("ord") if operator.column_families else placed
 
 
 def _require_order(table: DataFrame, operators: Sequence[OperatorState]) -> None:
-    """Check that no two elements of a list have the same place.
+    """Check that no two elements of a list have the same position.
 
     Only stores with column families hold lists, as several rows of one key.
     """
@@ -174,8 +174,8 @@ def _require_order(table: DataFrame, operators: Sequence[OperatorState]) -> None
     unordered = mine.groupBy(*place).count().where((F.col("count") > 1) | F.col("ord").isNull())
     if found := unordered.head():
         raise ListOrderError(
-            f"the canonical rows do not say in which order the elements of {found.column_family} "
-            f"of operator {found.operator_id} are",
+            f"the canonical rows do not record the order of the elements of {found.column_family} "
+            f"of operator {found.operator_id}",
             hint="restore the native form instead: --format native",
             operator_id=found.operator_id,
             column_family=found.column_family,

@@ -67,7 +67,7 @@ def test_a_named_source_begins_anew_under_its_name() -> None:
 
 @pytest.mark.parametrize("text", ["", "keep", "keep:x", "newest", "[1]", "{}", "12", "keep:-1"])
 def test_a_text_that_says_nothing_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="does not say where a source goes on"):
+    with pytest.raises(UsageError, match="is not a source position"):
         checked(text)
 
 

@@ -81,7 +81,7 @@ def test_a_reset_goes_to_the_first_record_of_the_archive(query: Query) -> None:
         (0, 0, 5),
         (0, 0, 3),
     ]
-    assert any("of 14 records that come next Kafka no longer has 8" in w for w in plan.warnings)
+    assert any("Kafka no longer has 8 of the next 14 records" in w for w in plan.warnings)
     assert [one.to for one in query.plan(Target("shift", -3)).moves] == [3, 0]
 
     without = query.settings.queries[QUERY].model_copy(update={"archives": {}})
@@ -114,7 +114,7 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     )
     assert availability.check_savepoints([saved], kafka)[saved.id].restorable == "no"
 
-    told = "of 11 records that come next Kafka no longer has 5"
+    told = "Kafka no longer has 5 of the next 11 records"
     back = rollback.plan(query.store, saved.id, settings=query.settings)
     assert any(told in one for one in back.warnings)
     asked = fork.ForkOptions(app="unused:app", outputs={"totals": str(on_local / "fork")})

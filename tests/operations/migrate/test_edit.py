@@ -273,7 +273,7 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (StateEdit("k + 1", ("sum = 1",)), UsageError, "not a condition"),
             (StateEdit("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
             (StateEdit("k = 1", ("sum = nobody",)), UsageError, "nobody"),
-            (StateEdit("k = 1", ("sum = 0.5",)), IncompatibleError, "has not room for 0.5"),
+            (StateEdit("k = 1", ("sum = 0.5",)), IncompatibleError, "has no room for 0.5"),
             (
                 StateEdit("k = 1", ("sum = '1'",)),
                 UsageError,
@@ -282,9 +282,9 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (
                 StateEdit("rand() < 2", ("sum = 1",)),
                 UsageError,
-                "where 'rand.* does not give the same",
+                "where 'rand.* is not deterministic",
             ),
-            (StateEdit("k = 1", ("sum = 9 * rand()",)), UsageError, "does not give the same twice"),
+            (StateEdit("k = 1", ("sum = 9 * rand()",)), UsageError, "is not deterministic"),
             (StateEdit("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
             (StateEdit("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
             (StateEdit("k < 2", function=other_keys), IncompatibleError, "changed key"),

@@ -253,14 +253,14 @@ def test_offsets_are_read_as_they_are_written(offsets: KafkaOffsets) -> None:
         ("null", "no topic"),
         ('{"t": {}}', "'t' has no partitions"),
         ('{"t": 5}', "'t' has no partitions"),
-        ('{"t": {"0": "5"}}', "'5' is no offset"),
-        ('{"t": {"0": 5.0}}', "5.0 is no offset"),
-        ('{"t": {"0": true}}', "True is no offset"),
-        ('{"t": {"0": 9223372036854775808}}', "is no offset"),
-        ('{"t": {"x": 5}}', "'x' is no number of a partition"),
-        ('{"t": {"01": 5}}', "'01' is no number of a partition"),
-        ('{"t": {"-1": 5}}', "'-1' is no number of a partition"),
-        ('{"t t": {"0": 5}}', "'t t' cannot be a Kafka topic"),
+        ('{"t": {"0": "5"}}', "'5' is not an offset"),
+        ('{"t": {"0": 5.0}}', "5.0 is not an offset"),
+        ('{"t": {"0": true}}', "True is not an offset"),
+        ('{"t": {"0": 9223372036854775808}}', "is not an offset"),
+        ('{"t": {"x": 5}}', "'x' is not a partition number"),
+        ('{"t": {"01": 5}}', "'01' is not a partition number"),
+        ('{"t": {"-1": 5}}', "'-1' is not a partition number"),
+        ('{"t t": {"0": 5}}', "'t t' is not a valid Kafka topic"),
         ('{"t": {"0": 5}, "t": {"0": 6}}', "'t' is named twice"),
         ('{"t": {"0": 5, "0": 6}}', "'0' is named twice"),
     ],
@@ -276,11 +276,11 @@ def test_what_is_no_offsets_file_is_refused(text: str, says: str) -> None:
 def test_sparks_names_for_latest_and_earliest_are_refused_with_the_way_out(
     offset: int, flag: str
 ) -> None:
-    with pytest.raises(UsageError, match="names no record") as refused:
+    with pytest.raises(UsageError, match="does not name a fixed record") as refused:
         parse_offsets(f'{{"t": {{"0": {offset}}}}}')
     assert flag in (refused.value.hint or "")
 
-    with pytest.raises(UsageError, match="names no record") as refused:
+    with pytest.raises(UsageError, match="does not name a fixed record") as refused:
         parse_group_csv(f"t,0,{offset}\n")
     assert flag in (refused.value.hint or "")
 
@@ -301,15 +301,15 @@ def test_the_lines_of_one_group_are_taken_from_a_file_of_several() -> None:
     [
         ("", "no offsets"),
         ("\n\n", "no offsets"),
-        ("TOPIC,PARTITION,NEW-OFFSET\nt,0,5\n", "line 1: 'PARTITION' is no number of a partition"),
+        ("TOPIC,PARTITION,NEW-OFFSET\nt,0,5\n", "line 1: 'PARTITION' is not a partition number"),
         ("t,0,5\nt,1\n", "line 2 has 2 fields"),
         ("t,0,5\n\nt,1,2,3,4\n", "line 3 has 5 fields"),
         ("t,0,5\ng,t,1,5\n", "line 2 has 4 fields"),
         ("t,0,5\nt,0,6\n", "line 2 names t partition 0 again, after line 1"),
-        ("t,0,five\n", "line 1: 'five' is no offset"),
-        ("t,0,5\nt,1,-7\n", "line 2: -7 names no record"),
+        ("t,0,five\n", "line 1: 'five' is not an offset"),
+        ("t,0,5\nt,1,-7\n", "line 2: -7 does not name a fixed record"),
         ('t,0,"5\n', "is not CSV"),
-        ("t u,0,5\n", "line 1: 't u' cannot be a Kafka topic"),
+        ("t u,0,5\n", "line 1: 't u' is not a valid Kafka topic"),
     ],
 )
 def test_a_csv_that_is_none_is_refused_with_its_line(text: str, says: str) -> None:

@@ -149,12 +149,15 @@ def test_a_function_gets_keys_and_values_by_name_and_gives_columns_in_any_order(
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda _: None, "gives NoneType instead of a RecordBatch"),
+        (lambda _: None, "returned NoneType instead of a RecordBatch"),
         (lambda batch: batch, "instead of a RecordBatch with"),
-        (lambda _: pa.RecordBatch.from_pydict({"n": [1], "m": [1.0]}), "gives 1 rows instead of 2"),
+        (
+            lambda _: pa.RecordBatch.from_pydict({"n": [1], "m": [1.0]}),
+            "returned 1 rows instead of 2",
+        ),
         (
             lambda _: pa.RecordBatch.from_pydict({"n": ["x", "y"], "m": [1.0, 2.0]}),
-            "gives n of another type than int64",
+            "returned n with another type than int64",
         ),
     ],
 )

@@ -240,7 +240,7 @@ def test_damaged_rows_raise_nothing_else(words: list[list[int]]) -> None:
         for found in decode.decode(array, NESTED, "the key"):
             assert len(found) == len(words)
     except IncompatibleError as error:
-        assert error.message.startswith("the key does not have the schema")  # noqa: PT017
+        assert error.message.startswith("the key does not match the schema")  # noqa: PT017
 
 
 @pytest.mark.parametrize(
