@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeVar
@@ -119,12 +119,16 @@ class Terminal:
             table.add_row(name, _data(value))
         self.out.print(table)
 
-    def result(self, pairs: Iterable[tuple[str, object]], **document: object) -> None:
-        """Print what was done: one JSON document, or names and values."""
+    def result(self, pairs: Callable[[], Iterable[tuple[str, object]]], **document: object) -> None:
+        """Print what was done: one JSON document, or names and values.
+
+        Args:
+            pairs: Called for text alone: to name the next command may read the store.
+        """
         if self.format == "json":
             self.document(**document)
         else:
-            self.pairs(pairs)
+            self.pairs(pairs())
 
     def line(self, text: str) -> None:
         """Print a line of the result."""

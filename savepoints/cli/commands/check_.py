@@ -58,7 +58,7 @@ def _rebuild(call: Invocation, consent: Consent) -> None:
         return
     done = rebuild_catalog.execute(plan, call.place.make(), progress=call.output.progress)
     call.output.result(
-        [
+        lambda: [
             ("savepoints", done.savepoints),
             ("added", ", ".join(done.added) or "none"),
             ("corrected", ", ".join(done.changed) or "none"),

@@ -49,7 +49,7 @@ def command(
     done = copy.execute(plan, call.store, progress=call.output.progress)
     copied = f"{done.objects_copied} files ({bytes_text(done.bytes_written)}) copied"
     call.output.result(
-        [
+        lambda: [
             ("savepoint", done.savepoint_id),
             ("destination", done.destination),
             ("files", f"{copied}, {done.objects_there} already there"),

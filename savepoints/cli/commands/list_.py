@@ -140,7 +140,7 @@ def _rows(operators: tuple[OperatorState, ...]) -> str:
 
 
 def _reasons(checked: Iterable[Availability]) -> list[str]:
-    """Print why savepoints cannot be restored, each reason once."""
+    """Return why savepoints cannot be restored, each reason once."""
     ids: dict[str, list[str]] = {}
     for one in checked:
         if one.restorable != "yes":

@@ -141,7 +141,7 @@ def command(
         )
     finally:
         merge.drop(prepared, call.store)
-    call.output.result(_pairs(done, plan.left_out), merged=done)
+    call.output.result(lambda: _pairs(done, plan.left_out), merged=done)
 
 
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:

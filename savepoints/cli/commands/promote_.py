@@ -90,7 +90,7 @@ def command(
     done = promote.execute(
         plan, call.store, settings=call.settings, wait=wait, progress=call.output.progress
     )
-    call.output.result(_pairs(done), promoted=done)
+    call.output.result(lambda: _pairs(done), promoted=done)
 
 
 def _stopped(done: Promoted) -> str:

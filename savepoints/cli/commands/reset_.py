@@ -136,7 +136,7 @@ def command(
         return
     done = reset.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
     call.output.result(
-        [
+        lambda: [
             ("query", f"{done.query}, now generation {done.generation}"),
             ("checkpoint", done.checkpoint),
             *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),

@@ -195,7 +195,7 @@ def command(
     else:
         restored = restore.execute(plan, call.store, settings=call.settings, progress=progress)
     call.output.result(
-        [
+        lambda: [
             ("checkpoint", restored.checkpoint),
             ("goes on with", f"batch {restored.batch_id + 1}"),
             (

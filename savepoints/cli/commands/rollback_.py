@@ -146,7 +146,7 @@ def undone(call: Invocation, query: str, verb: str, *, consent: Consent) -> None
 def rolled_back(call: Invocation, done: RolledBack) -> None:
     """Show what a rollback did."""
     call.output.result(
-        [
+        lambda: [
             ("query", f"{done.query}, now generation {done.generation}"),
             ("checkpoint", done.checkpoint),
             ("next batch", f"batch {done.batch_id + 1}"),

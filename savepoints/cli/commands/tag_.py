@@ -66,7 +66,7 @@ def command(
         return
     changed = tag.execute(plan, call.store)
     call.output.result(
-        [
+        lambda: [
             ("savepoint", changed.id),
             ("tags", ", ".join(changed.tags) or "none"),
             ("description", changed.description or "none"),
