@@ -108,8 +108,8 @@ def _pair_of_name(
                 Reason(
                     "unknown",
                     f"value column {names_now[new[0]]}",
-                    f"the state has {len(old)} of type {kind}, the program {len(new)}: the state does "
-                    f"not show which of them is which",
+                    f"the state has {len(old)} of type {kind}, the program {len(new)}: the state "
+                    "does not show which of them is which",
                     f"map each: --map {names_was[old[0]]}={names_now[new[0]]}",
                 )
             )
