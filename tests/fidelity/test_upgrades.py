@@ -205,7 +205,7 @@ def test_new_columns_begin_at_the_savepoint_and_others_go_on(
     shop = Shop.of(spark, tmp_path)
     taken = shop.saved("totals")
 
-    with pytest.raises(LayoutChangedError, match="count: the state has 1 of type long, the program 2"):
+    with pytest.raises(LayoutChangedError, match="the state has 1 of type long, the program 2"):
         shop.restore("more")
     # An average has a count, too.
     got = shop.migrated("more", maps=["count=count"])
