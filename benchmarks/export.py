@@ -42,9 +42,11 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
 
 def _export(checkpoint: Path, scratch: Path) -> Mapping[str, Sample]:
     store = savepoints.Store.at(str(scratch)).make()
-    taken = store.create(
-        query="totals", checkpoint=str(checkpoint), settings=state.settings()
-    ).execute()
+    taken = (
+        store.with_settings(state.settings())
+        .create(query="totals", checkpoint=str(checkpoint))
+        .execute()
+    )
     files = len(store.manifest(taken.id).canonical)
     return {"export": Sample(taken.cost.export_seconds, taken.cost.export_bytes, files)}
 

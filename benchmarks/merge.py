@@ -119,7 +119,9 @@ class _Story:
 
     def _run(self, most: int | None) -> None:
         _LOG.info("running the query, %s events a batch", most or "all")
-        self.store.query(QUERY).run(settings=self._limited(most), until="latest", forms=("native",))
+        self.store.with_settings(self._limited(most)).query(QUERY).run(
+            until="latest", forms=("native",)
+        )
 
     def _limited(self, most: int | None) -> Settings:
         bound = self.settings.queries[QUERY].model_copy(update={"max_offsets_per_trigger": most})

@@ -59,7 +59,9 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     root = directory / "store"
     root.mkdir()
     store = savepoints.Store.at(str(root)).make()
-    store.create(query="totals", checkpoint=str(checkpoint), settings=state.settings()).execute()
+    store.with_settings(state.settings()).create(
+        query="totals", checkpoint=str(checkpoint)
+    ).execute()
     samples = in_turns(directory, rounds, _plain(store), _migrated(store))
     plain, migrated = seconds(samples[_PLAIN]), seconds(samples[_MIGRATED])
     rate = f"{keys / migrated / 1e6:.2f} million rows a second, each decoded, changed and encoded"
@@ -69,11 +71,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
 def _plain(store: savepoints.Store) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
         begun = time.monotonic()
-        done = (
-            store.savepoint("latest")
-            .restore(str(scratch / "plain"), form="canonical")
-            .execute(settings=state.settings())
-        )
+        done = store.savepoint("latest").restore(str(scratch / "plain"), form="canonical").execute()
         return {_PLAIN: Sample(time.monotonic() - begun, done.bytes_written, done.objects)}
 
     return side
@@ -83,8 +81,9 @@ def _migrated(store: savepoints.Store) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
         begun = time.monotonic()
         done = (
-            store.savepoint("latest")
-            .migrate(str(scratch / "migrated"), app=f"{__name__}:app", settings=state.settings())
+            store.with_settings(state.settings())
+            .savepoint("latest")
+            .migrate(str(scratch / "migrated"), app=f"{__name__}:app")
             .execute()
         )
         return {_MIGRATED: Sample(time.monotonic() - begun, done.bytes_written, done.objects)}

@@ -44,7 +44,9 @@ def _store(directory: Path, keys: int) -> savepoints.Store:
     root = directory / f"store-{keys}"
     root.mkdir()
     store = savepoints.Store.at(str(root)).make()
-    store.create(query="totals", checkpoint=str(checkpoint), settings=state.settings()).execute()
+    store.with_settings(state.settings()).create(
+        query="totals", checkpoint=str(checkpoint)
+    ).execute()
     return store
 
 
@@ -52,9 +54,7 @@ def _restore(store: savepoints.Store) -> Side:
     def side(scratch: Path) -> Mapping[str, Sample]:
         begun = time.monotonic()
         done = (
-            store.savepoint("latest")
-            .restore(str(scratch / "restored"), form="canonical")
-            .execute(settings=state.settings())
+            store.savepoint("latest").restore(str(scratch / "restored"), form="canonical").execute()
         )
         return {"restore": Sample(time.monotonic() - begun, done.bytes_written, done.objects)}
 

@@ -27,12 +27,12 @@ class Context:
     Attributes:
         store: Where everything is.
         subject: Name of the query, or id of the savepoint, that it is about; empty for a store.
-        known: Keyword arguments by name: `settings`, and of a query's handle `query`.
+        query: Name of the query, of a query's handle.
     """
 
     store: Store
     subject: str
-    known: Mapping[str, Any]
+    query: str | None = None
 
 
 class Handle(Protocol):
@@ -58,7 +58,6 @@ class BoundPlan(Generic[_T, _E, _R]):
     plan: _T
     _store: Store = field(repr=False)
     _execute: Callable[Concatenate[_T, Store, _E], _R] = field(repr=False)
-    _known: Mapping[str, Any] = field(repr=False)
 
     def execute(self, *args: _E.args, **kwargs: _E.kwargs) -> _R:
         """Do it.
@@ -75,9 +74,7 @@ class BoundPlan(Generic[_T, _E, _R]):
             StalePlanError: If what the plan was made from has changed since.
             LockedError: If another verb, or a run, has the query.
         """
-        return self._execute(
-            self.plan, self._store, *args, **_completed(self._execute, self._known, kwargs)
-        )
+        return self._execute(self.plan, self._store, *args, **kwargs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -92,7 +89,7 @@ def calls(function: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenat
 
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         context = handle.context
-        return function(context.store, *args, **_completed(function, context.known, kwargs))
+        return function(context.store, *args, **_completed(function, context, kwargs))
 
     return _shown_as(function, method, given=1)
 
@@ -104,8 +101,8 @@ def calls_about(
 
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         context = handle.context
-        known = _completed(function, context.known, kwargs, given=2)
-        return function(context.store, context.subject, *args, **known)
+        keywords = _completed(function, context, kwargs, given=2)
+        return function(context.store, context.subject, *args, **keywords)
 
     return _shown_as(function, method, given=2)
 
@@ -117,7 +114,7 @@ def plans(
 
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> BoundPlan[_T, _E, _R]:
         made = calls(plan)(handle, *args, **kwargs)
-        return BoundPlan(made, handle.context.store, execute, {**handle.context.known, **kwargs})
+        return BoundPlan(made, handle.context.store, execute)
 
     return _shown_as(plan, method, given=1)
 
@@ -130,7 +127,7 @@ def plans_about(
 
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> BoundPlan[_T, _E, _R]:
         made = calls_about(plan)(handle, *args, **kwargs)
-        return BoundPlan(made, handle.context.store, execute, {**handle.context.known, **kwargs})
+        return BoundPlan(made, handle.context.store, execute)
 
     return _shown_as(plan, method, given=2)
 
@@ -144,13 +141,9 @@ def named(handle: type[_H]) -> type[_H]:
 
 
 def _completed(
-    function: Callable[..., Any],
-    known: Mapping[str, Any],
-    keywords: Mapping[str, Any],
-    *,
-    given: int = 1,
+    function: Callable[..., Any], context: Context, keywords: Mapping[str, Any], *, given: int = 1
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a call: its own, and what the handle knows.
+    """Return the keyword arguments of a call: its own, and the query that the handle is about.
 
     Args:
         given: How many arguments are given by position already.
@@ -158,10 +151,12 @@ def _completed(
     Raises:
         TypeError: If a query's handle is told of a query.
     """
-    if "query" in known and "query" in keywords:
-        raise TypeError(f"this is the handle of query {known['query']}: leave out query=")
-    own = list(inspect.signature(function).parameters)[given:]
-    return {**{name: known[name] for name in own if name in known}, **keywords}
+    if context.query is None:
+        return dict(keywords)
+    if "query" in keywords:
+        raise TypeError(f"this is the handle of query {context.query}: leave out query=")
+    takes_query = "query" in list(inspect.signature(function).parameters)[given:]
+    return {"query": context.query, **keywords} if takes_query else dict(keywords)
 
 
 def _shown_as(

@@ -7,12 +7,11 @@ execute it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from savepoints.bound_plan import BoundPlan, Context, calls, calls_about, named, plans, plans_about
-from savepoints.config.settings import Settings
 from savepoints.model import Form, Generation, Savepoint
 from savepoints.operations.check import check as _check
 from savepoints.operations.fork import compare as _compare
@@ -67,9 +66,6 @@ class Store(root.Store):
 
     Each method looks at the store as it is now, and reads each of its tables once.
 
-    Attributes:
-        settings: What programs, checkpoints and Kafka the queries have; for verbs that need it.
-
     Example:
         >>> store = savepoints.Store.open(uri)
         >>> store.queries()
@@ -80,42 +76,10 @@ class Store(root.Store):
         gc:
     """
 
-    settings: Settings = field(default_factory=Settings, compare=False, repr=False)
-
-    @classmethod
-    def at(cls, uri: str, *, settings: Settings | None = None, any_line: bool = False) -> Store:
-        """Return the store at a URI, whether or not there is one yet; nothing is opened.
-
-        Args:
-            uri: `s3://bucket/prefix` or a directory.
-            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
-            any_line: `latest` and times mean savepoints that were rolled back, too.
-
-        Raises:
-            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
-        """
-        return cls(root.Store.at(uri).root, any_line, settings=settings or Settings())
-
-    @classmethod
-    def open(cls, uri: str, *, settings: Settings | None = None, any_line: bool = False) -> Store:
-        """Open the store at a URI.
-
-        Args:
-            uri: `s3://bucket/prefix` or a directory.
-            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
-            any_line: `latest` and times mean savepoints that were rolled back, too.
-
-        Raises:
-            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
-            StoreNotFoundError: If the bucket or directory does not exist, or is not a store.
-            CredentialsError: If it may not be read.
-        """
-        return cls(root.Store.open(uri).root, any_line, settings=settings or Settings())
-
     @property
     def context(self) -> Context:
         """What its methods know."""
-        return Context(self, "", {"settings": self.settings})
+        return Context(self, "")
 
     def queries(self) -> list[str]:
         """Return the names of the queries that have savepoints or checkpoints here, sorted."""
@@ -166,10 +130,10 @@ class Store(root.Store):
             UsageError: If a query is not in the settings, or they read different topics.
         """
         plan = _compare.plan(
-            self, queries, settings=self.settings, until=until, keys=keys, metrics=metrics,
+            self, queries, until=until, keys=keys, metrics=metrics,
             sample=sample, state=state,
         )  # fmt: skip
-        return BoundPlan(plan, self, _compare.execute, self.context.known)
+        return BoundPlan(plan, self, _compare.execute)
 
     check = calls(_check.check)
     create = plans(_create.plan, _create.execute)
@@ -207,7 +171,7 @@ class Query:
     @property
     def context(self) -> Context:
         """What its methods know."""
-        return Context(self.store, self.name, {"settings": self.store.settings, "query": self.name})
+        return Context(self.store, self.name, self.name)
 
     @property
     def latest(self) -> Savepoint:
@@ -273,7 +237,7 @@ class Query:
             return _merge.execute(made, store, given=settings, wait=wait, progress=progress)
 
         plan = made if isinstance(made, MergePlan) else made.plan
-        return BoundPlan(plan, self.store, execute, {})
+        return BoundPlan(plan, self.store, execute)
 
     create = plans(_create.plan, _create.execute)
     estimate = calls_about(_estimate.estimate)
@@ -317,7 +281,7 @@ class SavepointHandle:
     @property
     def context(self) -> Context:
         """What its methods know."""
-        return Context(self.store, self.id, {"settings": self.store.settings})
+        return Context(self.store, self.id)
 
     @property
     def row(self) -> Savepoint:
@@ -356,9 +320,8 @@ class SavepointHandle:
             SourceDataGoneError: If Kafka no longer has the records that come next.
         """
         options = ForkOptions(app, outputs, checkpoints, tables, form, check_source, even_broken)
-        settings = self.store.settings
-        plan = _fork.plan_all(self.store, self.id, names, options, settings=settings)
-        return BoundPlan(plan, self.store, _fork.execute_all, self.context.known)
+        plan = _fork.plan_all(self.store, self.id, names, options)
+        return BoundPlan(plan, self.store, _fork.execute_all)
 
     def edit(
         self,
@@ -383,11 +346,9 @@ class SavepointHandle:
         """
         plan = _edit.plan(
             self.store, self.id, change, reason=reason, operator=operator, variable=variable,
-            at_most=at_most, settings=self.store.settings,
+            at_most=at_most,
         )  # fmt: skip
-        return BoundPlan(
-            plan, self.store, partial(_edit.execute, change=change), self.context.known
-        )
+        return BoundPlan(plan, self.store, partial(_edit.execute, change=change))
 
     copy = plans_about(_copy.plan, _copy.execute)
     diff = calls_about(_diff.diff)

@@ -32,10 +32,13 @@ class Query:
     checkpoint: Location
     table: str
     topic: str
-    settings: Settings
+
+    @property
+    def settings(self) -> Settings:
+        return self.store.settings
 
     def plan(self, target: Target | datetime, **options: Any) -> ResetPlan:
-        return reset.plan(self.store, QUERY, target, settings=self.settings, **options)
+        return reset.plan(self.store, QUERY, target, **options)
 
     @property
     def rows(self) -> list[int]:
@@ -75,4 +78,4 @@ def make(broker: Broker, place: Location, store: Store) -> Query:
     )
     settings = Settings(store=str(store.root), kafka=broker.settings, queries={QUERY: bound})
     take(store, checkpoint, batch_id=1, outputs={"totals": table})
-    return Query(store, place, checkpoint, table, topic, settings)
+    return Query(store.with_settings(settings), place, checkpoint, table, topic)

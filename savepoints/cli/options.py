@@ -103,7 +103,7 @@ class Invocation:
         """The store, opened once."""
         from savepoints.store.root import Store
 
-        return Store.open(str(self.place.root), any_line=self.any_line)
+        return Store.open(str(self.place.root), settings=self.settings, any_line=self.any_line)
 
     @property
     def place(self) -> Store:
@@ -115,7 +115,7 @@ class Invocation:
                 "no store is given",
                 hint="set store in savepoints.toml, SAVEPOINTS_STORE, or --store s3://bucket/path",
             )
-        return Store.at(self.settings.store, any_line=self.any_line)
+        return Store.at(self.settings.store, settings=self.settings, any_line=self.any_line)
 
     def confirm(
         self,

@@ -34,10 +34,9 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
         print(line, file=out)
 
     attempt = periodic.take(
-        Store.at(settings.store).make(progress),
+        Store.at(settings.store, settings=settings).make(progress),
         query=given.name,
         checkpoint=given.checkpoint,
-        settings=settings,
         forms=forms,
         outputs=dict(pair.split("=", 1) for pair in given.table) or None,
         progress=progress,

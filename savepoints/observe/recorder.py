@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from savepoints import log_context
 from savepoints.config.secrets import masked
-from savepoints.config.settings import HookSettings, Settings
+from savepoints.config.settings import HookSettings
 from savepoints.errors import LockedError
 from savepoints.model import Savepoint, new_id, utc_now
 from savepoints.observe import hooks, openlineage
@@ -42,13 +42,13 @@ class Recording:
     """An event that is not written yet; the verb notes on it what it finds out.
 
     Attributes:
-        made: The savepoint that the verb made, None for others.
         hooks: Who is told of a savepoint and of a failure.
+        made: The savepoint that the verb made, None for others.
     """
 
     event: Event
+    hooks: HookSettings
     made: Savepoint | None = None
-    hooks: HookSettings = field(default_factory=HookSettings)
     _begun: float = field(default_factory=time.monotonic)
 
     def note(self, **facts: object) -> None:
@@ -87,14 +87,12 @@ def recording(
     savepoint: str | None = None,
     operation: str | None = None,
     parameters: Mapping[str, object] | None = None,
-    hooks: HookSettings | None = None,
 ) -> Iterator[Recording]:
     """Record what is done within, also when it fails.
 
     Args:
         query: Name of the query, None for verbs on the whole store.
         operation: Id of the operation in the journal, if there is one.
-        hooks: Who is told of a savepoint that was taken, and of a run or a savepoint that failed.
     """
     given = {
         key: str(value)[:_LONGEST]
@@ -104,7 +102,7 @@ def recording(
     now = utc_now()
     operation_id = operation or new_id("op", now)
     event = Event(operation_id, now, verb, who(), "done", query, savepoint, given)
-    recorded = Recording(event, hooks=hooks or HookSettings())
+    recorded = Recording(event, hooks=store.settings.hooks)
     with log_context.about(query=query, savepoint=savepoint, operation=operation_id):
         try:
             yield recorded
@@ -129,7 +127,6 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
         assert isinstance(plan, Plan)
         assert isinstance(store, Store)
         data = plan.to_json()
-        settings = kwargs.get("settings")
         with recording(
             store,
             plan.verb,
@@ -137,7 +134,6 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
             savepoint=data.get("savepoint_id"),
             operation=data.get("operation_id"),
             parameters={key: data[key] for key in data if key not in _NOT_PARAMETERS},
-            hooks=settings.hooks if isinstance(settings, Settings) else None,
         ) as noted:
             result = execute(*args, **kwargs)
             noted.note(**_facts(result))

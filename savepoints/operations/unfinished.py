@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
 from savepoints.operations.fork import fork, promote, promote_steps
 from savepoints.operations.fork.fork import Forked, ForkPlan
@@ -85,7 +84,6 @@ def resume(
     store: Store,
     operation_id: str,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved | Forked | Appended:
     """Finish an operation that was interrupted, following the plan that it began with.
@@ -97,17 +95,17 @@ def resume(
     """
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
-        return fork.execute(begun, store, settings=settings, progress=progress)
+        return fork.execute(begun, store, progress=progress)
     if isinstance(begun, AppendingPlan):
-        return append.finish(begun, store, given=settings or Settings(), progress=progress)
+        return append.finish(begun, store, given=store.settings, progress=progress)
     if isinstance(begun, PromotionPlan):
-        return promote.finish(begun, store, settings=settings or Settings(), progress=progress)
+        return promote.finish(begun, store, progress=progress)
     if isinstance(begun, MergingPlan):
-        return merge.finish(begun, store, given=settings or Settings(), progress=progress)
+        return merge.finish(begun, store, given=store.settings, progress=progress)
     if isinstance(begun, ResetPlan):
-        return reset.execute(begun, store, settings=settings, progress=progress)
+        return reset.execute(begun, store, progress=progress)
     assert isinstance(begun, RollbackPlan)
-    return rollback.execute(begun, store, settings=settings, progress=progress)
+    return rollback.execute(begun, store, progress=progress)
 
 
 def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Operation:

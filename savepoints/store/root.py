@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+
+from savepoints.config.settings import Settings
 from savepoints.errors import (
     IncompatibleError,
     StoreNotFoundError,
@@ -31,6 +33,7 @@ from savepoints.store.tables.snapshot import Snapshot
 _MARK = "store.json"
 FORMAT = "savepoints-store/1"
 
+# `typing.Self` is not before Python 3.11.
 _S = TypeVar("_S", bound="Store")
 
 
@@ -41,16 +44,26 @@ class Store:
     Attributes:
         root: Where it is.
         any_line: `latest` and times mean savepoints that were rolled back, too.
+        settings: What programs, checkpoints and Kafka its queries have, without what generations
+            are bound to; see `savepoints.store.bindings`.
         read: What `snapshot` has read of its tables.
     """
 
     root: Location
     any_line: bool = False
+    settings: Settings = field(default_factory=Settings, compare=False, repr=False)
     read: Snapshot | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def at(cls, uri: str, *, any_line: bool = False) -> Store:
+    def at(  # noqa: PYI019
+        cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
+    ) -> _S:
         """Return the store at a URI, whether or not there is one yet; nothing is opened.
+
+        Args:
+            uri: `s3://bucket/prefix` or a directory.
+            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
+            any_line: `latest` and times mean savepoints that were rolled back, too.
 
         Raises:
             UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
@@ -61,18 +74,25 @@ class Store:
                 f"the store's URI {uri[: found.start()]!r} is followed by {found[0]!r} and more",
                 hint="write s3://bucket/path alone; AWS' variables say who you are",
             )
-        return cls(Location.of(uri), any_line)
+        return cls(Location.of(uri), any_line, settings or Settings())
 
     @classmethod
-    def open(cls, uri: str, *, any_line: bool = False) -> Store:
+    def open(  # noqa: PYI019
+        cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
+    ) -> _S:
         """Open the store at a URI.
+
+        Args:
+            uri: `s3://bucket/prefix` or a directory.
+            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
+            any_line: `latest` and times mean savepoints that were rolled back, too.
 
         Raises:
             UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
             StoreNotFoundError: If the bucket or directory does not exist, or is no store.
             CredentialsError: If it may not be read.
         """
-        store = cls.at(uri, any_line=any_line)
+        store = cls.at(uri, settings=settings, any_line=any_line)
         if not store.exists():
             raise StoreNotFoundError(
                 f"there is no store at {store.root}: it has no {_MARK}",
@@ -104,7 +124,7 @@ class Store:
             )
         return True
 
-    def make(self: _S, progress: Progress = silent) -> _S:  # noqa: PYI019  (not before 3.11)
+    def make(self: _S, progress: Progress = silent) -> _S:  # noqa: PYI019
         """Make an empty store where none is, say so, and return it.
 
         A prefix of a bucket cannot be told from one with a spelling mistake, nor a directory from
@@ -120,6 +140,10 @@ class Store:
                 self.root.create(_MARK, json.dumps(mark).encode())
                 progress(f"made a store at {self.root}")
         return self
+
+    def with_settings(self: _S, settings: Settings) -> _S:  # noqa: PYI019
+        """Return the same store, for verbs that are to use other settings."""
+        return replace(self, settings=settings)
 
     def snapshot(self: _S) -> _S:  # noqa: PYI019
         """Return the store as it is now, each table of which is read once.

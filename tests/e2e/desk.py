@@ -95,9 +95,7 @@ class Desk:
 
     def run(self, **options: Any) -> tuple[Ran, Savepoint | None]:
         """Run the query in this process, with native savepoints."""
-        return self.store.query(self.query).run(
-            settings=self.settings, forms=("native",), **options
-        )
+        return self.store.query(self.query).run(forms=("native",), **options)
 
     def rows(self, output: str = "out") -> list[dict[str, Any]]:
         """Return the rows of an output, read by deltalake and not by Spark."""

@@ -111,7 +111,7 @@ class Shop:
     ) -> Ran:
         """Run the query in this process until it has caught up."""
         ran, _ = self.store.query(QUERY).run(
-            settings=self.settings, app=app, until="latest", forms=forms, final_savepoint=save
+            app=app, until="latest", forms=forms, final_savepoint=save
         )
         return ran
 

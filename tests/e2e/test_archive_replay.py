@@ -82,7 +82,7 @@ def run_until(shop: Shop, condition: Callable[[], bool]) -> Ran:
 
     thread = threading.Thread(target=stop)
     thread.start()
-    ran, _ = shop.store.query(QUERY).run(settings=shop.settings, final_savepoint=False)
+    ran, _ = shop.store.query(QUERY).run(final_savepoint=False)
     thread.join()
     assert condition()
     return ran
@@ -114,7 +114,7 @@ def test_what_kafka_forgot_is_read_from_the_archive(world: LocalWorld, local_sho
     assert f"{lost} of them only the archive" in shown["reason"]
     assert sum(one["archived"] for one in shown["partitions"]) == lost
 
-    drilled = drill.drill(shop.store, first.id, settings=shop.settings)
+    drilled = drill.drill(shop.store, first.id)
     assert (drilled.verdict, drilled.differences) == ("same", ())
     assert drilled.live_batch is not None
     assert drilled.live_batch > drilled.batch_id

@@ -141,9 +141,7 @@ class Chain:
         self.sell()
         left = sum(len(r) for r in self.records) - sum(self.model.position)
         some = self.random.choice([None, self.random.randint(1, max(1, left))])
-        ran, last = self.store.query(QUERY).run(
-            settings=self.settings, until="latest", max_records=some, forms=("native",)
-        )
+        ran, last = self.store.query(QUERY).run(until="latest", max_records=some, forms=("native",))
         reached = [ran.offsets[self.topic][number] for number in range(PARTITIONS)]
         if some is None:
             assert reached == [len(one) for one in self.records]
@@ -154,7 +152,7 @@ class Chain:
         self.remember(last.id, last.cut.batch_id)
 
     def savepoint(self) -> None:
-        taken = self.store.create(query=QUERY, settings=self.settings, forms=("native",)).execute()
+        taken = self.store.create(query=QUERY, forms=("native",)).execute()
         self.remember(taken.id, taken.cut.batch_id)
 
     def rollback(self) -> None:
@@ -178,12 +176,11 @@ class Chain:
             self.store,
             QUERY,
             Target("file", offsets={self.topic: dict(enumerate(to))}),
-            settings=self.settings,
             state="keep" if keeps else "empty",
             outputs="truncate" if truncates else "keep",
         )
         before = copy.deepcopy(self.model)
-        done = reset.execute(plan, self.store, settings=self.settings)
+        done = reset.execute(plan, self.store)
         self.moved(before, done.safety_id)
         self.model.position = to
         self.model.state = self.model.state if keeps else {}
@@ -202,19 +199,17 @@ class Chain:
         if point != "rollback.generation_begun" and self.random.random() < 0.5:
             unfinished.undo(self.store, begun.id)
         else:
-            unfinished.resume(self.store, begun.id, settings=self.settings)
+            unfinished.resume(self.store, begun.id)
             self.moved(before, safety)
             self.model = copy.deepcopy(self.saved[name])
 
     def rescale(self) -> None:
         """Into a directory of its own, with the state of the savepoint in it."""
         name = self.random.choice(self.known())
-        self.store.savepoint(name).export().execute(settings=self.settings)
+        self.store.savepoint(name).export().execute()
         target = f"{self.file.parent}/rescaled-{uuid.uuid4().hex[:6]}"
         partitions = self.random.choice([1, 2, 5])
-        self.store.savepoint(name).restore(target, partitions=partitions).execute(
-            settings=self.settings
-        )
+        self.store.savepoint(name).restore(target, partitions=partitions).execute()
         query = f"rescaled-{uuid.uuid4().hex[:6]}"
         other = self.store.create(query=query, checkpoint=target, forms=("native",)).execute()
         assert other.operators[0].partitions == partitions
@@ -224,9 +219,7 @@ class Chain:
         """A run under cron finds the query paused and does nothing."""
         pause(self.store, QUERY)
         self.sell()
-        ran, _ = self.store.query(QUERY).run(
-            settings=self.settings, until="latest", forms=("native",)
-        )
+        ran, _ = self.store.query(QUERY).run(until="latest", forms=("native",))
         assert (ran.ended, ran.batches) == ("paused", 0)
         resume(self.store, QUERY)
 
@@ -238,8 +231,8 @@ class Chain:
 
     def go(self, where: Point) -> None:
         before = copy.deepcopy(self.model)
-        plan = rollback.plan(self.store, where, query=QUERY, settings=self.settings)
-        rollback.execute(plan, self.store, settings=self.settings)
+        plan = rollback.plan(self.store, where, query=QUERY)
+        rollback.execute(plan, self.store)
         if isinstance(where, BeforeLast):
             assert self.undoes is not None
             self.model, undone = copy.deepcopy(self.undoes), True
@@ -273,7 +266,7 @@ class Chain:
         return Location.of(self.store.generations.current(QUERY).checkpoint)
 
     def state_of(self, savepoint: str) -> Totals:
-        with self.store.savepoint(savepoint).read_state(settings=self.settings) as rows:
+        with self.store.savepoint(savepoint).read_state() as rows:
             return {row["key"][0]: (row["value"][0], row["value"][1]) for row in rows.collect()}
 
     def check(self) -> None:
@@ -283,9 +276,7 @@ class Chain:
         assert len(found) == len(rows), "a customer twice"
         assert found == self.model.output
         if committed_batches(self.checkpoint.list()):
-            taken = self.store.create(
-                query=QUERY, settings=self.settings, forms=("native",)
-            ).execute()
+            taken = self.store.create(query=QUERY, forms=("native",)).execute()
             self.remember(taken.id, taken.cut.batch_id)
             assert self.state_of(taken.id) == self.model.state
         else:

@@ -29,7 +29,7 @@ def test_trap_the_schema_check_ignores_column_names(local_shop: Shop) -> None:
     shop.sell(date(1997, 1, 1), date(1997, 1, 6))
     shop.run(RIGHT, save=True)
     shop.sell(date(1997, 1, 6), date(1997, 1, 8))
-    shop.store.savepoint("latest", query=QUERY).rollback(settings=shop.settings).execute()
+    shop.store.savepoint("latest", query=QUERY).rollback().execute()
     generation = shop.store.generations.current(QUERY)
     checkpoint = Location.of(generation.checkpoint)
     before = [info.path for info in checkpoint.list()]
@@ -51,7 +51,7 @@ def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
     shop.sell(date(1997, 1, 1), date(1997, 1, 4))
     shop.run(RIGHT, save=True)
     shop.sell(date(1997, 1, 4), date(1997, 1, 6))
-    shop.store.savepoint("latest", query=QUERY).rollback(settings=shop.settings).execute()
+    shop.store.savepoint("latest", query=QUERY).rollback().execute()
     generation = shop.store.generations.current(QUERY)
     checkpoint = Location.of(generation.checkpoint)
     before = [info.path for info in checkpoint.list()]
@@ -63,9 +63,9 @@ def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
     def run_on(app: str, check: Callable[[], None]) -> None:
         run_to_point.to(
             to,
+            settings=shop.settings,
             query=QUERY,
             app=app,
-            settings=shop.settings,
             generation=generation.generation,
             checkpoint=checkpoint,
             store=shop.store,

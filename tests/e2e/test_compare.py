@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def in_batches_of(shop: Shop, most: int) -> Settings:
 
 
 def compare(shop: Shop, *queries: str, settings: Settings) -> Comparison:
-    return replace(shop.store, settings=settings).compare(*queries, metrics=REVENUE).execute()
+    return shop.store.with_settings(settings).compare(*queries, metrics=REVENUE).execute()
 
 
 @draw.taking_turns("compare", "promote")
@@ -80,7 +79,7 @@ def test_forks_see_the_same_batches_and_only_what_differs_is_found(
     live = batches(shop, "order_totals")
     # One of them is ahead, in other batches than it would run here.
     ahead = in_batches_of(shop, read // 2 + 1)
-    ran, _ = shop.store.query("b").run(settings=ahead, until="latest")
+    ran, _ = shop.store.with_settings(ahead).query("b").run(until="latest")
     assert ran.batches > 1
     bound = in_batches_of(shop, read)
 

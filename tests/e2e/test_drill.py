@@ -32,7 +32,7 @@ def test_a_drill_restores_replays_to_live_and_compares(
     root = shop.store.root.of(shop.root)
     before = {name: contents(root / name) for name in ("checkpoints", "totals")}
 
-    done = drill(shop.store, saved.id, settings=shop.settings)
+    done = drill(shop.store, saved.id)
 
     assert (done.verdict, done.differences) == ("same", ())
     assert done.live_batch == done.batch_id + 1
@@ -55,13 +55,13 @@ def test_each_form_is_restored_alone_and_another_program_is_told_apart(
 
     alone = shop.settings.model_copy(update={"queries": {}})
     for form in FORMS:
-        done = drill(shop.store, form=form, settings=alone)
+        done = drill(shop.store.with_settings(alone), form=form)
         assert (done.verdict, done.live_batch, done.form) == ("restored", None, form)
 
     shop.sell(BEGIN + 3 * DAY, BEGIN + 6 * DAY)
     shop.run(BUGGY, save=False)
 
-    done = drill(shop.store, saved.id, settings=shop.settings)
+    done = drill(shop.store, saved.id)
 
     assert done.verdict == "different"
     assert {one.what for one in done.differences} >= {"output totals"}

@@ -50,9 +50,7 @@ class Runs:
 
         def target() -> None:
             try:
-                self._shop.store.query(query).run(
-                    settings=self._shop.settings, until=until, forms=("native",)
-                )
+                self._shop.store.query(query).run(until=until, forms=("native",))
             except BaseException as error:
                 self._failures.append(error)
                 raise
@@ -122,7 +120,7 @@ def test_two_forks_and_the_live_query_at_once_share_nothing(
     assert compare(tables[V1], FORKED).exact
     assert compare(tables[V2], FORKED).exact
 
-    before = store.create(query=V1, settings=shop.settings, forms=("native",)).execute()
+    before = store.with_settings(shop.settings).create(query=V1, forms=("native",)).execute()
     assert not {V1, V2} & shop.settings.queries.keys(), "no settings name the forks"
     runs.start(V1, "latest")
     runs.start(V2, "latest")

@@ -107,7 +107,7 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
     assert not Path(aside).exists()
 
     stale = prepared(shop, written(shop, held))
-    shop.store.savepoint("latest", query=QUERY).rollback(settings=shop.settings).execute()
+    shop.store.savepoint("latest", query=QUERY).rollback().execute()
     require_refused(shop, stale, "generation")
     shop.run()
 

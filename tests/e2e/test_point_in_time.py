@@ -36,8 +36,8 @@ def at(day: date) -> AtTime:
 
 
 def go(shop: Shop, where: Point) -> RolledBack:
-    plan = rollback.plan(shop.store, where, query=QUERY, settings=shop.settings)
-    return rollback.execute(plan, shop.store, settings=shop.settings)
+    plan = rollback.plan(shop.store, where, query=QUERY)
+    return rollback.execute(plan, shop.store)
 
 
 @pytest.mark.nightly
@@ -69,10 +69,8 @@ def test_there_and_back_again(spark: SparkSession, local_shop: Shop) -> None:
     assert shop.compare(BEGIN + 10 * DAY).exact
 
     # All over again, and the same comes of it.
-    again = reset.plan(
-        shop.store, QUERY, Target("earliest"), settings=shop.settings, outputs="truncate"
-    )
-    done = reset.execute(again, shop.store, settings=shop.settings)
+    again = reset.plan(shop.store, QUERY, Target("earliest"), outputs="truncate")
+    done = reset.execute(again, shop.store)
     assert shop.compare(BEGIN).rows == 0
     begins = Location.of(done.checkpoint).get("sources/0/0")
     shop.run()
@@ -103,19 +101,18 @@ def test_what_is_restored_for_a_time_is_what_a_run_from_scratch_over_the_records
     shop.run()
     target = f"{shop.root}/elsewhere"
 
-    plan = restore_point.plan(shop.store, at(day), target, query=QUERY, settings=shop.settings)
-    done = restore_point.execute(plan, shop.store, settings=shop.settings)
+    plan = restore_point.plan(shop.store, at(day), target, query=QUERY)
+    done = restore_point.execute(plan, shop.store)
 
     assert shop.compare(BEGIN + 6 * DAY).exact, "no output was touched"
     taken = shop.store.create(query="elsewhere", checkpoint=target).execute()
     assert done.batch_id == taken.cut.batch_id
-    with shop.store.savepoint(taken.id).read_state(settings=shop.settings) as rows:
+    with shop.store.savepoint(taken.id).read_state() as rows:
         found = {row["key"][0]: tuple(row["value"])[:2] for row in rows.collect()}
     truth = order_totals_truth(day)
     assert found == {one.customer_id: (one.orders, one.amount_cents) for one in truth.itertuples()}
     again = restore_point.execute(
-        restore_point.plan(shop.store, at(day), target, query=QUERY, settings=shop.settings),
+        restore_point.plan(shop.store, at(day), target, query=QUERY),
         shop.store,
-        settings=shop.settings,
     )
     assert again.batch_id == done.batch_id, "the same command again changes nothing"

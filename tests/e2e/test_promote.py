@@ -83,9 +83,9 @@ def test_a_fork_takes_over_from_a_query_that_runs_and_back_again(forked: Shop) -
     shop = forked
     with running(shop):
         shop.sell(day(3), day(5))
-        plan = promote.plan(shop.store, "tiers_v2", settings=shop.settings)
+        plan = promote.plan(shop.store, "tiers_v2")
         shop.sell(day(5), day(6))
-        done = promote.execute(plan, shop.store, settings=shop.settings)
+        done = promote.execute(plan, shop.store)
         assert done.resumed
         assert done.pause_seconds is not None
         assert done.application == V2
@@ -121,9 +121,9 @@ def test_a_failing_check_leaves_the_live_query_running_as_if_nothing_had_happene
     )
     with running(shop):
         shop.sell(day(3), day(4))
-        plan = promote.plan(shop.store, "tiers_v2", settings=settings)
+        plan = promote.plan(shop.store.with_settings(settings), "tiers_v2")
         with pytest.raises(CheckFailedError, match="nobody is gold: false"):
-            promote.execute(plan, shop.store, settings=settings)
+            promote.execute(plan, shop.store.with_settings(settings))
         shop.sell(day(4), day(5))
         wait_until(lambda: compare(shop.table, day(5)).exact, "the live query has gone on")
     assert shop.store.generations.current(QUERY).generation == 1
@@ -134,9 +134,9 @@ def test_readers_are_pointed_at_the_fork_s_table(forked: Shop) -> None:
     """The live query goes on in the fork's table; the fork itself can no longer run."""
     shop = forked
     shop.sell(day(3), day(5))
-    plan = promote.plan(shop.store, "tiers_v2", settings=shop.settings, hand_over="point")
+    plan = promote.plan(shop.store, "tiers_v2", hand_over="point")
 
-    done = promote.execute(plan, shop.store, settings=shop.settings)
+    done = promote.execute(plan, shop.store)
     shop.sell(day(5), day(6))
     ran = shop.json("run", QUERY, "--until", "latest")
 

@@ -64,8 +64,8 @@ def test_killed_and_run_again_the_fork_has_taken_over(forked: Shop, point: str) 
     if point != NOWHERE:
         kill(shop, point)
 
-    plan = promote.plan(shop.store, "tiers_v2", settings=shop.settings)
-    done = promote.execute(plan, shop.store, settings=shop.settings)
+    plan = promote.plan(shop.store, "tiers_v2")
+    done = promote.execute(plan, shop.store)
     assert done.generation == 2
     shop.sell(day(4), day(5))
     shop.run(app=V2)
@@ -121,8 +121,8 @@ def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
         selling.start()
         stopped.wait(chance.random() * 10)
         kill(shop, point)
-        plan = promote.plan(shop.store, "tiers_v2", settings=shop.settings)
-        promote.execute(plan, shop.store, settings=shop.settings)
+        plan = promote.plan(shop.store, "tiers_v2")
+        promote.execute(plan, shop.store)
         selling.join()
         wait_until(is_exact, f"the live table is what pandas says, after {point}")
     undone = shop.command("promote", QUERY, "--undo", "--yes")

@@ -92,8 +92,8 @@ Planned = tuple[Callable[[], object], bool | None]
 
 def go_back(bench: Bench) -> Planned:
     shop = bench.shop
-    plan = rollback.plan(shop.store, bench.good.id, settings=shop.settings)
-    return lambda: rollback.execute(plan, shop.store, settings=shop.settings), False
+    plan = rollback.plan(shop.store, bench.good.id)
+    return lambda: rollback.execute(plan, shop.store), False
 
 
 def undo(bench: Bench) -> Planned:
@@ -105,17 +105,15 @@ def undo(bench: Bench) -> Planned:
         execute()
     else:
         before = False
-    plan = rollback.plan(shop.store, BeforeLast(), query=QUERY, settings=shop.settings)
+    plan = rollback.plan(shop.store, BeforeLast(), query=QUERY)
     bench.merged = False
-    return lambda: rollback.execute(plan, shop.store, settings=shop.settings), before
+    return lambda: rollback.execute(plan, shop.store), before
 
 
 def begin_again(bench: Bench) -> Planned:
     shop = bench.shop
-    plan = reset.plan(
-        shop.store, QUERY, Target("earliest"), settings=shop.settings, outputs="truncate"
-    )
-    return lambda: reset.execute(plan, shop.store, settings=shop.settings), False
+    plan = reset.plan(shop.store, QUERY, Target("earliest"), outputs="truncate")
+    return lambda: reset.execute(plan, shop.store), False
 
 
 def merge(bench: Bench) -> Planned:
@@ -127,18 +125,16 @@ def merge(bench: Bench) -> Planned:
 def take_over(bench: Bench) -> Planned:
     """By the same program, forked before the late orders came."""
     shop = bench.shop
-    plan = promote.plan(shop.store, FORK, settings=shop.settings)
-    return lambda: promote.execute(plan, shop.store, settings=shop.settings), False
+    plan = promote.plan(shop.store, FORK)
+    return lambda: promote.execute(plan, shop.store), False
 
 
 def edited(bench: Bench) -> Planned:
     """Another savepoint; the query itself is not concerned."""
     shop = bench.shop
     change = savepoints.StateEdit(where="true", delete=True)
-    plan = edit.plan(
-        shop.store, bench.good.id, change, reason="a test", at_most=10**6, settings=shop.settings
-    )
-    return lambda: edit.execute(plan, shop.store, change, settings=shop.settings), None
+    plan = edit.plan(shop.store, bench.good.id, change, reason="a test", at_most=10**6)
+    return lambda: edit.execute(plan, shop.store, change), None
 
 
 def back_to_edited(bench: Bench) -> Planned:
@@ -146,12 +142,10 @@ def back_to_edited(bench: Bench) -> Planned:
     shop, last = bench.shop, bench.good.id
     for sign in "+-":
         change = savepoints.StateEdit(assignments=(f"count = count {sign} 1",))
-        change_plan = edit.plan(
-            shop.store, last, change, reason="a test", at_most=10**6, settings=shop.settings
-        )
-        last = edit.execute(change_plan, shop.store, change, settings=shop.settings).id
-    plan = rollback.plan(shop.store, last, settings=shop.settings)
-    return lambda: rollback.execute(plan, shop.store, settings=shop.settings), False
+        change_plan = edit.plan(shop.store, last, change, reason="a test", at_most=10**6)
+        last = edit.execute(change_plan, shop.store, change).id
+    plan = rollback.plan(shop.store, last)
+    return lambda: rollback.execute(plan, shop.store), False
 
 
 VERBS: dict[str, Callable[[Bench], Planned]] = {

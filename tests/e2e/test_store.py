@@ -70,11 +70,11 @@ def require_moved_prefix_restores(shop: Shop, saved: savepoints.Savepoint) -> No
         copy.copy_from(root, info.path, info.path)
     root.delete(info.path for info in root.list())
     moved = Store.at(str(copy)).make()
-    assert moved.savepoint(saved.id).verify(settings=shop.settings).grade == "ok"
+    assert moved.with_settings(shop.settings).savepoint(saved.id).verify().grade == "ok"
     for form in ("native", "canonical"):
         target = f"s3://{shop.bucket}/restored-{form}"
         moved.savepoint(saved.id).restore(target, form=form).execute()
-        again = moved.create(checkpoint=target, query=form, settings=shop.settings).execute()
+        again = moved.with_settings(shop.settings).create(checkpoint=target, query=form).execute()
         assert again.operators == saved.operators
     for info in copy.list():
         root.copy_from(copy, info.path, info.path)
@@ -115,7 +115,7 @@ def require_spoilt_contents_are_found(
     )
     forged = dataclasses.replace(stored, canonical=files)
     root.put(manifest.manifest_path(saved.id), forged.to_bytes())
-    report = shop.store.savepoint(saved.id).verify(settings=shop.settings)
+    report = shop.store.savepoint(saved.id).verify()
     assert report.grade == "broken"
     assert [one.what for one in report.findings] == ["operator 0 (stateStoreSave)"]
     assert shop.store.savepoint(saved.id).verify(depth="checksums").grade == "ok"

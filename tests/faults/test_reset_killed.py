@@ -41,8 +41,8 @@ class Verb:
 
 
 def roll_back(query: Query) -> None:
-    plan = rollback.plan(query.store, "latest", settings=query.settings)
-    rollback.execute(plan, query.store, settings=query.settings)
+    plan = rollback.plan(query.store, "latest")
+    rollback.execute(plan, query.store)
 
 
 VERBS = {

@@ -90,20 +90,21 @@ class Shop:
         self.run(program, "old")
         if truth is not None:
             self.run(truth, "scratch")
-        return self.store.create(
-            query="q", checkpoint=str(self.root / "old"), settings=spark_session.settings()
-        ).execute()
+        return (
+            self.store.with_settings(spark_session.settings())
+            .create(query="q", checkpoint=str(self.root / "old"))
+            .execute()
+        )
 
     def restore(
         self, program: str, *, maps: Sequence[str] = (), allow_dropped_state: bool = False
     ) -> None:
         """Restore for the new program."""
-        self.store.savepoint("latest").migrate(
+        self.store.with_settings(spark_session.settings()).savepoint("latest").migrate(
             str(self.root / "new"),
             app=reference(program),
             maps=maps,
             allow_dropped_state=allow_dropped_state,
-            settings=spark_session.settings(),
         ).execute()
 
     def migrated(

@@ -313,7 +313,7 @@ def test_a_savepoint_and_its_failure_are_told(
     def plan() -> create.CreatePlan:
         return create.plan(local_store, query="totals", checkpoint=str(live), forms=("native",))
 
-    taken = create.execute(plan(), local_store, settings=settings)
+    taken = create.execute(plan(), local_store.with_settings(settings))
     (_, _, told) = server.got[0]
     assert (told["event"], told["query"]) == ("savepoint", "totals")
     assert (told["savepoint_id"], told["batch_id"]) == (taken.id, taken.cut.batch_id)
@@ -322,25 +322,25 @@ def test_a_savepoint_and_its_failure_are_told(
     late = plan()
     live.delete(info.path for info in live.list("commits"))
     with pytest.raises(NoCommittedBatchError):
-        create.execute(late, local_store, settings=settings)
+        create.execute(late, local_store.with_settings(settings))
     assert server.got[1][2]["message"].startswith("create failed: ")
 
     live.delete(["metadata"])
-    periodic.take(local_store, checkpoint=str(live), settings=settings, forms=("native",))
+    periodic.take(local_store.with_settings(settings), checkpoint=str(live), forms=("native",))
     assert server.events() == ["savepoint", "failed", "failed"]
 
 
 def test_a_failed_run_is_told_and_a_skipped_one_is_not(server: Server, local_store: Store) -> None:
     from savepoints.errors import LockedError, SavepointsError
 
-    tell = HookSettings(url=server.url)
+    store = local_store.with_settings(Settings(hooks=HookSettings(url=server.url)))
     for error in (LockedError("busy"), SavepointsError("it broke")):
         with (
             pytest.raises(SavepointsError),
-            recording(local_store, "run", query="totals", hooks=tell),
+            recording(store, "run", query="totals"),
         ):
             raise error
-    with recording(local_store, "run", query="totals", hooks=tell):
+    with recording(store, "run", query="totals"):
         pass
 
     assert [(one["event"], one["message"]) for _, _, one in server.got] == [

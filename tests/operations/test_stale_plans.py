@@ -45,9 +45,12 @@ class Query:
 
     place: Location
     store: Store
-    settings: Settings
     output: str
     saved: tuple[Savepoint, ...]
+
+    @property
+    def settings(self) -> Settings:
+        return self.store.settings
 
     @property
     def rows(self) -> list[int]:
@@ -81,7 +84,7 @@ def query(on_local: Location, local_store: Store) -> Query:
         take(local_store, live, batch_id=batch, outputs={"out": output}) for batch in (1, 2)
     )
     settings = Settings(queries={"totals": bound})
-    return Query(on_local, local_store, settings, output, saved)
+    return Query(on_local, local_store.with_settings(settings), output, saved)
 
 
 Execution = Callable[[], object]
@@ -89,11 +92,8 @@ _TARGETS = count()
 
 
 def roll_back(query: Query, nth: int, to: str | None = None) -> Execution:
-    settings = query.settings
-    plan = rollback.plan(
-        query.store, query.saved[nth].id, settings=settings, to=to, check_source=False
-    )
-    return lambda: rollback.execute(plan, query.store, settings=settings)
+    plan = rollback.plan(query.store, query.saved[nth].id, to=to, check_source=False)
+    return lambda: rollback.execute(plan, query.store)
 
 
 def roll_back_elsewhere(query: Query) -> Execution:
@@ -105,10 +105,8 @@ def undo(query: Query) -> Execution:
     """Take back the last rollback; the first is done here if none was."""
     if len(query.store.generations.all("totals")) == 1:
         roll_back(query, 1)()
-    plan = rollback.plan(
-        query.store, BeforeLast(), query="totals", settings=query.settings, check_source=False
-    )
-    return lambda: rollback.execute(plan, query.store, settings=query.settings)
+    plan = rollback.plan(query.store, BeforeLast(), query="totals", check_source=False)
+    return lambda: rollback.execute(plan, query.store)
 
 
 def expire_all(query: Query) -> Execution:
@@ -231,14 +229,14 @@ def test_trap_resume_and_undo_never_send_to_each_other(
     assert operation is not None
 
     with pytest.raises(StalePlanError, match="begun by somebody") as refused:
-        unfinished.resume(query.store, operation.id, settings=query.settings)
+        unfinished.resume(query.store, operation.id)
     assert "savepoints operations undo" in refused.value.hint
     unfinished.undo(query.store, operation.id)
 
     assert journal.unfinished(query.store.root, "totals") is None
     assert query.rows == [0, 1, 2, 3]
     with pytest.raises(UsageError, match="was undone at"):
-        unfinished.resume(query.store, operation.id, settings=query.settings)
+        unfinished.resume(query.store, operation.id)
 
 
 def test_trap_a_query_that_went_on_is_taken_back_past_its_safety_savepoint(
@@ -264,7 +262,7 @@ def test_trap_a_query_that_went_on_is_taken_back_past_its_safety_savepoint(
     assert operation is not None
 
     with pytest.raises(StalePlanError, match=r"has reached batch 4 since .* at batch 3") as refused:
-        unfinished.resume(query.store, operation.id, settings=query.settings)
+        unfinished.resume(query.store, operation.id)
 
     assert f"savepoints operations undo {operation.id}" in refused.value.hint
     unfinished.undo(query.store, operation.id)
@@ -280,19 +278,19 @@ from savepoints.operations.rollback import rollback
 from savepoints.store.retention_policy import RetentionPolicy
 
 root, text = uri.split("|", 1)
-store, settings = Store.at(root).make(), Settings.model_validate_json(text)
+store = Store.at(root, settings=Settings.model_validate_json(text)).make()
 names = sorted(one.id for one in store.catalog.all())
 if number % 4 == 3:
     plan = expire.plan(store, RetentionPolicy(keep_last=1), query="totals")
 else:
-    plan = rollback.plan(store, names[number % 2], settings=settings, check_source=False)
+    plan = rollback.plan(store, names[number % 2], check_source=False)
 say("planned")
 wait_for_end()
 try:
     if number % 4 == 3:
         expire.execute(plan, store)
     else:
-        rollback.execute(plan, store, settings=settings)
+        rollback.execute(plan, store)
 except SavepointsError as error:
     assert error.exit_code in (10, 11, 13), repr(error)
 """

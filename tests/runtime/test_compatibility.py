@@ -39,16 +39,20 @@ def test_trap_a_topic_made_anew_has_other_records_at_the_same_offsets(
     own = CommitProperties(app_transactions=[Transaction("order_totals/totals/1", BATCH)])
     write_deltalake(bound.outputs["totals"], pa.table({"n": [1]}), commit_properties=own)
     live = checkpoint_at({topic: {0: 1}}, on_local / "live" / "1")
-    saved = local_store.create(
-        query="order_totals", checkpoint=str(live), settings=settings, forms=("native",)
-    ).execute()
+    saved = (
+        local_store.with_settings(settings)
+        .create(query="order_totals", checkpoint=str(live), forms=("native",))
+        .execute()
+    )
     assert saved.topics
     local_store.generations.begin("order_totals", 2, live, by=verb, begun_from=saved.id)
 
     def run() -> Ran:
-        return local_store.query("order_totals").run(
-            settings=settings, until="latest", final_savepoint=False
-        )[0]
+        return (
+            local_store.with_settings(settings)
+            .query("order_totals")
+            .run(until="latest", final_savepoint=False)[0]
+        )
 
     assert run().caught_up
     broker.remove(topic)

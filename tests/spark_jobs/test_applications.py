@@ -195,7 +195,7 @@ def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
     assert rows(desk) == truth
 
     assert saved is not None
-    desk.store.savepoint(saved.id).rollback(settings=desk.settings).execute()
+    desk.store.savepoint(saved.id).rollback().execute()
     assert rows(desk) == written
     desk.run(until="latest", final_savepoint=False)
     assert rows(desk) == truth

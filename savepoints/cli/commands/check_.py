@@ -39,7 +39,7 @@ def command(call: Invocation, *, rebuild_catalog: bool, consent: Consent) -> int
         raise UsageError("check changes nothing", hint="leave --dry-run out")
     from savepoints.operations.check.check import check
 
-    health = check(call.place, settings=call.settings, progress=call.output.progress)
+    health = check(call.place, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(**vars(health))
     else:

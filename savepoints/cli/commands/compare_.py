@@ -133,7 +133,6 @@ def command(
     plan = compare.plan(
         call.store,
         queries,
-        settings=call.settings,
         until=until,
         keys=keys,
         metrics=metrics,
@@ -142,7 +141,7 @@ def command(
     )
     if not call.confirm(plan, consent):
         return 0
-    found = compare.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
+    found = compare.execute(plan, call.store, progress=call.output.progress)
     if page is not None:
         report.write(found, page)
     if call.output.format == "json":

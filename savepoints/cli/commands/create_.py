@@ -73,7 +73,6 @@ def command(
         call.place,
         query=query or name,
         checkpoint=checkpoint,
-        settings=call.settings,
         batch_id=at_batch,
         forms=forms,
         outputs={} if outputs == "none" and not tables else dict(map(pair, tables)) or None,
@@ -83,7 +82,7 @@ def command(
     if not call.confirm(plan, consent, unasked=True):
         return
     store = call.place.make(call.output.progress)
-    savepoint = create.execute(plan, store, settings=call.settings, progress=call.output.progress)
+    savepoint = create.execute(plan, store, progress=call.output.progress)
     savepoint_text.taken(call.output, savepoint)
     if savepoint.rows_missing is not None:
         raise PartlyDoneError(

@@ -54,7 +54,6 @@ def command(
         query=query,
         operator=operator,
         sample=sample,
-        settings=call.settings,
         progress=call.output.progress,
     )
     if call.output.format == "json":

@@ -39,7 +39,6 @@ def command(
         query=query,
         form=form,
         even_broken=even_broken,
-        settings=call.settings,
         progress=call.output.progress,
     )
     if call.output.format == "json":

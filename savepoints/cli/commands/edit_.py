@@ -83,7 +83,6 @@ def command(
         operator=operator,
         variable=variable,
         at_most=at_most,
-        settings=call.settings,
         progress=call.output.progress,
     )
     if call.output.format != "json":
@@ -91,7 +90,5 @@ def command(
         call.output.table(("", "row", "before", "after"), map(row_text.row_change, plan.sample))
     if not call.confirm(plan, consent):
         return
-    savepoint = edit.execute(
-        plan, call.store, change, settings=call.settings, progress=call.output.progress
-    )
+    savepoint = edit.execute(plan, call.store, change, progress=call.output.progress)
     savepoint_text.taken(call.output, savepoint)

@@ -37,9 +37,7 @@ def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
     """
     from savepoints.operations.inspect import estimate
 
-    found = estimate.estimate(
-        call.store, query, settings=call.settings, from_savepoint=from_savepoint
-    )
+    found = estimate.estimate(call.store, query, from_savepoint=from_savepoint)
     if call.output.format == "json":
         call.output.document(estimate=found)
         return

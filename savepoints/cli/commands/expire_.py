@@ -72,7 +72,7 @@ def command(
     asked = bool(given or keep_within or keep_tags)
     within = parse_duration(keep_within) if keep_within else None
     policy = RetentionPolicy(**given, keep_within=within, keep_tags=keep_tags or None)
-    plan = expire.plan(call.store, policy if asked else None, query=query, settings=call.settings)
+    plan = expire.plan(call.store, policy if asked else None, query=query)
     if not call.confirm(plan, consent, unasked=not plan.removed, show=lambda: _show(call, plan)):
         return 0
     done = expire.execute(plan, call.store, progress=call.output.progress)

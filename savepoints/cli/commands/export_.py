@@ -43,7 +43,5 @@ def command(
     plan = export.plan(call.store, name, query=query)
     if not call.confirm(plan, consent, unasked=True):
         return
-    savepoint = export.execute(
-        plan, call.store, settings=call.settings, progress=call.output.progress
-    )
+    savepoint = export.execute(plan, call.store, progress=call.output.progress)
     savepoint_text.taken(call.output, savepoint)

@@ -93,14 +93,14 @@ def command(
         check_source=not no_source_check,
         even_broken=even_broken,
     )
-    plan = fork.plan_all(call.store, savepoint, names, options, query=query, settings=call.settings)
+    plan = fork.plan_all(call.store, savepoint, names, options, query=query)
     for begun in plan.forks:
         if begun.resumed and not begun.finished:
             call.output.progress(f"going on with the interrupted fork {begun.operation_id}")
     is_there = all(one.finished for one in plan.forks)
     if not is_there and not call.confirm(plan, consent):
         return
-    done = fork.execute_all(plan, call.store, settings=call.settings, progress=call.output.progress)
+    done = fork.execute_all(plan, call.store, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(forked=done)
         return

@@ -27,7 +27,7 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     """
     from savepoints.operations.inspect.locate import locate
 
-    found = locate(call.store, query, settings=call.settings)
+    found = locate(call.store, query)
     if not found.outputs:
         raise NotFoundError(
             f"no output table of {query} is known",

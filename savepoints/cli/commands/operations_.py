@@ -110,9 +110,7 @@ def resume(call: Invocation, operation: str, *, consent: Consent) -> None:
     plan = unfinished.plan(call.store, operation)
     if not call.confirm(plan, consent):
         return
-    done = unfinished.resume(
-        call.store, operation, settings=call.settings, progress=call.output.progress
-    )
+    done = unfinished.resume(call.store, operation, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(**{_RESULTS[plan.verb]: done})
     else:

@@ -78,7 +78,6 @@ def command(
     plan = promote.plan(
         call.store,
         fork,
-        settings=call.settings,
         into=into,
         hand_over=hand_over,
         checks=not no_checks,
@@ -87,9 +86,7 @@ def command(
         call.output.progress(f"going on with the interrupted promote {plan.begun.operation_id}")
     if not call.confirm(plan, consent):
         return
-    done = promote.execute(
-        plan, call.store, settings=call.settings, wait=wait, progress=call.output.progress
-    )
+    done = promote.execute(plan, call.store, wait=wait, progress=call.output.progress)
     call.output.result(lambda: _pairs(done), promoted=done)
 
 

@@ -26,7 +26,7 @@ def command(call: Invocation, query: str, name: str, *, consent: Consent) -> Non
     """
     from savepoints.operations.maintain import rename
 
-    plan = rename.plan(call.store, query, name, settings=call.settings)
+    plan = rename.plan(call.store, query, name)
     if not call.confirm(plan, consent):
         return
     rename.execute(plan, call.store)

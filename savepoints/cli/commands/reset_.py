@@ -117,7 +117,6 @@ def command(
         call.store,
         query,
         target,
-        settings=call.settings,
         state=state,
         outputs=outputs,
         scope=parse_scope(topics) if topics else None,
@@ -134,7 +133,7 @@ def command(
         call.output.progress(f"resuming the interrupted reset {plan.operation_id}")
     if not call.confirm(plan, consent, show=lambda: _show(call, plan)):
         return
-    done = reset.execute(plan, call.store, settings=call.settings, progress=call.output.progress)
+    done = reset.execute(plan, call.store, progress=call.output.progress)
     call.output.result(
         lambda: [
             ("query", f"{done.query}, now generation {done.generation}"),

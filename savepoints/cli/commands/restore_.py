@@ -147,7 +147,6 @@ def command(
             query_id=query_id,
             even_broken=even_broken,
             check_outputs=checks,
-            settings=call.settings,
             progress=call.output.progress,
         )
     elif isinstance(where, Named):
@@ -176,7 +175,6 @@ def command(
             where,
             to,
             query=query,
-            settings=call.settings,
             form=form,
             app=app,
             even_broken=even_broken,
@@ -187,13 +185,11 @@ def command(
         return
     progress = call.output.progress
     if isinstance(plan, PointPlan):
-        restored = restore_point.execute(
-            plan, call.store, settings=call.settings, progress=progress
-        )
+        restored = restore_point.execute(plan, call.store, progress=progress)
     elif isinstance(plan, MigrationPlan):
-        restored = migrate.execute(plan, call.store, settings=call.settings, progress=progress)
+        restored = migrate.execute(plan, call.store, progress=progress)
     else:
-        restored = restore.execute(plan, call.store, settings=call.settings, progress=progress)
+        restored = restore.execute(plan, call.store, progress=progress)
     call.output.result(
         lambda: [
             ("checkpoint", restored.checkpoint),

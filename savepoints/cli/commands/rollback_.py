@@ -105,7 +105,6 @@ def command(
         call.store,
         point_of(name, at=at, exact=exact, by=by, app=app, at_batch=at_batch, undo=undo),
         query=query,
-        settings=call.settings,
         to=to,
         form=form,
         sources=sources or None,
@@ -123,7 +122,7 @@ def command(
         return
     rolled_back(
         call,
-        rollback.execute(plan, call.store, settings=call.settings, progress=call.output.progress),
+        rollback.execute(plan, call.store, progress=call.output.progress),
     )
 
 
@@ -133,13 +132,11 @@ def undone(call: Invocation, query: str, verb: str, *, consent: Consent) -> None
     from savepoints.operations.rollback.target import BeforeLast
 
     last_operation.require(call.store, query, verb)
-    plan = rollback.plan(call.store, BeforeLast(), query=query, settings=call.settings)
+    plan = rollback.plan(call.store, BeforeLast(), query=query)
     if call.confirm(plan, consent):
         rolled_back(
             call,
-            rollback.execute(
-                plan, call.store, settings=call.settings, progress=call.output.progress
-            ),
+            rollback.execute(plan, call.store, progress=call.output.progress),
         )
 
 

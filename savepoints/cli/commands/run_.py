@@ -112,7 +112,6 @@ def command(
     ran, savepoint = run(
         call.place.make(call.output.progress),
         query,
-        settings=call.settings,
         app=app,
         every=every,
         until=until,

@@ -99,7 +99,6 @@ def command(
         chosen,
         key=_fields(keys),
         where=where,
-        settings=call.settings,
         progress=call.output.progress,
     ) as frame:
         if target is not None:

@@ -52,7 +52,6 @@ def command(
         call.store,
         BeforeLast(),
         query=query,
-        settings=call.settings,
         to=to,
         rewind_outputs=outputs == "rewind",
         stopped=stopped,
@@ -60,7 +59,5 @@ def command(
     if call.confirm(plan, consent):
         rolled_back(
             call,
-            rollback.execute(
-                plan, call.store, settings=call.settings, progress=call.output.progress
-            ),
+            rollback.execute(plan, call.store, progress=call.output.progress),
         )

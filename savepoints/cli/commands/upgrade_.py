@@ -71,7 +71,6 @@ def check(
         maps=maps,
         defaults=defaults_of(defaults),
         sources=sources or None,
-        settings=call.settings,
         progress=call.output.progress,
     )
     if call.output.format == "json":

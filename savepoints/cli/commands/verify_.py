@@ -86,7 +86,6 @@ def command(
         query=query,
         depth=depth or "checksums",
         share=share,
-        settings=call.settings,
         progress=call.output.progress,
     )
     if call.output.format == "json":

@@ -10,7 +10,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from savepoints.config.settings import Settings
 from savepoints.errors import VerificationError
 from savepoints.operations.check import (
     access,
@@ -38,26 +37,24 @@ class Health:
     seconds: float
 
 
-def check(store: Store, *, settings: Settings | None = None, progress: Progress = silent) -> Health:
+def check(store: Store, *, progress: Progress = silent) -> Health:
     """Look at the store, the settings and this machine; what is tried is taken away again.
 
     Args:
         store: The store.
-        settings: Queries and Spark's settings.
         progress: Told what happens.
 
     Raises:
         SavepointsError: If the store does not answer.
     """
     begun = time.monotonic()
-    given = settings or Settings()
     progress(f"trying what may be done in {store.root}")
     seen = access.check_access(store.root)
     progress("comparing the catalog with the savepoints")
     seen += contents.check_contents(store)
-    seen += environment.check_environment(given)
+    seen += environment.check_environment(store.settings)
     progress("looking at the queries and their outputs")
     # What is damaged here, catalog or generations, was named already.
     with suppress(VerificationError):
-        seen += queries.check_queries(store, given)
+        seen += queries.check_queries(store)
     return Health(worst(one.grade for one in seen), tuple(seen), time.monotonic() - begun)

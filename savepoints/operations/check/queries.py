@@ -26,7 +26,7 @@ _BATCHES = 20
 _SAVEPOINTS = 10
 
 
-def check_queries(store: Store, settings: Settings) -> list[Seen]:
+def check_queries(store: Store) -> list[Seen]:
     """Look at every query of the settings and of the store.
 
     Raises:
@@ -34,12 +34,15 @@ def check_queries(store: Store, settings: Settings) -> list[Seen]:
     """
     known = store.catalog.all()
     current = {one.query: one for one in store.generations.all() if one.status == "current"}
-    names = sorted({*settings.queries, *current})
+    names = sorted({*store.settings.queries, *current})
 
     def of_query(name: str) -> list[Seen]:
         mine = [one for one in catalog.select(known, query=name) if one.state == "complete"]
         checkpoint = current[name].checkpoint if name in current else None
-        return [_pace(name, checkpoint, mine, settings), *_outputs(name, mine, settings)]
+        return [
+            _pace(name, checkpoint, mine, store.settings),
+            *_outputs(name, mine, store.settings),
+        ]
 
     return [one for seen in in_parallel(of_query, names) for one in seen]
 

@@ -103,7 +103,6 @@ def plan(
     store: Store,
     queries: Sequence[str],
     *,
-    settings: Settings,
     until: str = "latest",
     keys: Mapping[str, Sequence[str]] | None = None,
     metrics: Mapping[str, str] | None = None,
@@ -115,7 +114,6 @@ def plan(
     Args:
         store: Where they are.
         queries: Their names, the baseline first.
-        settings: Their programs, for those that are no forks.
         until: `latest`, an RFC 3339 time, the path of a JSON file of offsets, or a savepoint.
         keys: By output, the columns that identify a row, instead of those in the program.
         metrics: By name, SQL over the outputs, besides those in the settings.
@@ -131,7 +129,7 @@ def plan(
         SourceDataGoneError: If Kafka no longer has what comes next.
     """
     store = store.snapshot()
-    settings = bindings.complete(store, settings)
+    settings = bindings.complete(store, store.settings)
     if len(set(queries)) < max(2, len(queries)):
         raise UsageError(
             f"{', '.join(queries) or 'nothing'}: that is not two or more different queries",
@@ -177,15 +175,12 @@ def plan(
     )
 
 
-def execute(
-    plan: ComparePlan, store: Store, *, settings: Settings, progress: Progress = silent
-) -> Comparison:
+def execute(plan: ComparePlan, store: Store, *, progress: Progress = silent) -> Comparison:
     """Run the queries to the end and compare them.
 
     Args:
         plan: From `plan`.
         store: The same store.
-        settings: The programs, metrics and thresholds, and how to start Spark.
         progress: Told what happens.
 
     Raises:
@@ -197,13 +192,11 @@ def execute(
         IncompatibleError: If outputs or state cannot be compared.
         SavepointsError: If a query fails, or the comparison was asked to stop.
     """
-    settings = bindings.complete(store, settings)
+    settings = bindings.complete(store, store.settings)
     names = [one.query for one in plan.runs]
     parameters = {"queries": " ".join(names), "ends": plan.ends}
     with (
-        recording(
-            store, "compare", query=plan.query, parameters=parameters, hooks=settings.hooks
-        ) as noted,
+        recording(store, "compare", query=plan.query, parameters=parameters) as noted,
         ExitStack() as stack,
     ):
         held = {
@@ -246,7 +239,6 @@ class _Compare:
         return compare_savepoints.compare_at(
             self.store,
             savepoints,
-            settings=self.settings,
             keys=self.plan.keys,
             metrics=self.plan.metrics,
             sample=self.plan.sample,
@@ -319,7 +311,6 @@ class _Compare:
         taken = final_savepoint.savepoint(
             self.store,
             compared.generation,
-            settings=self.settings,
             forms=FORMS,
             app=compared.bound.app,
             moved=moved,

@@ -54,7 +54,6 @@ def compare_at(
     store: Store,
     savepoints: Sequence[str],
     *,
-    settings: Settings,
     keys: Mapping[str, Sequence[str]] | None = None,
     metrics: Mapping[str, str] | None = None,
     sample: int = SAMPLE,
@@ -76,7 +75,7 @@ def compare_at(
         NotAlignedError: If they are not of the same offsets, or an output's version is gone.
         IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
     """
-    settings = bindings.complete(store, settings)
+    settings = bindings.complete(store, store.settings)
     found = [store.catalog.find(one) for one in savepoints]
     _require_comparable(found)
     compared = _Compared(
@@ -233,7 +232,6 @@ class _Compared:
             first.id,
             other.id,
             sample=self.sample,
-            settings=self.settings,
             progress=self.progress,
         )
         only = {

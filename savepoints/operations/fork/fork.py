@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork.fork_plan import (
@@ -79,11 +78,10 @@ def execute_all(
     plan: ForksPlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> tuple[Forked, ...]:
     """Make each fork; those that are there when a later one fails stay. See `execute`."""
-    return tuple(execute(one, store, settings=settings, progress=progress) for one in plan.forks)
+    return tuple(execute(one, store, progress=progress) for one in plan.forks)
 
 
 @recorded
@@ -91,7 +89,6 @@ def execute(
     plan: ForkPlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Forked:
     """Make the fork, holding the lease of its name; goes on where an earlier attempt was killed.
@@ -112,7 +109,6 @@ def execute(
             store,
             form=plan.form,
             query_id=plan.query_id,
-            settings=settings,
             progress=progress,
         )
 

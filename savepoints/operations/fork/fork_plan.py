@@ -124,7 +124,6 @@ def plan_all(
     options: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
-    settings: Settings | None = None,
 ) -> ForksPlan:
     """Plan several forks of one savepoint, each an operation of its own; see `plan`.
 
@@ -140,7 +139,7 @@ def plan_all(
         )
     # One savepoint for all of them, also when a new one is taken meanwhile.
     found = store.catalog.find(savepoint, query=query)
-    plans = tuple(plan(store, found.id, name, options, settings=settings) for name in names)
+    plans = tuple(plan(store, found.id, name, options) for name in names)
     _refuse_overlaps([place for one in plans if not one.finished for place in _places(one)])
     return ForksPlan(
         verb=VERB,
@@ -160,7 +159,6 @@ def plan(
     options: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
-    settings: Settings | None = None,
 ) -> ForkPlan:
     """Find out what a fork would be and refuse what could not be done exactly; writes nothing.
 
@@ -172,7 +170,6 @@ def plan(
         name: Name of the new query.
         options: What it is to be.
         query: Only savepoints of this query.
-        settings: What the origin is bound to, and maybe the fork: a table `[queries.NAME]` holds.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
@@ -186,7 +183,7 @@ def plan(
     """
     store = store.snapshot()
     checked_name(name, "query")
-    given = settings or Settings()
+    given = store.settings
     saved = store.catalog.find(savepoint, query=query)
     command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:

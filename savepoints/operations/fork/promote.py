@@ -85,7 +85,6 @@ def execute(
     plan: PromotePlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Promoted:
@@ -94,7 +93,6 @@ def execute(
     Args:
         plan: From `plan`.
         store: Where both queries are.
-        settings: As for `plan`.
         wait: How long to wait for the live query's run to pause, and then to go on.
         progress: Told what happens.
 
@@ -107,20 +105,19 @@ def execute(
         SourceDataGoneError: If Kafka no longer has what one of them has to read.
         SavepointsError: If one of the two fails.
     """
-    started, settings = time.monotonic(), settings or Settings()
+    started = time.monotonic()
     if plan.begun is not None:
-        moved = finish(plan.begun, store, settings=settings, wait=wait, progress=progress)
+        moved = finish(plan.begun, store, wait=wait, progress=progress)
         ends = position.read(Location.of(moved.checkpoint)).offsets
-        return _promoted(store, settings, plan.begun, ends, started)
+        return _promoted(store, plan.begun, ends, started)
     with pause_for_verb.ended_by_signals(), lease.hold(store.root, plan.fork, VERB):
-        return _Promotion(plan, store, settings, wait, progress).run(started)
+        return _Promotion(plan, store, wait, progress).run(started)
 
 
 def finish(
     begun: PromotionPlan,
     store: Store,
     *,
-    settings: Settings,
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Moved:
@@ -129,7 +126,7 @@ def finish(
         lease.hold(store.root, begun.fork, VERB),
         lease.hold(store.root, begun.query, VERB) as held,
     ):
-        moved = promote_steps.carry_out(begun, store, held, given=settings, progress=progress)
+        moved = promote_steps.carry_out(begun, store, held, progress=progress)
     if begun.paused:
         pause.resume(store, begun.query, wait=wait, progress=progress)
     return moved
@@ -150,13 +147,12 @@ class _Promotion:
 
     plan: PromotePlan
     store: Store
-    given: Settings
     wait: timedelta
     progress: Progress
 
     @property
     def settings(self) -> Settings:
-        return bindings.complete(self.store, self.given)
+        return bindings.complete(self.store, self.store.settings)
 
     def run(self, started: float) -> Promoted:
         self._refuse_stale()
@@ -183,17 +179,13 @@ class _Promotion:
                     self.store,
                     self._live,
                     self._fork,
-                    given=self.given,
                     hand_over=self.plan.hand_over,
                     command=self.plan.command,
                     paused=since is not None,
                 )
-                promote_steps.carry_out(
-                    moving, self.store, held, given=self.given, progress=self.progress
-                )
+                promote_steps.carry_out(moving, self.store, held, progress=self.progress)
         return _promoted(
             self.store,
-            self.given,
             moving,
             ends,
             started,
@@ -286,7 +278,6 @@ class _Promotion:
 
 def _promoted(
     store: Store,
-    given: Settings,
     moved: PromotionPlan,
     ends: KafkaOffsets,
     started: float,
@@ -294,7 +285,7 @@ def _promoted(
     checks: tuple[Check, ...] = (),
     pause_seconds: float | None = None,
 ) -> Promoted:
-    bound = bindings.complete(store, given).queries[moved.query]
+    bound = bindings.complete(store, store.settings).queries[moved.query]
     return Promoted(
         **generation_change.summary(moved, time.monotonic() - started),
         fork=moved.fork,

@@ -72,7 +72,7 @@ def run_checks(
         _of_lag(live, settings),
     ]
     if settings.promote.compare:
-        found.append(_of_comparison(store, live, fork, settings, progress))
+        found.append(_of_comparison(store, live, fork, progress))
     return tuple(found)
 
 
@@ -124,21 +124,18 @@ def _of_lag(live: Generation, settings: Settings) -> Check:
     return Check("lag", most is None or behind <= most, f"{behind} records to read{limit}")
 
 
-def _of_comparison(
-    store: Store, live: Generation, fork: Generation, settings: Settings, progress: Progress
-) -> Check:
+def _of_comparison(store: Store, live: Generation, fork: Generation, progress: Progress) -> Check:
     """Say what `compare` finds about outputs and metrics; their savepoints stay."""
     saved = [
         create.save(
             store,
             one.query,
-            settings=settings,
             kind="fork",
             description=f"compared before {fork.query} takes over from {live.query}",
         ).id
         for one in (live, fork)
     ]
-    compared = compare_at(store, saved, settings=settings, state=False, progress=progress)
+    compared = compare_at(store, saved, state=False, progress=progress)
     reasons = [reason for pair in compared.pairs for reason in pair.reasons]
     return Check(
         "compare", compared.verdict != "different", "; ".join([compared.verdict, *reasons])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from savepoints.checkpoint.cut import committed_batches
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.model import rfc3339
@@ -54,7 +54,6 @@ def plan(
     store: Store,
     fork: str,
     *,
-    settings: Settings | None = None,
     into: str | None = None,
     hand_over: HandOver = "replace",
     checks: bool = True,
@@ -64,7 +63,6 @@ def plan(
     Args:
         store: Where both queries are.
         fork: Name of the fork.
-        settings: Where Kafka is, and what the live query is bound to.
         into: The live query, if not the one that the fork was made of.
         hand_over: What becomes of the outputs.
         checks: Whether the checks have to pass.
@@ -76,18 +74,17 @@ def plan(
         UnfinishedOperationError: If an operation on one of the two was interrupted.
         NotAlignedError: If late events were merged into the live query that the fork does not have.
     """
-    settings = settings or Settings()
     store = store.snapshot()
     origin = into or _origin(store, fork)
     command = _command(fork, origin, hand_over, checks=checks)
     if (begun := _begun(store, origin, command)) is not None:
-        bound = begun.binding.settings() if begun.binding else settings.queries[origin]
+        bound = begun.binding.settings() if begun.binding else store.settings.queries[origin]
         return PromotePlan(
             VERB, origin, begun.steps, ("an interrupted promotion is finished",),
             fork, begun.hand_over, "", bound.app, checks, command, (), begun,
         )  # fmt: skip
     bases = tuple((one, plan_basis.read_but_savepoints(store, one)) for one in (fork, origin))
-    completed = bindings.complete(store, settings)
+    completed = bindings.complete(store, store.settings)
     live_bound, fork_bound = (
         completed.bound(one, "it cannot be run to exact offsets") for one in (origin, fork)
     )

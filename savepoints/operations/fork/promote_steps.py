@@ -105,7 +105,6 @@ def plan(
     live: Generation,
     fork: Generation,
     *,
-    given: Settings,
     hand_over: HandOver,
     command: str,
     paused: bool,
@@ -114,11 +113,10 @@ def plan(
 
     Args:
         fork: The fork's, at the same offsets.
-        given: The settings, not completed by bindings.
         hand_over: What becomes of the outputs.
         paused: Whether a run of the live query waits for this.
     """
-    settings = bindings.complete(store, given)
+    settings = bindings.complete(store, store.settings)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
     sources = output_versions.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
@@ -152,7 +150,7 @@ def plan(
         savepoint_id=savepoint_id,
         checkpoint=checkpoint,
         outputs=pointed,
-        binding=_binding(context, fork, given, hand_over),
+        binding=_binding(context, fork, hand_over),
         fork=fork.query,
         fork_checkpoint=fork.checkpoint,
         fork_batch=cut.cut.batch_id,
@@ -164,21 +162,17 @@ def plan(
     )
 
 
-def carry_out(
-    plan: PromotionPlan, store: Store, held: Lease, *, given: Settings, progress: Progress
-) -> Moved:
+def carry_out(plan: PromotionPlan, store: Store, held: Lease, *, progress: Progress) -> Moved:
     """Let the live query go on as its fork; goes on where an earlier attempt was killed.
 
     The caller holds the leases of both.
     """
-    settings = bindings.complete(store, given)
 
     def save_fork(_check: Callable[[], None]) -> None:
         progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
         create.save(
             store,
             plan.fork,
-            settings=settings,
             batch_id=plan.fork_batch,
             kind="fork",
             description=f"promoted to {plan.query}",
@@ -188,7 +182,7 @@ def carry_out(
     def take_over(check: Callable[[], None]) -> None:
         from savepoints.spark.session import session
 
-        spark = session(settings, f"savepoints promote {plan.fork}")
+        spark = session(store.settings, f"savepoints promote {plan.fork}")
         for one in plan.taken:
             check()
             progress(replace_content.what(one))
@@ -203,7 +197,6 @@ def carry_out(
         create.save(
             store,
             plan.query,
-            settings=given,
             kind="fork",
             description=f"as {plan.fork} was when it took over",
             savepoint_id=plan.first_id,
@@ -213,8 +206,7 @@ def carry_out(
             pause.resume(store, plan.query)
 
     write = partial(
-        generation_change.restored, plan, store, query_id=plan.query_id, settings=settings,
-        progress=progress,
+        generation_change.restored, plan, store, query_id=plan.query_id, progress=progress,
     )  # fmt: skip
     work = Work(
         write,
@@ -222,9 +214,7 @@ def carry_out(
         complete=OwnStep("outputs_taken_over", take_over) if plan.taken else None,
         follow=OwnStep("settled", settle),
     )
-    return generation_change.carry_out(
-        plan, store, work, held, settings=settings, progress=progress
-    )
+    return generation_change.carry_out(plan, store, work, held, progress=progress)
 
 
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
@@ -268,9 +258,7 @@ def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind
     return rewind.plan(source, owner_prefix(fork), app_id(live, source.name, number))
 
 
-def _binding(
-    context: QueryContext, fork: Generation, given: Settings, hand_over: HandOver
-) -> bindings.Binding:
+def _binding(context: QueryContext, fork: Generation, hand_over: HandOver) -> bindings.Binding:
     """Return what the live query's next generation is bound to."""
     live, settings = context.current, context.settings
     mine, other = settings.queries[live.query], settings.queries[fork.query]
@@ -286,6 +274,7 @@ def _binding(
     known = bindings.find(context.store.root, whose.query, whose.generation)
     clone_of = known.clone_of if known else {}
     bound = mine.model_copy(update=handed)
+    given = context.store.settings
     if live.query not in given.queries:
         return bindings.fresh(live.query, context.number, bound, clone_of)
     # What an earlier promotion has put in place of the settings goes on holding.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from savepoints.config.settings import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import OperatorState, Savepoint, kafka_offsets
@@ -146,7 +145,6 @@ def diff(
     query: str | None = None,
     operator: int | None = None,
     sample: int = 10,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Diff:
     """Compare two savepoints, of one query or of two. Nothing is changed.
@@ -160,7 +158,6 @@ def diff(
         query: Only savepoints of this query.
         operator: Compare the state of this operator only.
         sample: How many rows of each difference to give.
-        settings: How to start Spark.
         progress: Told what happens.
 
     Raises:
@@ -196,11 +193,7 @@ def diff(
         operators_added=_only(operators.after, operators.before),
         operators_removed=_only(operators.before, operators.after),
         same_contents=tuple(sorted(same)),
-        variables=tuple(
-            _rows(store, pair, found, unknown, sample, settings or Settings(), progress)
-            if unknown
-            else ()
-        ),
+        variables=tuple(_rows(store, pair, found, unknown, sample, progress) if unknown else ()),
     )
 
 
@@ -271,7 +264,6 @@ def _rows(
     found: ValueChange[tuple[Variable, ...]],
     operator_ids: set[int],
     sample: int,
-    settings: Settings,
     progress: Progress,
 ) -> list[VariableDiff]:
     """Read and compare all state of some operators, which both savepoints have."""
@@ -279,11 +271,11 @@ def _rows(
 
     with ExitStack() as stack:
         checkpoints = [
-            stack.enter_context(read_state.mounted(store, one, operator_ids, settings, progress))
+            stack.enter_context(read_state.mounted(store, one, operator_ids, progress))
             for one in (pair.before, pair.after)
         ]
         progress("comparing the state (starts Spark if it does not run yet)")
-        spark = session(settings, f"savepoints diff {pair.after.query}")
+        spark = session(store.settings, f"savepoints diff {pair.after.query}")
 
         def reader(savepoint: Savepoint, checkpoint: Location) -> Callable[[Variable], DataFrame]:
             own = typed.reading_session(spark, savepoint.cut)

@@ -96,7 +96,6 @@ def drill(
     query: str | None = None,
     form: Form | None = None,
     even_broken: bool = False,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Drilled:
     """Restore a savepoint in isolation, replay to live, compare, and record how long it took.
@@ -107,8 +106,6 @@ def drill(
         query: Only savepoints of this query.
         form: From which form; native when the savepoint has it.
         even_broken: Also one that `verify` found broken.
-        settings: The application of the query and what it is bound to; without a table for the
-            query nothing is replayed.
         progress: Told what happens.
 
     Raises:
@@ -117,7 +114,7 @@ def drill(
         SourceDataGoneError: If neither Kafka nor an archive has the records.
         SavepointsError: If the restore or the replay fails.
     """
-    settings = bindings.complete(store, settings or Settings())
+    settings = bindings.complete(store, store.settings)
     savepoint = store.catalog.find(name, query=query)
     if not even_broken:
         restore_checks.refuse_broken(savepoint)
@@ -182,7 +179,7 @@ class _Drill:
         self.progress(f"restoring {self.savepoint.id}")
         to = str(self.scratch / _CHECKPOINT)
         plan = restore.plan(self.store, self.savepoint.id, to, form=form, asked=False)
-        return restore.execute(plan, self.store, settings=self.settings)
+        return restore.execute(plan, self.store)
 
     def _live(self) -> CutFiles | None:
         """Copy the live query's newest cut aside; None when there is nothing to compare with."""

@@ -11,7 +11,6 @@ from datetime import datetime
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs import offset_log
-from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets, utc_now
@@ -79,15 +78,12 @@ class Estimate:
     findings: tuple[str, ...]
 
 
-def estimate(
-    store: Store, query: str, *, settings: Settings | None = None, from_savepoint: str | None = None
-) -> Estimate:
+def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> Estimate:
     """Estimate how long a query needs to catch up with Kafka; it only looks.
 
     Args:
         store: Where the query's generations, savepoints and events are.
         query: Its name.
-        settings: Where Kafka is.
         from_savepoint: Begin from this savepoint instead of where the query is now: id, prefix,
             tag, `latest`, `latest~2` or `@TIME`.
 
@@ -100,7 +96,7 @@ def estimate(
         EnvironmentUnfitError: If no broker is configured or reachable.
         MissingExtraError: If Kafka's client is not installed.
     """
-    settings = settings or Settings()
+    settings = store.settings
     store = store.snapshot()
     begin, savepoint_id, batch_id, ids = _begin(store, query, from_savepoint)
     archives = archives_of(bindings.complete(store, settings), query)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from savepoints.config.settings import Settings
 from savepoints.operations.savepoint import history
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -32,18 +31,17 @@ class Located:
     outputs: dict[str, str]
 
 
-def locate(store: Store, query: str, *, settings: Settings | None = None) -> Located:
+def locate(store: Store, query: str) -> Located:
     """Return where the outputs of a query are now; reads the store alone, and no table.
 
     Args:
         store: Where the query's generations are.
         query: Name of the query.
-        settings: What the query is bound to, for what the store does not say.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
     """
     store = store.snapshot()
     current = store.generations.current(query)
-    found = history.output_uris(store, query, bindings.complete(store, settings or Settings()))
+    found = history.output_uris(store, query, bindings.complete(store, store.settings))
     return Located(query, current.generation, current.begun_at, found)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.state import operators
 from savepoints.checkpoint.state.files import is_of_operator, is_state_data
-from savepoints.config.settings import Settings
 from savepoints.errors import UsageError, VerificationError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Savepoint
@@ -40,7 +39,6 @@ def read_state(
     variable: str | None = None,
     key: Mapping[str, str] | None = None,
     where: str | None = None,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Iterator[DataFrame]:
     """Read state of a savepoint as a DataFrame, which can be used inside of the `with` block.
@@ -58,7 +56,6 @@ def read_state(
             `right`; may be left out when there is one.
         key: Only rows whose key has these values, by field, written as text: `{"k": "42"}`.
         where: Only rows for which this SQL expression over the columns is true.
-        settings: How to start Spark.
         progress: Told what happens.
 
     Raises:
@@ -73,9 +70,7 @@ def read_state(
     chosen = choose(
         savepoint, variables(store, savepoint), operator, state_store=state_store, variable=variable
     )
-    with rows(
-        store, savepoint, chosen, key=key, where=where, settings=settings, progress=progress
-    ) as frame:
+    with rows(store, savepoint, chosen, key=key, where=where, progress=progress) as frame:
         yield frame
 
 
@@ -147,16 +142,14 @@ def rows(
     *,
     key: Mapping[str, str] | None = None,
     where: str | None = None,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Iterator[DataFrame]:
     """Read one of the `variables` of a savepoint; see `read_state`."""
     from savepoints.spark.session import session
 
-    settings = settings or Settings()
-    with mounted(store, savepoint, {variable.operator_id}, settings, progress) as checkpoint:
+    with mounted(store, savepoint, {variable.operator_id}, progress) as checkpoint:
         progress("reading the state (starts Spark if it does not run yet)")
-        spark = session(settings, f"savepoints state {savepoint.query}")
+        spark = session(store.settings, f"savepoints state {savepoint.query}")
         own = typed.reading_session(spark, savepoint.cut)
         frame = typed.read_variable(own, checkpoint.uri, savepoint.cut.batch_id, variable)
         if key:
@@ -182,7 +175,6 @@ def mounted(
     store: Store,
     savepoint: Savepoint,
     operator_ids: set[int],
-    settings: Settings,
     progress: Progress,
 ) -> Iterator[Location]:
     """Lay out a savepoint as a checkpoint with the state of some operators, for a while.
@@ -203,7 +195,7 @@ def mounted(
                 )
         else:
             plan = restore.plan(store, savepoint.id, str(scratch), asked=False)
-            restore.execute(plan, store, settings=settings, progress=progress)
+            restore.execute(plan, store, progress=progress)
         yield scratch
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import damage_patterns
 from savepoints.checkpoint.cut import read_cut
-from savepoints.config.settings import Settings
 from savepoints.errors import (
     CheckpointNotFoundError,
     IncompatibleError,
@@ -161,12 +160,12 @@ def compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding]
     return sum(counts.values()), findings
 
 
-def compare_contents(store: Store, savepoint: Savepoint, settings: Settings) -> list[Finding]:
+def compare_contents(store: Store, savepoint: Savepoint) -> list[Finding]:
     """Read the canonical rows through Spark and compare the content hash of every operator."""
     from savepoints.spark.session import session
     from savepoints.state.storage import canonical_table
 
-    spark = session(settings, f"savepoints verify {savepoint.id}")
+    spark = session(store.settings, f"savepoints verify {savepoint.id}")
     found: Mapping[int, Contents] = {}
     findings: list[Finding] = []
     with _damage_found(findings, "state/", savepoint):
@@ -174,9 +173,7 @@ def compare_contents(store: Store, savepoint: Savepoint, settings: Settings) -> 
     return findings or _compare_hashes(savepoint, found, "")
 
 
-def compare_restored(
-    store: Store, savepoint: Savepoint, form: Form, settings: Settings
-) -> list[Finding]:
+def compare_restored(store: Store, savepoint: Savepoint, form: Form) -> list[Finding]:
     """Restore a form into a scratch directory of the store and compare the state there."""
     where = f"the restored {form} form"
     found: Mapping[int, Contents] | None = None
@@ -190,13 +187,13 @@ def compare_restored(
             owner="verify",
             asked=False,
         )
-        restore.execute(plan, store, settings=settings)
+        restore.execute(plan, store)
         files = read_cut(scratch, savepoint.cut.batch_id)
         if files.operators:
             from savepoints.spark.session import session
             from savepoints.state.storage import canonical_table
 
-            spark = session(settings, f"savepoints verify {savepoint.id}")
+            spark = session(store.settings, f"savepoints verify {savepoint.id}")
             found = canonical_table.of_checkpoint(spark, scratch, files)
     if findings or found is None:
         return findings

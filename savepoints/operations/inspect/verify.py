@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
-from savepoints.config.settings import Settings
 from savepoints.errors import (
     CredentialsError,
     SavepointNotFoundError,
@@ -109,7 +108,6 @@ def verify(
     query: str | None = None,
     depth: Depth = "contents",
     share: str | None = None,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Report:
     """Verify a savepoint, and say in the catalog whether it is broken.
@@ -121,7 +119,6 @@ def verify(
         depth: How deep to look.
         share: Read only a share of the files: `10%` for a random sample, `2/7` for the second of
             seven fixed parts. For `checksums`.
-        settings: How to start Spark, for `contents` and `deep`.
         progress: Told what happens.
 
     Returns:
@@ -138,7 +135,7 @@ def verify(
         store, "verify", query=savepoint.query, savepoint=savepoint.id,
         parameters={"depth": depth, "share": share},
     ) as noted:  # fmt: skip
-        checking = _Verification(store, depth, chosen, settings or Settings(), progress)
+        checking = _Verification(store, depth, chosen, progress)
         reports = checking.run([savepoint])
         if not reports.reports:
             raise SavepointNotFoundError(
@@ -156,7 +153,6 @@ def verify_all(
     query: str | None = None,
     depth: Depth = "checksums",
     share: str | None = None,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Reports:
     """Verify all savepoints; files that several of them share are read once.
@@ -174,7 +170,7 @@ def verify_all(
         store, "verify", query=query, parameters={"depth": depth, "share": share}
     ) as noted:
         wanted = catalog.select(store.catalog.all(), query=query)
-        checking = _Verification(store, depth, chosen, settings or Settings(), progress)
+        checking = _Verification(store, depth, chosen, progress)
         reports = checking.run(wanted)
         _note(noted, reports)
     return reports
@@ -216,7 +212,6 @@ class _Verification:
     store: Store
     depth: Depth
     share: ReadSubset | None
-    settings: Settings
     progress: Progress
 
     def run(self, savepoints: Sequence[Savepoint]) -> Reports:
@@ -290,7 +285,7 @@ class _Verification:
         if self.depth in {"contents", "deep"} and not findings and savepoint.operators:
             self.progress(f"reading {rows} rows (starts Spark if it does not run yet)")
             with reading(self.store, savepoint.id, "verify"):
-                findings += verification.compare_contents(self.store, savepoint, self.settings)
+                findings += verification.compare_contents(self.store, savepoint)
         return rows, findings
 
     def _look_at_restored(self, savepoint: Savepoint) -> list[Finding]:
@@ -298,9 +293,7 @@ class _Verification:
         with reading(self.store, savepoint.id, "verify"):
             for form in savepoint.forms:
                 self.progress(f"restoring the {form} form into a scratch directory")
-                findings += verification.compare_restored(
-                    self.store, savepoint, form, self.settings
-                )
+                findings += verification.compare_restored(self.store, savepoint, form)
         return findings
 
     def _is_going(self, savepoint: Savepoint) -> bool:

@@ -129,7 +129,6 @@ def plan(
     policy: RetentionPolicy | None = None,
     *,
     query: str | None = None,
-    settings: Settings | None = None,
 ) -> ExpirePlan:
     """Plan what to remove, and why the rest stays; nothing is deleted.
 
@@ -137,7 +136,6 @@ def plan(
         store: Where the savepoints are.
         policy: What to keep of each query; what the settings say when not given.
         query: Only savepoints of this query.
-        settings: Policies of the queries.
 
     Raises:
         UsageError: If nothing says what to keep.
@@ -154,7 +152,7 @@ def plan(
             known=queries,
         )
     asked = [query] if query is not None else queries
-    settings = bindings.complete(store, settings or Settings())
+    settings = bindings.complete(store, store.settings)
     policies = {name: policy or policy_of(settings, name) for name in asked}
     general = policy or RetentionPolicy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):
@@ -244,16 +242,16 @@ def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> E
     return done
 
 
-def after_savepoint(store: Store, query: str, settings: Settings) -> Expired | None:
+def after_savepoint(store: Store, query: str) -> Expired | None:
     """Expire what the settings do not keep of a query, if they ask for it after each savepoint.
 
     Returns:
         None when they do not, when there is nothing to remove, and when another works on the
         savepoints of the query: there will be a next time.
     """
-    if not _section(settings, query).after_savepoint:
+    if not _section(store.settings, query).after_savepoint:
         return None
-    planned = plan(store, query=query, settings=settings)
+    planned = plan(store, query=query)
     if not planned.removed:
         return None
     try:

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from savepoints import faults
-from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError, UsageError
 from savepoints.model import checked_name
 from savepoints.observe.recorder import recorded
@@ -37,14 +36,13 @@ class RenamePlan(Plan):
     generations: int
 
 
-def plan(store: Store, query: str, to: str, *, settings: Settings | None = None) -> RenamePlan:
+def plan(store: Store, query: str, to: str) -> RenamePlan:
     """Plan a new name for a query; nothing is written.
 
     Args:
         store: The store.
         query: Its name now.
         to: Its name to be.
-        settings: Which queries they name.
 
     Raises:
         UsageError: If it cannot be a name, or `run` starts the query.
@@ -64,7 +62,7 @@ def plan(store: Store, query: str, to: str, *, settings: Settings | None = None)
             hint="take another name: savepoints list says which there are",
             query=to,
         )
-    _refuse_managed(store, query, settings or Settings())
+    _refuse_managed(store, query)
     return RenamePlan(
         verb="rename",
         query=query,
@@ -107,7 +105,7 @@ def execute(plan: RenamePlan, store: Store) -> None:
         store.generations.rename(plan.query, plan.to)
 
 
-def _refuse_managed(store: Store, query: str, settings: Settings) -> None:
+def _refuse_managed(store: Store, query: str) -> None:
     """Refuse a query of which something else than the store knows the name.
 
     Raises:
@@ -117,7 +115,7 @@ def _refuse_managed(store: Store, query: str, settings: Settings) -> None:
     begins = owner_prefix(query)
     mine = [one for one in store.catalog.all() if one.query == query]
     reasons = {
-        "the settings name it": query in settings.queries,
+        "the settings name it": query in store.settings.queries,
         "its tables have transactions of that name": any(
             output.app_id.startswith(begins) for one in mine for output in one.outputs
         ),

@@ -98,11 +98,9 @@ def carry_out(
         complete=OwnStep(
             "outputs_corrected", lambda check: _correct(spark, plan, functions, progress, check)
         ),
-        follow=OwnStep("settled", lambda check: _settle(spark, plan, store, given, check)),
+        follow=OwnStep("settled", lambda check: _settle(spark, plan, store, check)),
     )
-    moved = generation_change.carry_out(
-        plan, store, work, held, settings=settings, progress=progress
-    )
+    moved = generation_change.carry_out(plan, store, work, held, progress=progress)
     scratch.discard(store, plan.operation_id)
     return moved
 
@@ -136,7 +134,6 @@ def _settle(
     spark: SparkSession,
     plan: MergingPlan,
     store: Store,
-    given: Settings,
     check: Callable[[], None],
 ) -> None:
     """Archive the events, note the merge in the ledger, and save where the generation begins."""
@@ -151,7 +148,6 @@ def _settle(
     create.save(
         store,
         plan.query,
-        settings=given,
         kind="merge",
         description=f"with {plan.facts.rows} late events of {plan.facts.batch}",
         savepoint_id=plan.first_id,

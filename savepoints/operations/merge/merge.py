@@ -248,7 +248,6 @@ class _Merge:
         proof = create.save(
             self.store,
             self.plan.query,
-            settings=self.given,
             kind="merge",
             description=f"what {self.plan.operation_id} was compared with",
         )

@@ -15,7 +15,6 @@ from datetime import datetime
 
 from savepoints import faults
 from savepoints.checkpoint.state.files import is_state_data
-from savepoints.config.settings import Settings
 from savepoints.errors import NativeOnlyError, NotFoundError, UsageError, VerificationError
 from savepoints.io import in_parallel
 from savepoints.model import Cost, Edit, Savepoint, new_id, utc_now
@@ -95,7 +94,6 @@ def plan(
     operator: int | None = None,
     variable: str | None = None,
     at_most: int = AT_MOST,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> EditPlan:
     """Find the rows and compute what they become; nothing is written.
@@ -109,7 +107,6 @@ def plan(
         operator: The operator; may be left out when there is one.
         variable: State variable of a `transformWithState`; may be left out when there is one.
         at_most: Refuse to change or remove more rows.
-        settings: How to start Spark.
         progress: Told what happens.
 
     Raises:
@@ -134,7 +131,7 @@ def plan(
     function = getattr(change.function, "__qualname__", None) if change.function else None
     with store.using(savepoint.id, "edit"):
         progress("looking for the rows (starts Spark if it does not run yet)")
-        found = _edited(store, savepoint, family, change, settings or Settings())
+        found = _edited(store, savepoint, family, change)
         counted = found.count()
         _require_rows(savepoint, chosen.options, change, counted, at_most)
         sample = found.sample(_SHOWN)
@@ -173,7 +170,6 @@ def execute(
     store: Store,
     change: StateEdit,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Savepoint:
     """Make the new savepoint. Running the same plan again after a crash goes on or starts over.
@@ -182,7 +178,6 @@ def execute(
         plan: From `plan`.
         store: The same store.
         change: The same change; of a function the plan has only the name.
-        settings: How to start Spark.
         progress: Told what happens.
 
     Raises:
@@ -204,7 +199,7 @@ def execute(
     ):
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
-            made = _make(plan, store, change, settings or Settings(), held.moment(), progress)
+            made = _make(plan, store, change, held.moment(), progress)
             held.check()
             store.root.create(path, made.to_bytes())
             faults.reach("edit.manifest")
@@ -224,7 +219,6 @@ def _make(
     plan: EditPlan,
     store: Store,
     change: StateEdit,
-    settings: Settings,
     taken_at: datetime,
     progress: Progress,
 ) -> Manifest:
@@ -244,7 +238,7 @@ def _make(
         variable=plan.variable,
     )
     family = editable.family(store, parent.savepoint, chosen, deletes=plan.delete)
-    found = _edited(store, parent.savepoint, family, change, settings)
+    found = _edited(store, parent.savepoint, family, change)
     counted, contents = found.write(canonical.table(store.root, plan.savepoint_id).uri)
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
@@ -325,11 +319,10 @@ def _edited(
     savepoint: Savepoint,
     family: Family,
     change: StateEdit,
-    settings: Settings,
 ) -> Edited:
     from savepoints.spark.session import session
 
-    spark = session(settings, f"savepoints edit {savepoint.query}")
+    spark = session(store.settings, f"savepoints edit {savepoint.query}")
     table = canonical.table(store.root, savepoint.id)
     return edited(spark, savepoint.cut, table.uri, family, change)
 

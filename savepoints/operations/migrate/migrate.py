@@ -17,7 +17,6 @@ from savepoints.checkpoint.evolution.findings import VERDICTS
 from savepoints.checkpoint.evolution.upgrade import OperatorVerdict, Upgrade
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import is_metadata
-from savepoints.config.settings import Settings
 from savepoints.errors import LayoutChangedError, UsageError
 from savepoints.model import Provider, Savepoint, to_json
 from savepoints.observe.recorder import recorded
@@ -73,7 +72,6 @@ def plan(
     owner: str = "restore",
     even_broken: bool = False,
     check_outputs: bool = True,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> MigrationPlan:
     """Say what would be restored where, and what would become of the state; nothing is written.
@@ -95,7 +93,6 @@ def plan(
         owner: The operation that this restore is a part of.
         even_broken: Also one that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        settings: How to start Spark, and which topics are read.
         progress: Told what happens.
 
     Raises:
@@ -125,7 +122,7 @@ def plan(
         query=None,
         maps=maps,
         defaults=defaults,
-        settings=bindings.complete(store, settings or Settings()),
+        settings=bindings.complete(store, store.settings),
         are_sources_given=sources is not None,
         provider=provider,
         progress=progress,
@@ -159,7 +156,6 @@ def execute(
     plan: MigrationPlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
     """Write the checkpoint.
@@ -174,7 +170,7 @@ def execute(
     """
     assert isinstance(plan, _Prepared)
     with store.using(plan.savepoint_id, "restore"):
-        return Writing(plan, plan.compared, store, settings or Settings(), progress).restored()
+        return Writing(plan, plan.compared, store, store.settings, progress).restored()
 
 
 def fingerprint(compared: ProgramComparison, words: object) -> str:

@@ -52,7 +52,7 @@ class Writing:
         stored = self.store.manifest(self.plan.savepoint_id)
         copied = copied_files(stored, self.operators)
         contents = Contents(copied, self.operators, self._start, self.compared.program.files)
-        return restore.make(self.plan, self.store, stored, contents, self.settings, self.progress)
+        return restore.make(self.plan, self.store, stored, contents, self.progress)
 
     @property
     def target(self) -> Location:

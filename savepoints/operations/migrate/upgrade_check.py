@@ -58,7 +58,6 @@ def upgrade_check(
     maps: Sequence[str] = (),
     defaults: Mapping[str, str] | None = None,
     sources: Starts | None = None,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Upgrade:
     """Compare a program with a savepoint, by operators, variables and columns with their names.
@@ -73,7 +72,6 @@ def upgrade_check(
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
         sources: Where each source of the program is to go on; then topics are not compared.
-        settings: How to start Spark, and which topics are read.
         progress: Told what happens.
 
     Raises:
@@ -82,7 +80,7 @@ def upgrade_check(
         UsageError: If the program cannot be imported, or something mapped is not there.
         SavepointsError: If the program fails.
     """
-    settings = bindings.complete(store, settings or Settings())
+    settings = bindings.complete(store, store.settings)
     if sources is not None:
         savepoint = store.catalog.find(name, query=query)
         restore.source_map(store, store.manifest(savepoint.id), sources)
@@ -124,7 +122,7 @@ def compare_program(
     encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)
     operators = [with_types(one, found, encoding) for one in found.operators]
     if any(each.families for one in operators for each in one.dropped):
-        operators = _counted(store, savepoint, operators, settings)
+        operators = _counted(store, savepoint, operators)
     sources = () if are_sources_given else compare_topics(savepoint, now.topics)
     verdicts = [*(one.verdict for one in operators), *(one.verdict for one in sources)]
     notes = (*now.notes, *_unused(now, found.transfers), *((_NOT_SEEN,) if operators else ()))
@@ -182,7 +180,7 @@ def _begun(columns: Sequence[Column]) -> list[Column]:
 
 
 def _counted(
-    store: Store, savepoint: Savepoint, operators: Sequence[OperatorVerdict], settings: Settings
+    store: Store, savepoint: Savepoint, operators: Sequence[OperatorVerdict]
 ) -> list[OperatorVerdict]:
     """Count the rows of what is dropped, where the savepoint has its rows."""
     if "canonical" not in savepoint.forms:
@@ -191,7 +189,7 @@ def _counted(
     from savepoints.state.change import migrate
     from savepoints.state.storage import read
 
-    spark = session(settings, f"savepoints upgrade {savepoint.query}")
+    spark = session(store.settings, f"savepoints upgrade {savepoint.query}")
     own = read.state_session(spark, savepoint.cut.checkpoint_format)
     table = canonical.table(store.root, savepoint.id)
     rows = migrate.counted(own.read.format("delta").load(table.uri.hadoop))

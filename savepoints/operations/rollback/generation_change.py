@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from savepoints import faults
 from savepoints.checkpoint.logs.source_positions import Starts
-from savepoints.config.settings import Settings
 from savepoints.errors import (
     QueryRunningError,
     SavepointsError,
@@ -181,7 +180,6 @@ def restored(
     form: Form | None = None,
     sources: Starts | None = None,
     query_id: str | None = None,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> NewCheckpoint:
     """Write the new checkpoint from the plan's savepoint: what most verbs do as `Work.write`.
@@ -202,7 +200,7 @@ def restored(
         owner=plan.operation_id,
         asked=False,  # The plan has refused it, or was asked not to.
     )
-    done = restore.execute(restoring, store, settings=settings, progress=progress)
+    done = restore.execute(restoring, store, progress=progress)
     return NewCheckpoint(done.seconds, done.bytes_written)
 
 
@@ -211,12 +209,11 @@ def execute(
     store: Store,
     work: Work,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved:
     """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed."""
     with lease.hold(store.root, plan.query, plan.verb) as held:
-        return carry_out(plan, store, work, held, settings=settings, progress=progress)
+        return carry_out(plan, store, work, held, progress=progress)
 
 
 def carry_out(
@@ -225,7 +222,6 @@ def carry_out(
     work: Work,
     held: Lease,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved:
     """Do what `execute` does, under a lease that the caller holds and goes on holding."""
@@ -245,7 +241,6 @@ def carry_out(
                 batch_id=plan.from_batch,
                 outputs=plan.output_uris,
                 command=plan.command,
-                settings=settings,
             )
         log.record("safety_savepoint", savepoint=plan.safety_id)
 

@@ -17,7 +17,7 @@ from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch
 from savepoints.checkpoint.position import CheckpointPosition
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     IncompatibleError,
     NoCommittedBatchError,
@@ -130,7 +130,6 @@ def plan(
     query: str,
     target: Target | datetime,
     *,
-    settings: Settings | None = None,
     state: State = "empty",
     outputs: Outputs = "keep",
     scope: TargetScope | None = None,
@@ -147,7 +146,6 @@ def plan(
         query: The query.
         target: Where to go; a time is where Kafka was then, by the timestamps of its records. The
             earliest is that of the archive, where the query has one.
-        settings: Where Kafka, the query's archives, checkpoints and outputs are.
         state: Begin with nothing, or keep the state of the newest committed batch.
         outputs: Leave them, empty them, or take them back to a savepoint at exactly the target.
         scope: Partitions to move; the others stay where they are.
@@ -170,7 +168,7 @@ def plan(
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
     store = store.snapshot()
-    settings = bindings.complete(store, settings or Settings())
+    settings = bindings.complete(store, store.settings)
     command = " ".join(["savepoints reset", query, *words, "--yes"])
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
@@ -221,7 +219,6 @@ def execute(
     plan: ResetPlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Moved:
     """Reset, holding the query's lease; goes on where an earlier attempt was killed.
@@ -236,10 +233,9 @@ def execute(
     if plan.state == "keep":
         sources = tuple(position for _, position in plan.sources)
         write = partial(
-            generation_change.restored, plan, store, sources=sources, settings=settings,
-            progress=progress,
+            generation_change.restored, plan, store, sources=sources, progress=progress,
         )  # fmt: skip
-    return generation_change.execute(plan, store, Work(write), settings=settings, progress=progress)
+    return generation_change.execute(plan, store, Work(write), progress=progress)
 
 
 def _write_empty(plan: ResetPlan) -> NewCheckpoint:

@@ -69,7 +69,6 @@ def plan(
     to: str,
     *,
     query: str | None = None,
-    settings: Settings | None = None,
     form: Form | None = None,
     app: str | None = None,
     even_broken: bool = False,
@@ -83,7 +82,6 @@ def plan(
         point: The point.
         to: URI of the checkpoint directory to be; must not exist.
         query: The query.
-        settings: Where Kafka is, and the application that runs the query on.
         form: Which form to restore from.
         app: What runs the query on, if not the application in the settings.
         even_broken: Also from a savepoint that `verify` found broken.
@@ -97,7 +95,7 @@ def plan(
         TargetExistsError: If anything else is in the directory.
     """
     store = store.snapshot()
-    given = settings or Settings()
+    given = store.settings
     found = rollback_target.resolve(
         store, point, query=query, settings=bindings.complete(store, given)
     )
@@ -171,7 +169,6 @@ def execute(
     plan: PointPlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
     """Restore the point; run again after a crash, it goes on.
@@ -181,9 +178,7 @@ def execute(
         SavepointsError: If the query fails while it is run on.
     """
     begun = time.monotonic()
-    settings = bindings.complete(
-        store, settings or Settings(), generations={plan.query: plan.generation}
-    )
+    settings = bindings.complete(store, store.settings, generations={plan.query: plan.generation})
     if plan.from_checkpoint is not None:
         rollback_target.save_batch(
             store,
@@ -206,7 +201,7 @@ def execute(
     if already:
         _refuse_run_since(plan, target)
     else:
-        restore.execute(restoring, store, settings=settings, progress=progress)
+        restore.execute(restoring, store, progress=progress)
     if plan.ends is not None:
         _run_on(plan, plan.ends, store, settings, progress)
     return restore.restored(restoring, begun=begun, already=already and plan.ends is None)

@@ -127,7 +127,6 @@ def plan(
     point: str | Point,
     *,
     query: str | None = None,
-    settings: Settings | None = None,
     to: str | None = None,
     form: Form | None = None,
     sources: Starts | None = None,
@@ -148,7 +147,6 @@ def plan(
         store: Where the savepoint is.
         point: Where to; a text is the name of a savepoint.
         query: Only savepoints of this query.
-        settings: Where Kafka is and where the query's checkpoints lie.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         form: Which form to restore the state from.
         sources: Where each source of the program goes on, for one that reads another topic or
@@ -171,7 +169,7 @@ def plan(
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
-    given = settings or Settings()
+    given = store.settings
     settings = bindings.complete(store, given)
     asked = _Asked(
         checkpoint=to and str(Location.of(to)),
@@ -251,7 +249,6 @@ def execute(
     plan: RollbackPlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> RolledBack:
     """Roll back, holding the query's lease; goes on where an earlier attempt was killed.
@@ -262,7 +259,7 @@ def execute(
         UnfinishedOperationError: If another operation was begun since the plan.
         SavepointsError: If the query fails while it is run on.
     """
-    given = settings or Settings()
+    given = store.settings
     settings = bindings.complete(store, given)
 
     def save_batch(_check: Callable[[], None]) -> None:
@@ -295,7 +292,7 @@ def execute(
 
     write = partial(
         generation_change.restored, plan, store, form=plan.form, sources=plan.sources,
-        settings=settings, progress=progress,
+        progress=progress,
     )  # fmt: skip
     # All of it before the generation begins: whatever fails can still be undone.
     work = Work(
@@ -303,7 +300,7 @@ def execute(
         prepare=OwnStep("batch_saved", save_batch) if plan.takes else None,
         complete=OwnStep("advanced", run_on) if plan.ends is not None else None,
     )
-    moved = generation_change.execute(plan, store, work, settings=settings, progress=progress)
+    moved = generation_change.execute(plan, store, work, progress=progress)
     reached = committed_batches(Location.of(plan.checkpoint).list())[-1]
     return RolledBack(**vars(moved), batch_id=reached)
 

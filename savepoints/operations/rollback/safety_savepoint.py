@@ -75,14 +75,12 @@ def take(
     batch_id: int | None,
     outputs: Mapping[str, str],
     command: str,
-    settings: Settings | None,
 ) -> Savepoint:
     """Take the safety savepoint; taken before, nothing happens."""
     return create.save(
         store,
         query,
         checkpoint=checkpoint,
-        settings=settings,
         batch_id=batch_id,
         outputs=dict(outputs),
         description=f"before: {command}",

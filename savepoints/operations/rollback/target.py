@@ -163,7 +163,6 @@ def save_batch(
         store,
         query,
         checkpoint=checkpoint,
-        settings=settings,
         batch_id=batch_id,
         outputs=output_uris(store, query, settings),
         description="saved as a rollback target",

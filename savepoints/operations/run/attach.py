@@ -60,7 +60,6 @@ class _Subject:
     """What is attached to.
 
     Attributes:
-        settings: Retention, hooks, metrics, and maybe the query's own table.
         outputs: The tables that it writes, by name.
         on_ended: What is done when its generation was ended by somebody.
     """
@@ -68,7 +67,6 @@ class _Subject:
     store: Store
     name: str
     checkpoint: Location
-    settings: Settings
     forms: tuple[Form, ...]
     outputs: Mapping[str, str]
     on_ended: OnEnded
@@ -113,7 +111,6 @@ class _Subject:
             self.store,
             query=self.name,
             checkpoint=str(self.checkpoint),
-            settings=self.settings,
             forms=self.forms,
             outputs=dict(self.outputs),
             outage=self.outage,
@@ -182,7 +179,6 @@ class Attached:
             return final_savepoint.savepoint(
                 self._subject.store,
                 generation,
-                settings=self._subject.settings,
                 forms=self._subject.forms,
                 outputs=self._subject.outputs,
                 moved=False,
@@ -308,7 +304,8 @@ def attach(
         forms: `native`, `canonical` or both.
         on_ended: What is done when somebody has taken the query elsewhere, by a rollback for
             example, so that this one must not go on: stop it, or take no more savepoints.
-        settings: Read from `savepoints.toml` and the environment by default.
+        settings: By default those of the store that is given; for a URI, read from
+            `savepoints.toml` and the environment.
 
     Raises:
         UsageError: If no store is given, the schedule or the checkpoint is not known, or the
@@ -321,21 +318,22 @@ def attach(
             the query is stopped.
     """
     uri = str(store.root) if isinstance(store, Store) else store
-    settings = settings or config_settings.load(flags={"store": uri})
+    if settings is None:
+        known = store.settings if isinstance(store, Store) else None
+        settings = known or config_settings.load(flags={"store": uri})
     if not (uri or settings.store):
         raise UsageError(
             "no store is given", hint="savepoints.attach(…, store='s3://bucket/savepoints')"
         )
-    opened = Store.at(uri or settings.store).make(_LOG.info)
+    opened = Store.at(uri or settings.store, settings=settings).make(_LOG.info)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))
     called = opened.generations.name_of(directory, name) or query.name or str(query.id)
     subject = _Subject(
         opened,
         called,
         directory,
-        settings,
         tuple(forms),
-        _outputs(query, called, settings, opened) if outputs is None else outputs,
+        _outputs(query, called, opened) if outputs is None else outputs,
         on_ended,
         Outage(called),
     )
@@ -359,9 +357,9 @@ def attach(
     return attached
 
 
-def _outputs(query: StreamingQuery, name: str, settings: Settings, store: Store) -> dict[str, str]:
+def _outputs(query: StreamingQuery, name: str, store: Store) -> dict[str, str]:
     """Return the tables that a query writes: by the settings, its sink, or its last savepoint."""
-    bound = settings.queries.get(name)
+    bound = store.settings.queries.get(name)
     if bound is not None and bound.outputs:
         return dict(bound.outputs)
     table = listener.table_of(query)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from savepoints.checkpoint import position
-from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Form, Generation, Savepoint
@@ -18,7 +17,6 @@ def savepoint(
     store: Store,
     generation: Generation,
     *,
-    settings: Settings,
     forms: Sequence[Form],
     moved: bool,
     progress: Progress,
@@ -42,7 +40,6 @@ def savepoint(
         plan = create.plan(
             store,
             query=generation.query,
-            settings=settings,
             forms=forms,
             outputs=outputs,
             app=app,
@@ -50,6 +47,6 @@ def savepoint(
         )
     except NoCommittedBatchError:
         return None
-    taken = create.execute(plan, store, settings=settings)
+    taken = create.execute(plan, store)
     progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
     return taken

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from savepoints.config.settings import Settings
 from savepoints.errors import (
     LockedError,
     NoCommittedBatchError,
@@ -52,7 +51,6 @@ def take(
     *,
     query: str | None = None,
     checkpoint: str | None = None,
-    settings: Settings | None = None,
     forms: Sequence[Form] = FORMS,
     outputs: dict[str, str] | None = None,
     app: str | None = None,
@@ -66,12 +64,9 @@ def take(
         forms: `native`, `canonical` or both.
         app: Reference of the application that runs, if it is not the one in the settings.
     """
-    settings = settings or Settings()
     outage = outage or Outage(query or checkpoint or "the query")
     try:
-        attempt = _take(
-            store, query, checkpoint, settings, forms, outputs, app=app, progress=progress
-        )
+        attempt = _take(store, query, checkpoint, forms, outputs, app=app, progress=progress)
     except UnreachableError as error:
         outage.noticed(error)
         return Attempt("failed", error=error)  # Metrics would ask the store, too.
@@ -84,8 +79,8 @@ def take(
         attempt = Attempt("failed", error=SavepointsError(str(error)))
     outage.over()
     if attempt.savepoint is not None:
-        _expire(store, attempt.savepoint.query, settings, progress)
-    _write_metrics(store, settings)
+        _expire(store, attempt.savepoint.query, progress)
+    _write_metrics(store)
     return attempt
 
 
@@ -93,7 +88,6 @@ def _take(
     store: Store,
     query: str | None,
     checkpoint: str | None,
-    settings: Settings,
     forms: Sequence[Form],
     outputs: dict[str, str] | None,
     *,
@@ -105,7 +99,6 @@ def _take(
             store,
             query=query,
             checkpoint=checkpoint,
-            settings=settings,
             forms=forms,
             outputs=outputs,
             app=app,
@@ -117,7 +110,7 @@ def _take(
     except Exception:
         # `execute` records what it does; what fails before it is recorded here.
         parameters = {"checkpoint": checkpoint}
-        with recording(store, "create", query=query, parameters=parameters, hooks=settings.hooks):
+        with recording(store, "create", query=query, parameters=parameters):
             raise
     there = history.saved(store, plan.query, plan.generation, plan.newest_batch, plan.forms)
     if there is not None and plan.outputs.keys() <= {one.name for one in there.outputs}:
@@ -126,7 +119,7 @@ def _take(
             noted.note(result="skipped", message=f"batch {plan.newest_batch} is saved already")
         return Attempt("skipped")
     try:
-        taken = create.execute(plan, store, settings=settings, progress=progress)
+        taken = create.execute(plan, store, progress=progress)
     except LockedError as error:
         _LOG.warning("the savepoint of %s is skipped: %s", plan.query, error)
         progress(f"skipped: {error}")
@@ -135,9 +128,9 @@ def _take(
     return Attempt("done", taken)
 
 
-def _expire(store: Store, query: str, settings: Settings, progress: Progress) -> None:
+def _expire(store: Store, query: str, progress: Progress) -> None:
     try:
-        removed = expire.after_savepoint(store, query, settings)
+        removed = expire.after_savepoint(store, query)
     except Exception:  # noqa: BLE001  (the savepoint was taken)
         _LOG.exception("expiring savepoints of %s failed; nothing that is needed is lost", query)
         return
@@ -145,10 +138,10 @@ def _expire(store: Store, query: str, settings: Settings, progress: Progress) ->
         progress(f"expired {len(removed.removed)} savepoints")
 
 
-def _write_metrics(store: Store, settings: Settings) -> None:
-    if settings.metrics_file is None:
+def _write_metrics(store: Store) -> None:
+    if store.settings.metrics_file is None:
         return
     try:
-        metrics.write(store, settings.metrics_file)
+        metrics.write(store, store.settings.metrics_file)
     except Exception:  # noqa: BLE001  (the savepoint was taken)
-        _LOG.exception("writing metrics to %s failed", settings.metrics_file)
+        _LOG.exception("writing metrics to %s failed", store.settings.metrics_file)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,
@@ -32,6 +32,7 @@ from savepoints.operations.savepoint import history
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
+from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 
@@ -99,7 +100,6 @@ def if_damaged(
     query: str,
     bound: QuerySettings,
     *,
-    settings: Settings,
     progress: Progress = silent,
 ) -> str | None:
     """Recover a query whose checkpoint is damaged; see `recover`.
@@ -113,17 +113,15 @@ def if_damaged(
         UnfinishedOperationError: If an operation on it was interrupted that is no recovery.
         UnsupportedFormatError: If a file has a version or codec that is not known.
     """
-    resumed = _finish(store, query, settings=settings, progress=progress)
+    resumed = _finish(store, query, progress=progress)
     generation = store.generations.find_current(query)
     problem = None if generation is None else find_damage(store, generation, bound)
     if problem is None:
         return resumed
-    return recover(store, query, problem, settings=settings, progress=progress)
+    return recover(store, query, problem, progress=progress)
 
 
-def recover(
-    store: Store, query: str, problem: str, *, settings: Settings, progress: Progress = silent
-) -> str:
+def recover(store: Store, query: str, problem: str, *, progress: Progress = silent) -> str:
     """Take a query back to its newest savepoint of which every file is whole, outputs included.
 
     Only savepoints count that the present comes from: not those of batches that were rolled back,
@@ -142,15 +140,15 @@ def recover(
         savepoint = _newest_whole(store, query, problem, progress)
         noted.note(savepoint=savepoint.id)
         progress(f"recovering from {savepoint.id}, batch {savepoint.cut.batch_id}")
+        bound = bindings.complete(store, store.settings).queries[query]
         plan = rollback.plan(
             store,
             savepoint.id,
             query=query,
-            settings=settings,
-            rewind_outputs=bool(savepoint.outputs or settings.queries[query].outputs),
+            rewind_outputs=bool(savepoint.outputs or bound.outputs),
             save_present=False,
         )
-        done = rollback.execute(plan, store, settings=settings, progress=progress)
+        done = rollback.execute(plan, store, progress=progress)
         noted.note(
             message=f"{problem}; generation {done.generation} begins from batch {done.batch_id}",
             bytes=done.bytes_written,
@@ -158,7 +156,7 @@ def recover(
     return savepoint.id
 
 
-def _finish(store: Store, query: str, *, settings: Settings, progress: Progress) -> str | None:
+def _finish(store: Store, query: str, *, progress: Progress) -> str | None:
     """Finish a recovery that was killed; returns what it goes back to, None if there is none."""
     begun = journal.unfinished(store.root, query)
     if begun is None:
@@ -169,7 +167,7 @@ def _finish(store: Store, query: str, *, settings: Settings, progress: Progress)
     parameters = {"operation": begun.id}
     with recording(store, "recover", query=query, parameters=parameters) as noted:
         progress(f"finishing {begun.verb} {begun.id}, a recovery that was interrupted")
-        done = rollback.execute(plan, store, settings=settings, progress=progress)
+        done = rollback.execute(plan, store, progress=progress)
         noted.note(
             savepoint=plan.savepoint_id,
             message=f"finished; generation {done.generation} begins from batch {done.batch_id}",

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from savepoints.config.settings import Settings
 from savepoints.errors import CheckpointDamagedError, UsageError
 from savepoints.model import FORMS, Form, Savepoint
 from savepoints.operations.run import recover as recover_
@@ -25,7 +24,6 @@ def run(
     store: Store,
     query: str,
     *,
-    settings: Settings | None = None,
     app: str | None = None,
     every: str | None = None,
     until: str | None = None,
@@ -49,7 +47,6 @@ def run(
     Args:
         store: Where the query's generations and savepoints are.
         query: Its name in the settings.
-        settings: What the application is bound to.
         app: An application to run instead of the one in the settings, such as a fixed version.
         every: Interval or cron expression of periodic savepoints, instead of the one in the
             settings.
@@ -87,11 +84,9 @@ def run(
     if max_records is not None and max_records < 1:
         raise UsageError(f"{max_records} is not a number of records", hint="give 1 or more")
 
-    settings = settings or Settings()
     order = Order(
         store=store,
         query=query,
-        settings=settings,
         app=app,
         every=every,
         until=until,
@@ -108,7 +103,7 @@ def run(
     last = Supervisor(
         store,
         query,
-        tell=settings.hooks,
+        tell=store.settings.hooks,
         idles=order.is_endless,
         wait=wait,
         signals=stopped_by_signals,
@@ -148,7 +143,6 @@ class _Recovery:
             order.store,
             order.query,
             self.program.bound,
-            settings=self.program.settings,
             progress=order.progress,
         )
 
@@ -161,6 +155,5 @@ class _Recovery:
             order.store,
             order.query,
             error.message,
-            settings=order.settings,
             progress=order.progress,
         )

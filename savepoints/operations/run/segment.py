@@ -48,10 +48,7 @@ def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
         "max_duration": order.max_duration,
         "max_records": order.max_records,
     }
-    hooks = program.settings.hooks
-    with recording(
-        order.store, "run", query=order.query, parameters=parameters, hooks=hooks
-    ) as noted:
+    with recording(order.store, "run", query=order.query, parameters=parameters) as noted:
         begun = time.monotonic()
         generation = _begin(program, supervisor)
         ran = _run(program, generation, supervisor, held, periodically, begun)
@@ -193,7 +190,6 @@ def _periodic_savepoints(program: Program) -> AbstractContextManager[object]:
         periodic.take,
         order.store,
         query=order.query,
-        settings=program.settings,
         forms=order.forms,
         app=program.bound.app,
         outage=Outage(order.query),
@@ -210,7 +206,6 @@ def _savepoint(program: Program, generation: Generation, ran: Ran) -> Savepoint 
     return final_savepoint.savepoint(
         order.store,
         generation,
-        settings=program.settings,
         forms=order.forms,
         app=program.bound.app,
         moved=ran.batches > 0,

@@ -19,7 +19,6 @@ from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.state.files import is_state_data
 from savepoints.checkpoint.state.operators import native_only
-from savepoints.config.settings import Settings
 from savepoints.errors import (
     NativeOnlyError,
     NoCommittedBatchError,
@@ -117,7 +116,6 @@ def plan(
     *,
     query: str | None = None,
     checkpoint: str | None = None,
-    settings: Settings | None = None,
     batch_id: int | None = None,
     forms: Sequence[Form] = FORMS,
     outputs: Mapping[str, str] | None = None,
@@ -134,7 +132,6 @@ def plan(
         query: Name of the query; its current generation's checkpoint is saved.
         checkpoint: Checkpoint of a query that this library did not start. Its name is then what
             it was called before, `query`, or else Spark's id of it.
-        settings: Where the outputs of the query are, and its application.
         batch_id: A retained batch; the newest committed one by default.
         forms: `native`, `canonical` or both.
         outputs: Delta tables by name, besides those in the settings; `{}` says that there are no
@@ -171,7 +168,7 @@ def plan(
     files = _read(location, batch_id)
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
-    configured = bindings.complete(store, settings).queries.get(name) if settings else None
+    configured = bindings.complete(store, store.settings).queries.get(name)
     tables = {**(configured.outputs if configured else {}), **(outputs or {})}
     if not tables and outputs is None:
         tables = history.pinned_uris(store, name)
@@ -242,7 +239,6 @@ def execute(
     plan: CreatePlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Savepoint:
     """Take the savepoint.
@@ -254,7 +250,6 @@ def execute(
     Args:
         plan: From `plan`.
         store: The same store.
-        settings: How to start Spark, for the canonical form.
         progress: Told what happens.
 
     Raises:
@@ -275,8 +270,7 @@ def execute(
             return done[0]
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
-            complete = bindings.complete(store, settings or Settings())
-            made = _make(plan, store, complete, held.moment(), progress)
+            made = _make(plan, store, held.moment(), progress)
             held.check()
             written = made.to_bytes()
             store.root.create(path, written)
@@ -295,7 +289,6 @@ def save(
     store: Store,
     query: str,
     *,
-    settings: Settings | None,
     description: str,
     kind: SavepointKind,
     checkpoint: str | None = None,
@@ -311,7 +304,6 @@ def save(
         store,
         query=query,
         checkpoint=checkpoint,
-        settings=settings,
         batch_id=batch_id,
         forms=("native",),
         outputs=outputs,
@@ -319,12 +311,10 @@ def save(
         savepoint_id=savepoint_id,
         kind=kind,
     )
-    return execute(saving, store, settings=settings)
+    return execute(saving, store)
 
 
-def _make(
-    plan: CreatePlan, store: Store, settings: Settings, taken_at: datetime, progress: Progress
-) -> Manifest:
+def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
     generation = _generation(plan, store, checkpoint)
     files, pinned, attempts = _pin(plan, store, checkpoint, progress)
@@ -332,7 +322,7 @@ def _make(
 
     # Somebody may have renamed it since.
     query = generation.query
-    bound = settings.queries.get(query)
+    bound = bindings.complete(store, store.settings).queries.get(query)
     outputs = output_versions.outputs_of(query, generation.generation, files, plan.outputs, bound)
     begun = time.monotonic()
     stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
@@ -375,7 +365,7 @@ def _make(
             application=plan.application,
             code_version=plan.code_version,
             settings=files.conf,
-            topics=topic_ids.known_ids(files.cut.offsets, settings.kafka, progress),
+            topics=topic_ids.known_ids(files.cut.offsets, store.settings.kafka, progress),
             tags=plan.tags,
             description=plan.description,
             kind=plan.kind,
@@ -386,7 +376,7 @@ def _make(
         return made
     progress("writing the state rows (starts Spark if it does not run yet)")
     try:
-        exported = export.with_rows(made, store, settings)
+        exported = export.with_rows(made, store)
     except Exception as error:  # noqa: BLE001  (what was pinned is whole, whatever comes of its rows)
         return _without_rows(made, error)
     faults.reach("create.exported")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from savepoints import faults
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.state.files import is_of_operator
-from savepoints.config.settings import Settings
 from savepoints.errors import NativeOnlyError, UsageError
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
@@ -94,7 +93,6 @@ def execute(
     plan: ExportPlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Savepoint:
     """Write the rows; run again after a crash, it goes on or starts over.
@@ -104,16 +102,16 @@ def execute(
         UsageError: If somebody else changed the manifest at this moment.
     """
     with store.using(plan.savepoint_id, "export"):
-        return _export(plan, store, settings or Settings(), progress)
+        return _export(plan, store, progress)
 
 
-def _export(plan: ExportPlan, store: Store, settings: Settings, progress: Progress) -> Savepoint:
+def _export(plan: ExportPlan, store: Store, progress: Progress) -> Savepoint:
     path = manifest.manifest_path(plan.savepoint_id)
     etag = store.root.head(path).etag
     stored = store.manifest(plan.savepoint_id)
     if "canonical" not in stored.savepoint.forms:
         progress("writing the state rows (starts Spark if it does not run yet)")
-        stored = with_rows(stored, store, settings)
+        stored = with_rows(stored, store)
         faults.reach("export.exported")
         try:
             store.root.replace(path, stored.to_bytes(), etag)
@@ -129,7 +127,7 @@ def _export(plan: ExportPlan, store: Store, settings: Settings, progress: Progre
     return stored.savepoint
 
 
-def with_rows(stored: Manifest, store: Store, settings: Settings) -> Manifest:
+def with_rows(stored: Manifest, store: Store) -> Manifest:
     """Write the canonical rows of a savepoint and return its manifest with them.
 
     Whatever fails, the native form stays as it was, and the rows can be written later.
@@ -145,7 +143,7 @@ def with_rows(stored: Manifest, store: Store, settings: Settings) -> Manifest:
     from savepoints.state.storage import canonical_table
 
     begun = time.monotonic()
-    spark = session(settings, f"savepoints export {savepoint.query}")
+    spark = session(store.settings, f"savepoints export {savepoint.query}")
     scratch = store.root / manifest.directory(savepoint.id) / "mounted"
     table = canonical.table(store.root, savepoint.id)
     for leftover in (scratch, table):

@@ -18,7 +18,6 @@ from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.logs.source_positions import SourceMap, Starts, checked
 from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.checkpoint.state.files import is_of_operator, is_state_data
-from savepoints.config.settings import Settings
 from savepoints.errors import (
     NativeOnlyError,
     TargetExistsError,
@@ -253,7 +252,6 @@ def execute(
     plan: RestorePlan,
     store: Store,
     *,
-    settings: Settings | None = None,
     progress: Progress = silent,
 ) -> Restored:
     """Write the checkpoint.
@@ -271,11 +269,9 @@ def execute(
         operators = stored.savepoint.operators
         start = None
         if plan.form == "canonical" and operators:
-            start = partial(
-                _writer, plan, store, stored.savepoint, settings or Settings(), progress
-            )
+            start = partial(_writer, plan, store, stored.savepoint, progress)
         contents = Contents(_copied(stored, plan.form), operators, start)
-        return make(plan, store, stored, contents, settings or Settings(), progress)
+        return make(plan, store, stored, contents, progress)
 
 
 def make(
@@ -283,13 +279,12 @@ def make(
     store: Store,
     stored: Manifest,
     contents: Contents,
-    settings: Settings,
     progress: Progress,
 ) -> Restored:
     """Write the checkpoint of a plan from files that are as the manifest says; see `execute`."""
     begun = time.monotonic()
     rows = stored.canonical if plan.form == "canonical" else ()
-    restore_checks.require_intact(store, plan.savepoint_id, (*contents.copied, *rows), settings)
+    restore_checks.require_intact(store, plan.savepoint_id, (*contents.copied, *rows))
     write_state = contents.start() if contents.start else None
     return fill(
         plan,
@@ -446,13 +441,13 @@ def _write(
 
 
 def _writer(
-    plan: RestorePlan, store: Store, savepoint: Savepoint, settings: Settings, progress: Progress
+    plan: RestorePlan, store: Store, savepoint: Savepoint, progress: Progress
 ) -> Callable[[], str | None]:
     """Start Spark, find out whether it can write state, and return what writes it."""
     from savepoints.spark.session import session
     from savepoints.state.storage import write
 
-    spark = session(settings, f"savepoints restore {savepoint.query}")
+    spark = session(store.settings, f"savepoints restore {savepoint.query}")
     cut = replace(savepoint.cut, partitions=plan.partitions, provider=plan.provider)
     operators = [one for one in savepoint.operators if one.native_only is None]
     write.require_writable(spark, cut)

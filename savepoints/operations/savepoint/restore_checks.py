@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from savepoints.checkpoint.logs import source_positions
-from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError, VerificationError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, Savepoint
@@ -101,9 +100,7 @@ def refuse_seen(savepoint: Savepoint) -> None:
             )
 
 
-def require_intact(
-    store: Store, savepoint_id: str, files: Sequence[StoredFile], settings: Settings
-) -> None:
+def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile]) -> None:
     """Compare files with their checksums before anything is made of them.
 
     Small files are always read; large ones, which the object store copies by itself, if
@@ -112,7 +109,7 @@ def require_intact(
     Raises:
         VerificationError: Names the files that are not as the manifest says.
     """
-    read = [one for one in files if settings.restore.verify or one.size <= _ALWAYS_READ]
+    read = [one for one in files if store.settings.restore.verify or one.size <= _ALWAYS_READ]
     hashes = in_parallel(lambda one: store.root.sha256(one.stored_at), read)
     wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
     if wrong:

@@ -49,18 +49,18 @@ def saved(place: Location, store: Store) -> Savepoint:
 
 
 def seen(store: Store, settings: Settings | None = None) -> dict[str, Seen]:
-    return {one.name: one for one in check(store, settings=settings).seen}
+    return {one.name: one for one in check(store.with_settings(settings or Settings())).seen}
 
 
 def wrong(store: Store, settings: Settings | None = None) -> list[Seen]:
-    return [one for one in check(store, settings=settings or KEPT).seen if one.grade != "ok"]
+    return [one for one in check(store.with_settings(settings or KEPT)).seen if one.grade != "ok"]
 
 
 def test_a_healthy_store_is_ok_and_left_as_it_was(place: Location, store: Store) -> None:
     saved(place, store)
     before = lasting(store)
 
-    health = check(store, settings=KEPT)
+    health = check(store.with_settings(KEPT))
 
     assert (health.grade, [one for one in health.seen if one.grade != "ok"]) == ("ok", [])
     assert lasting(store) == before

@@ -53,8 +53,11 @@ class Origin:
 
     place: Location
     store: Store
-    settings: Settings
     saved: Savepoint
+
+    @property
+    def settings(self) -> Settings:
+        return self.store.settings
 
     @property
     def checkpoint(self) -> Location:
@@ -70,11 +73,10 @@ class Origin:
             self.saved.id,
             name,
             ForkOptions(**asked),  # type: ignore[arg-type]
-            settings=self.settings,
         )
 
     def fork(self, name: str = "variant", **asked: object) -> Forked:
-        return fork.execute(self.plan(name, **asked), self.store, settings=self.settings)
+        return fork.execute(self.plan(name, **asked), self.store)
 
     def with_table(self, name: str, **bound: object) -> Origin:
         """Return it with a table `[queries.NAME]` in the settings."""
@@ -82,7 +84,8 @@ class Origin:
         table = QuerySettings(**{**given, **bound})  # type: ignore[arg-type]
         queries = {**self.settings.queries, name: table}
         return dataclasses.replace(
-            self, settings=self.settings.model_copy(update={"queries": queries})
+            self,
+            store=self.store.with_settings(self.settings.model_copy(update={"queries": queries})),
         )
 
 
@@ -120,7 +123,7 @@ def origin(on_local: Location, local_store: Store) -> Origin:
         every="10m",
         max_offsets_per_trigger=7,
     )
-    return Origin(on_local, local_store, Settings(queries={ORIGIN: bound}), saved)
+    return Origin(on_local, local_store.with_settings(Settings(queries={ORIGIN: bound})), saved)
 
 
 def test_a_fork_is_a_query_of_its_own_from_the_cut_of_the_savepoint(origin: Origin) -> None:
@@ -169,8 +172,8 @@ def test_its_table_has_its_own_transaction_id_in_the_commit_of_the_rows(origin: 
 def test_a_savepoint_of_the_fork_before_its_first_batch_finds_its_version(origin: Origin) -> None:
     origin.fork()
 
-    plan = create.plan(origin.store, query="variant", settings=origin.settings, forms=("native",))
-    saved = create.execute(plan, origin.store, settings=origin.settings)
+    plan = create.plan(origin.store, query="variant", forms=("native",))
+    saved = create.execute(plan, origin.store)
 
     (output,) = saved.outputs
     assert (output.version, output.app_id, output.app_version) == (0, "variant/totals/1", SAVED)
@@ -210,9 +213,9 @@ def test_planning_writes_nothing_and_says_every_step(origin: Origin) -> None:
 
 
 def test_any_number_of_forks_share_nothing(origin: Origin) -> None:
-    plans = fork.plan_all(origin.store, origin.saved.id, ["a", "b", "c"], settings=origin.settings)
+    plans = fork.plan_all(origin.store, origin.saved.id, ["a", "b", "c"])
 
-    done = fork.execute_all(plans, origin.store, settings=origin.settings)
+    done = fork.execute_all(plans, origin.store)
 
     assert len({one.query_id for one in done} | {query_id("rocksdb")}) == 4
     assert len({one.checkpoint for one in done}) == 3
@@ -223,10 +226,10 @@ def test_any_number_of_forks_share_nothing(origin: Origin) -> None:
 
 def test_a_fork_of_a_fork_and_of_an_old_generation(origin: Origin) -> None:
     origin.fork()
-    plan = create.plan(origin.store, query="variant", settings=origin.settings, forms=("native",))
-    saved = create.execute(plan, origin.store, settings=origin.settings)
-    back = rollback.plan(origin.store, saved.id, settings=origin.settings)
-    rollback.execute(back, origin.store, settings=origin.settings)
+    plan = create.plan(origin.store, query="variant", forms=("native",))
+    saved = create.execute(plan, origin.store)
+    back = rollback.plan(origin.store, saved.id)
+    rollback.execute(back, origin.store)
     assert origin.store.generations.current("variant").generation == 2
 
     second = dataclasses.replace(origin, saved=saved)
@@ -244,13 +247,13 @@ def test_a_fork_can_be_rolled_back_without_any_settings_of_it(origin: Origin) ->
     """Copied and cloned; the table of a clone goes back although its files lie elsewhere."""
     for way in ("copy", "clone"):
         done = origin.fork(way, way=way)
-        plan = create.plan(origin.store, query=way, settings=origin.settings, forms=("native",))
-        saved = create.execute(plan, origin.store, settings=origin.settings)
+        plan = create.plan(origin.store, query=way, forms=("native",))
+        saved = create.execute(plan, origin.store)
         write_batch(done.outputs["totals"], f"{way}/totals/1", SAVED + 1)
 
-        back = rollback.plan(origin.store, saved.id, query=way, settings=origin.settings)
+        back = rollback.plan(origin.store, saved.id, query=way)
         assert back.checkpoint == str(origin.place / "checkpoints" / way / "2")
-        rollback.execute(back, origin.store, settings=origin.settings)
+        rollback.execute(back, origin.store)
 
         assert rows(done.outputs["totals"]) == list(range(SAVED + 1))
         assert transactions(done.outputs["totals"])[f"{way}/totals/2"] == SAVED
@@ -265,7 +268,7 @@ def test_the_same_fork_again_does_nothing(origin: Origin) -> None:
 
     again = origin.plan()
     assert (again.finished, again.steps) == (True, ())
-    done = fork.execute(again, origin.store, settings=origin.settings)
+    done = fork.execute(again, origin.store)
 
     assert done.already_forked
     after = contents(origin.place)
@@ -286,7 +289,7 @@ def test_a_name_that_is_a_query_already_is_refused(origin: Origin) -> None:
 
 def test_what_is_no_savepoint_is_refused(origin: Origin) -> None:
     with pytest.raises(SavepointNotFoundError):
-        fork.plan(origin.store, "nothing", "variant", settings=origin.settings)
+        fork.plan(origin.store, "nothing", "variant")
 
 
 def test_places_that_are_taken_are_refused(origin: Origin) -> None:
@@ -311,7 +314,6 @@ def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
             origin.saved.id,
             ["a", "b"],
             ForkOptions(outputs={"totals": str(origin.place / "same")}),
-            settings=origin.settings,
         )
     with pytest.raises(TargetExistsError, match="would lie in one place"):
         origin.plan(
@@ -319,7 +321,7 @@ def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
             outputs={"totals": str(origin.place / "x" / "variant")},
         )
     with pytest.raises(UsageError, match="a name of its own"):
-        fork.plan_all(origin.store, origin.saved.id, ["a", "a"], settings=origin.settings)
+        fork.plan_all(origin.store, origin.saved.id, ["a", "a"])
 
 
 def test_a_file_sink_is_refused_with_a_way_out(origin: Origin) -> None:
@@ -383,7 +385,7 @@ def test_settings_that_lack_what_the_fork_needs_are_refused(origin: Origin) -> N
 
 
 def test_without_the_origins_settings_all_must_be_said(origin: Origin) -> None:
-    unknown = dataclasses.replace(origin, settings=Settings())
+    unknown = dataclasses.replace(origin, store=origin.store.with_settings(Settings()))
 
     with pytest.raises(UsageError, match="what the fork variant is to run is not known"):
         unknown.plan()
@@ -451,7 +453,7 @@ def test_an_interrupted_fork_goes_on(
         plan.query_id,
         True,
     )
-    done = unfinished.resume(origin.store, plan.operation_id, settings=origin.settings)
+    done = unfinished.resume(origin.store, plan.operation_id)
 
     assert isinstance(done, Forked)
     assert read_query_id(Location.of(done.checkpoint)) == plan.query_id
@@ -486,7 +488,7 @@ def interrupted(origin: Origin, step: str, monkeypatch: pytest.MonkeyPatch) -> F
         if step == "begun":
             patch.setattr(restore, "plan", lambda *_a, **_k: (_ for _ in ()).throw(_Stopped))
         with pytest.raises(_Stopped):
-            fork.execute(plan, origin.store, settings=origin.settings)
+            fork.execute(plan, origin.store)
     return plan
 
 
@@ -510,7 +512,7 @@ def test_a_held_name_and_another_operation_are_refused(origin: Origin) -> None:
         Operation("op-20261121-101530-k3f9ab", "fork", "variant", {"command": "x"}, "x", "now"),
     )
     with pytest.raises(UnfinishedOperationError):
-        fork.execute(plan, origin.store, settings=origin.settings)
+        fork.execute(plan, origin.store)
     assert journal.unfinished(origin.store.root, "variant") is not None
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from savepoints.checkpoint.cut import read_query_id
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     IncompatibleError,
     QueryNotFoundError,
@@ -60,21 +60,21 @@ import sys
 from savepoints.config.settings import Settings
 from tests.operations.fork.test_promote import carried_out
 
-carried_out(Store.at(sys.argv[1]).make(), Settings.model_validate_json(sys.argv[2]))
+settings = Settings.model_validate_json(sys.argv[2])
+carried_out(Store.at(sys.argv[1], settings=settings).make())
 """
 
 
 def planned(shop: Origin) -> PromotionPlan:
     """Plan what follows when both stand still; here they stand where they are."""
-    return _planned(shop.store, shop.settings)
+    return _planned(shop.store)
 
 
-def _planned(store: Store, settings: Settings) -> PromotionPlan:
+def _planned(store: Store) -> PromotionPlan:
     return promote_steps.plan(
         store,
         store.generations.current(ORIGIN),
         store.generations.current("variant"),
-        given=settings,
         hand_over="point",
         command="savepoints promote variant --yes",
         paused=False,
@@ -83,14 +83,14 @@ def _planned(store: Store, settings: Settings) -> PromotionPlan:
 
 def carry_out(shop: Origin, plan: PromotionPlan) -> None:
     with lease.hold(shop.store.root, ORIGIN, "promote") as held:
-        promote_steps.carry_out(plan, shop.store, held, given=shop.settings, progress=silent)
+        promote_steps.carry_out(plan, shop.store, held, progress=silent)
 
 
-def carried_out(store: Store, settings: Settings) -> None:
+def carried_out(store: Store) -> None:
     """Plan and carry out: what a process does that is to be killed."""
     with lease.hold(store.root, ORIGIN, "promote") as held:
-        plan = _planned(store, settings)
-        promote_steps.carry_out(plan, store, held, given=settings, progress=silent)
+        plan = _planned(store)
+        promote_steps.carry_out(plan, store, held, progress=silent)
 
 
 def kill(shop: Origin, point: str) -> None:
@@ -124,12 +124,12 @@ def test_the_live_query_goes_on_as_its_fork_in_the_fork_s_table(forked: Origin) 
     assert (bound.app, bound.app_name) == (V2, "order_tiers_v2")
     assert bound.outputs == {"totals": str(shop.place / "v2")}
     assert (bound.every, bound.checkpoints) == (old.every, old.checkpoints), "all else is its own"
-    assert locate(shop.store, ORIGIN, settings=shop.settings).outputs == bound.outputs
+    assert locate(shop.store, ORIGIN).outputs == bound.outputs
     assert transactions(bound.outputs["totals"])[f"{ORIGIN}/totals/2"] == SAVED
     first = shop.store.catalog.find("latest", query=ORIGIN)
     assert (first.generation, first.cut.batch_id) == (2, SAVED)
     with pytest.raises(QueryNotFoundError, match="promoted to order_totals"):
-        run(shop.store, "variant", settings=shop.settings)
+        run(shop.store, "variant")
 
 
 @pytest.mark.parametrize("point", some(2, STEPS, "promote"))
@@ -142,9 +142,7 @@ def test_killed_anywhere_it_is_finished_by_its_journal(forked: Origin, point: st
     operation = journal.unfinished(shop.store.root, ORIGIN)
     assert operation is not None
 
-    promote.finish(
-        PromotionPlan.from_json(dict(operation.plan)), shop.store, settings=shop.settings
-    )
+    promote.finish(PromotionPlan.from_json(dict(operation.plan)), shop.store)
 
     assert journal.unfinished(shop.store.root, "variant") is None
     assert [one.status for one in shop.store.generations.all(ORIGIN)] == ["current", "ended"]
@@ -178,15 +176,15 @@ def test_undone_the_old_program_goes_on_in_the_old_table(forked: Origin) -> None
     carry_out(shop, planned(shop))
     followed = dataclasses.replace(
         shop,
-        settings=shop.settings.model_copy(
-            update={"queries": {**shop.settings.queries, ORIGIN: now(shop)}}
+        store=shop.store.with_settings(
+            shop.settings.model_copy(
+                update={"queries": {**shop.settings.queries, ORIGIN: now(shop)}}
+            )
         ),
     )
 
-    back = rollback.plan(
-        followed.store, BeforeLast(), query=ORIGIN, settings=followed.settings, check_source=False
-    )
-    rollback.execute(back, followed.store, settings=followed.settings)
+    back = rollback.plan(followed.store, BeforeLast(), query=ORIGIN, check_source=False)
+    rollback.execute(back, followed.store)
 
     assert now(followed) == old
     assert rows(shop.table) == [0, 1, 2, 3], "it was never touched"
@@ -198,21 +196,21 @@ def test_what_has_taken_over_and_not_moved_is_not_promoted_again(forked: Origin)
     carry_out(shop, plan)  # Without tables to give it rows: the fork stays.
 
     with pytest.raises(UsageError, match="took over from order_totals"):
-        promote.plan(shop.store, "variant", settings=shop.settings)
+        promote.plan(shop.store, "variant")
 
 
 def test_a_clone_is_not_what_readers_are_pointed_at(origin: Origin) -> None:
     origin.fork(way="clone")
 
     with pytest.raises(IncompatibleError, match="shallow clone"):
-        promote.plan(origin.store, "variant", settings=origin.settings, hand_over="point")
+        promote.plan(origin.store, "variant", hand_over="point")
 
 
 def test_only_a_fork_knows_whom_it_takes_over_from(origin: Origin) -> None:
     with pytest.raises(UsageError, match="was not made by fork"):
-        promote.plan(origin.store, ORIGIN, settings=origin.settings)
+        promote.plan(origin.store, ORIGIN)
     with pytest.raises(QueryNotFoundError):
-        promote.plan(origin.store, "nobody", settings=origin.settings)
+        promote.plan(origin.store, "nobody")
 
 
 def test_other_outputs_cannot_be_handed_over(forked: Origin) -> None:
@@ -222,4 +220,4 @@ def test_other_outputs_cannot_be_handed_over(forked: Origin) -> None:
     settings = shop.settings.model_copy(update={"queries": {**shop.settings.queries, ORIGIN: live}})
 
     with pytest.raises(UsageError, match="variant writes totals, and order_totals audit, totals"):
-        promote.plan(shop.store, "variant", settings=settings)
+        promote.plan(shop.store.with_settings(settings), "variant")

@@ -48,7 +48,7 @@ def query(broker: Broker, on_local: Location, local_store: Store) -> Query:
     settings = made.settings.model_copy(update={"queries": {QUERY: bound}})
     for part, offset in FORGOTTEN.items():
         broker.forget(made.topic, part, offset)
-    return replace(made, settings=settings)
+    return replace(made, store=made.store.with_settings(settings))
 
 
 def archive(broker: Broker, topic: str, uri: str, ends: dict[int, int]) -> None:
@@ -85,7 +85,12 @@ def test_a_reset_goes_to_the_first_record_of_the_archive(query: Query) -> None:
     assert [one.to for one in query.plan(Target("shift", -3)).moves] == [3, 0]
 
     without = query.settings.queries[QUERY].model_copy(update={"archives": {}})
-    bare = replace(query, settings=query.settings.model_copy(update={"queries": {QUERY: without}}))
+    bare = replace(
+        query,
+        store=query.store.with_settings(
+            query.settings.model_copy(update={"queries": {QUERY: without}})
+        ),
+    )
     with pytest.raises(SourceDataGoneError, match="partition 0 from the target on: available 5"):
         bare.plan(Target("earliest"))
 
@@ -115,13 +120,13 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     assert availability.check_savepoints([saved], kafka)[saved.id].restorable == "no"
 
     told = "Kafka no longer has 5 of the next 11 records"
-    back = rollback.plan(query.store, saved.id, settings=query.settings)
+    back = rollback.plan(query.store, saved.id)
     assert any(told in one for one in back.warnings)
     asked = fork.ForkOptions(app="unused:app", outputs={"totals": str(on_local / "fork")})
-    forked = fork.plan(query.store, saved.id, "variant", asked, settings=query.settings)
+    forked = fork.plan(query.store, saved.id, "variant", asked)
     assert any(told in one for one in forked.warnings)
     assert forked.binding.settings().archives == query.settings.queries[QUERY].archives
-    left = estimate.estimate(query.store, QUERY, settings=query.settings, from_savepoint=saved.id)
+    left = estimate.estimate(query.store, QUERY, from_savepoint=saved.id)
     assert left.backlog_records == 11
     assert any(told in one for one in left.findings)
     at = target.AtTime(saved.cut.committed_at)
@@ -137,7 +142,7 @@ def test_trap_a_hole_between_archive_and_kafka_is_read_over(query: Query, broker
         query.plan(Target("earliest"))
     (saved,) = query.store.catalog.all()
     with pytest.raises(SourceDataGoneError, match="8 to 9 are in neither"):
-        rollback.plan(query.store, saved.id, settings=query.settings)
+        rollback.plan(query.store, saved.id)
     archives = tuple(query.settings.queries[QUERY].archives.values())
     found = availability.check_savepoint(saved, query.settings.kafka, archives)
     assert found.restorable == "no"
@@ -193,7 +198,12 @@ def replace_app(query: Query, app: str) -> Query:
     bound = query.settings.queries[QUERY].model_copy(
         update={**more, "topics": {"orders": query.topic}}
     )
-    return replace(query, settings=query.settings.model_copy(update={"queries": {QUERY: bound}}))
+    return replace(
+        query,
+        store=query.store.with_settings(
+            query.settings.model_copy(update={"queries": {QUERY: bound}})
+        ),
+    )
 
 
 def write_late(query: Query, merge_id: str) -> None:

@@ -51,7 +51,9 @@ def estimating(broker: Broker, on_local: Location, local_store: Store) -> Estima
                 dataclasses.replace(event, rows=per_second * 10, seconds=10.0)
             )
         settings = Settings(kafka=broker.settings)
-        return estimate.estimate(local_store, "q", settings=settings, from_savepoint=from_savepoint)
+        return estimate.estimate(
+            local_store.with_settings(settings), "q", from_savepoint=from_savepoint
+        )
 
     return estimating
 
@@ -157,7 +159,7 @@ def test_what_kafka_no_longer_has_is_refused(broker: Broker, estimating: Estimat
 def test_what_cannot_be_estimated_is_refused(on_local: Location, local_store: Store) -> None:
     def refused(query: str, checkpoint: Location) -> Callable[[], Estimate]:
         local_store.generations.begin(query, 1, checkpoint, by="run")
-        return lambda: estimate.estimate(local_store, query, settings=Settings())
+        return lambda: estimate.estimate(local_store.with_settings(Settings()), query)
 
     with pytest.raises(NoCommittedBatchError, match="has not finished a batch"):
         refused("new", on_local / "none")()

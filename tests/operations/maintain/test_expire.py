@@ -464,7 +464,7 @@ def settings(**retention: Any) -> Settings:
 
 
 def planned(store: Store, settings: Settings) -> set[str]:
-    plan: ExpirePlan = expire.plan(store, settings=settings)
+    plan: ExpirePlan = expire.plan(store.with_settings(settings))
     return {one.savepoint_id for one in plan.removed}
 
 
@@ -481,7 +481,7 @@ def test_each_query_has_the_policy_that_the_settings_give_it(local_store: Store)
     # A query about which nothing is said keeps all.
     assert planned(local_store, settings()) == mine
     with pytest.raises(UsageError):
-        expire.plan(local_store, query="other", settings=settings())
+        expire.plan(local_store.with_settings(settings()), query="other")
 
 
 def test_the_settings_section_becomes_a_policy() -> None:
@@ -500,19 +500,21 @@ def test_after_a_savepoint_only_if_the_settings_say_so(
 ) -> None:
     taken = four(local_store, on_local)
 
-    assert expire.after_savepoint(local_store, "totals", settings(keep_last=3)) is None
+    assert (
+        expire.after_savepoint(local_store.with_settings(settings(keep_last=3)), "totals") is None
+    )
     wanted = settings(keep_last=3, after_savepoint=True)
     with lease.hold_files(local_store.root, taken[0].query_id, "totals", "create"):
-        assert expire.after_savepoint(local_store, "totals", wanted) is None
+        assert expire.after_savepoint(local_store.with_settings(wanted), "totals") is None
     assert set(all_are_whole(local_store)) == names(taken)
 
-    done = expire.after_savepoint(local_store, "totals", wanted)
+    done = expire.after_savepoint(local_store.with_settings(wanted), "totals")
 
     assert done
     assert done.removed == (taken[0].id,)
     # Nothing to do, so no event either.
     events = len(local_store.events.all())
-    assert expire.after_savepoint(local_store, "totals", wanted) is None
+    assert expire.after_savepoint(local_store.with_settings(wanted), "totals") is None
     assert len(local_store.events.all()) == events
 
 

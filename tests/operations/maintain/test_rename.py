@@ -92,7 +92,7 @@ def test_what_is_refused_changes_nothing(on_local: Location, local_store: Store)
     ]
     for query, to, settings, error, message in cases:
         with pytest.raises(error, match=message):
-            rename.plan(local_store, query, to, settings=settings)
+            rename.plan(local_store.with_settings(settings), query, to)
     plan = rename.plan(local_store, "totals", "sums")
     for name in ("totals", "sums"):
         with (

@@ -77,9 +77,8 @@ def test_whoever_took_a_last_savepoint_has_stopped(
 ) -> None:
     committed(checkpoint, 4 * HOUR, 3 * HOUR, 2 * HOUR, HOUR)
     final_savepoint.savepoint(
-        local_store,
+        local_store.with_settings(Settings()),
         local_store.generations.current("totals"),
-        settings=Settings(),
         forms=("native",),
         moved=True,
         progress=silent,

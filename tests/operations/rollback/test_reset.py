@@ -54,7 +54,7 @@ def query(broker: Broker, on_local: Location, local_store: Store) -> Query:
 def test_an_empty_state_begins_at_the_offsets_and_nothing_else(query: Query) -> None:
     before = contents(query.checkpoint)
 
-    done = reset.execute(query.plan(Target("earliest")), query.store, settings=query.settings)
+    done = reset.execute(query.plan(Target("earliest")), query.store)
 
     target = Location.of(done.checkpoint)
     written = contents(target)
@@ -71,7 +71,7 @@ def test_kept_state_goes_on_at_the_offsets(query: Query) -> None:
     plan = query.plan(Target("shift", -2), state="keep")
     assert "4 records will be applied to the kept state a second time" in plan.warnings
 
-    done = reset.execute(plan, query.store, settings=query.settings)
+    done = reset.execute(plan, query.store)
 
     cut = read_cut(Location.of(done.checkpoint)).cut
     assert cut.batch_id == 3
@@ -109,13 +109,11 @@ def test_a_time_is_the_first_record_at_or_after_it(query: Query, broker: Broker)
 
 
 def test_outputs_are_emptied_with_the_state(query: Query) -> None:
-    done = reset.execute(
-        query.plan(Target("earliest"), outputs="truncate"), query.store, settings=query.settings
-    )
+    done = reset.execute(query.plan(Target("earliest"), outputs="truncate"), query.store)
     assert query.rows == []
 
-    back = rollback.plan(query.store, BeforeLast(), query=QUERY, settings=query.settings)
-    rollback.execute(back, query.store, settings=query.settings)
+    back = rollback.plan(query.store, BeforeLast(), query=QUERY)
+    rollback.execute(back, query.store)
 
     assert query.rows == [0, 1, 2, 3]
     assert done.safety_id == query.store.generations.current(QUERY).begun_from
@@ -129,8 +127,8 @@ def test_outputs_that_go_back_without_the_state_take_batches_from_0_again(query:
     settings = query.settings.model_copy(update={"queries": {QUERY: bound}})
     there = Target("file", offsets={query.topic: {0: 2, 1: 1}})
 
-    plan = reset.plan(query.store, QUERY, there, settings=settings, outputs="rewind")
-    reset.execute(plan, query.store, settings=settings)
+    plan = reset.plan(query.store.with_settings(settings), QUERY, there, outputs="rewind")
+    reset.execute(plan, query.store.with_settings(settings))
 
     assert query.rows == [0, 1]
     assert DeltaTable(query.table).transaction_version(query_id("rocksdb")) == -1
@@ -154,18 +152,16 @@ def test_outputs_go_back_to_a_savepoint_at_the_very_offsets_or_nowhere(query: Qu
         query.plan(Target("earliest"), outputs="rewind")
     there = Target("file", offsets={query.topic: {0: 2, 1: 1}})
 
-    reset.execute(
-        query.plan(there, outputs="rewind", state="keep"), query.store, settings=query.settings
-    )
+    reset.execute(query.plan(there, outputs="rewind", state="keep"), query.store)
 
     assert query.rows == [0, 1]
 
 
 def test_a_reset_is_undone_like_a_rollback(query: Query) -> None:
-    reset.execute(query.plan(Target("latest")), query.store, settings=query.settings)
+    reset.execute(query.plan(Target("latest")), query.store)
 
-    back = rollback.plan(query.store, BeforeLast(), query=QUERY, settings=query.settings)
-    done = rollback.execute(back, query.store, settings=query.settings)
+    back = rollback.plan(query.store, BeforeLast(), query=QUERY)
+    done = rollback.execute(back, query.store)
 
     assert done.generation == 3
     assert read_cut(Location.of(done.checkpoint)).cut.offsets == (query.read(6, 3),)
@@ -174,7 +170,7 @@ def test_a_reset_is_undone_like_a_rollback(query: Query) -> None:
 def test_a_reset_query_that_has_run_nothing_can_be_reset_again(
     query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reset.execute(query.plan(Target("latest")), query.store, settings=query.settings)
+    reset.execute(query.plan(Target("latest")), query.store)
     (tmp_path / "some_app.py").write_text(
         "from savepoints import App, Input, Output\n"
         "app = App(name='totals', inputs={'orders': Input('orders', lambda d: d, 'k', 't')},\n"
@@ -186,12 +182,12 @@ def test_a_reset_query_that_has_run_nothing_can_be_reset_again(
     )
     settings = query.settings.model_copy(update={"queries": {QUERY: bound}})
 
-    plan = reset.plan(query.store, QUERY, Target("shift", -1), settings=settings)
+    plan = reset.plan(query.store.with_settings(settings), QUERY, Target("shift", -1))
 
     assert plan.safety_id is None
     assert kafka_offsets(plan.sources[0][1]) == {query.topic: {0: 9, 1: 3}}
     with pytest.raises(NoCommittedBatchError, match="no state to keep"):
-        reset.plan(query.store, QUERY, Target("earliest"), settings=settings, state="keep")
+        reset.plan(query.store.with_settings(settings), QUERY, Target("earliest"), state="keep")
 
 
 def test_an_active_query_is_refused_before_anything_else(query: Query) -> None:

@@ -221,11 +221,11 @@ def settings_of(query: Query, **outputs: str) -> Settings:
 def test_an_output_that_the_savepoint_does_not_know_is_refused(query: Query) -> None:
     """Its rows would stay while its batches run again under a new id."""
     audit = str(query.place / "audit")
-    settings = settings_of(query, totals=query.output, audit=audit)
+    known = query.store.with_settings(settings_of(query, totals=query.output, audit=audit))
     write_deltalake(audit, pa.table({"batch": [3]}))
 
     with pytest.raises(NotAlignedError, match="does not know the output audit"):
-        query.plan(settings=settings)
+        dataclasses.replace(query, store=known).plan()
 
 
 def test_a_present_that_cannot_be_saved_is_refused_before_anything_is_begun(query: Query) -> None:
@@ -268,12 +268,12 @@ def test_after_a_rollback_that_left_the_outputs_it_can_be_undone(query: Query) -
         )
     settings = settings_of(query, managed=table)
     saved = take(query.store, query.checkpoint, batch_id=2, outputs={"managed": table})
-    plan = rollback.plan(query.store, saved.id, settings=settings, rewind_outputs=False)
+    plan = rollback.plan(query.store.with_settings(settings), saved.id, rewind_outputs=False)
     assert any("rows may double" in one for one in plan.warnings)
-    rollback.execute(plan, query.store, settings=settings)
+    rollback.execute(plan, query.store.with_settings(settings))
 
-    back = rollback.plan(query.store, BeforeLast(), query="totals", settings=settings)
-    rollback.execute(back, query.store, settings=settings)
+    back = rollback.plan(query.store.with_settings(settings), BeforeLast(), query="totals")
+    rollback.execute(back, query.store.with_settings(settings))
 
     assert read_cut(Location.of(back.checkpoint)).cut.batch_id == 3
 

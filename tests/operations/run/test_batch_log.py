@@ -39,7 +39,9 @@ def test_a_run_copies_its_offset_log(
     )
     settings = Settings(kafka=broker.settings, queries={app.name: bound})
 
-    ran, _ = run(local_store, app.name, settings=settings, until="latest", final_savepoint=False)
+    ran, _ = run(
+        local_store.with_settings(settings), app.name, until="latest", final_savepoint=False
+    )
 
     found = batch_log.read(local_store.root, app.name, ran.generation)
     generation = local_store.generations.current(app.name)

@@ -23,9 +23,8 @@ def test_it_is_the_one_that_is_there_and_none_that_was_edited_by_hand(
     local_store.catalog.add(edited)
 
     found = final_savepoint.savepoint(
-        local_store,
+        local_store.with_settings(Settings()),
         local_store.generations.current("totals"),
-        settings=Settings(),
         forms=("native",),
         app="a:b",
         moved=False,

@@ -87,7 +87,7 @@ def test_old_ones_are_expired_after_it_if_the_settings_say_so(store: Store, live
     taken = []
     for path, commit in commits.items():
         live.put(path, commit)
-        taken.append(take(store, live, settings=settings).savepoint)
+        taken.append(take(store.with_settings(settings), live).savepoint)
 
     assert store.catalog.all() == [taken[3], taken[2]]
 
@@ -130,7 +130,7 @@ def test_metrics_are_written_after_it_if_the_settings_say_so(
     path = tmp_path / "savepoints.prom"
     settings = Settings().model_copy(update={"metrics_file": path})
 
-    attempt = take(store, live, settings=settings)
+    attempt = take(store.with_settings(settings), live)
 
     assert attempt.savepoint is not None
     moment = attempt.savepoint.created_at.timestamp()
@@ -146,7 +146,7 @@ def test_a_metrics_file_that_cannot_be_written_changes_nothing(
 ) -> None:
     settings = Settings().model_copy(update={"metrics_file": tmp_path / "no" / "such" / "file"})
 
-    attempt = take(store, live, settings=settings)
+    attempt = take(store.with_settings(settings), live)
 
     assert attempt.result == "done"
     assert dataclasses.asdict(attempt)["error"] is None

@@ -39,9 +39,8 @@ from savepoints.operations.run import recover
 from savepoints.handle import Store
 
 settings = Settings.model_validate_json(sys.argv[2])
-recover.if_damaged(
-    Store.at(sys.argv[1]).make(), "totals", settings.queries["totals"], settings=settings
-)
+store = Store.at(sys.argv[1], settings=settings).make()
+recover.if_damaged(store, "totals", settings.queries["totals"])
 """
 
 
@@ -50,9 +49,12 @@ class Query:
     """A query with four batches in state and output, and savepoints of the second and third."""
 
     store: Store
-    settings: Settings
     output: str
     saved: list[Savepoint]
+
+    @property
+    def settings(self) -> Settings:
+        return self.store.settings
 
     @property
     def bound(self) -> QuerySettings:
@@ -81,7 +83,7 @@ class Query:
         )
 
     def recover(self) -> str | None:
-        return recover.if_damaged(self.store, "totals", self.bound, settings=self.settings)
+        return recover.if_damaged(self.store, "totals", self.bound)
 
     def recover_until(self, point: str) -> int:
         """Recover in a process that is killed at a crash point, and return its exit code."""
@@ -97,7 +99,7 @@ def query(on_local: Location, local_store: Store) -> Query:
     settings = Settings(queries={"totals": bound})
     live = unpack("rocksdb", on_local / "live" / "totals" / "1")
     local_store.generations.begin("totals", 1, live, by="run")
-    made = Query(local_store, settings, output, [])
+    made = Query(local_store.with_settings(settings), output, [])
     for batch in range(4):
         made.write(batch)
     made.saved.extend(
@@ -205,8 +207,8 @@ def test_without_a_savepoint_it_says_what_can_be_done(query: Query) -> None:
 def test_trap_a_savepoint_that_was_rolled_back_is_never_recovered_from(query: Query) -> None:
     """It is the newest one, but its batches are those that somebody took back on purpose."""
     older, newest = query.saved
-    plan = rollback.plan(query.store, older.id, query="totals", settings=query.settings)
-    rollback.execute(plan, query.store, settings=query.settings)
+    plan = rollback.plan(query.store, older.id, query="totals")
+    rollback.execute(plan, query.store)
     query.checkpoint.delete(["metadata"])
 
     assert query.recover() == older.id
@@ -221,7 +223,7 @@ def test_a_query_that_never_ran_is_not_damaged(query: Query) -> None:
 
     recover.require_present(query.store, fresh, other)
     assert recover.find_damage(query.store, fresh, other) is None
-    assert recover.if_damaged(query.store, "unknown", other, settings=query.settings) is None
+    assert recover.if_damaged(query.store, "unknown", other) is None
 
 
 def test_trap_a_checkpoint_that_is_gone_is_not_begun_anew_where_outputs_drop_its_batches(

@@ -22,14 +22,13 @@ def saved(store: Store, batch: int, bound: QuerySettings) -> Savepoint:
         samples.unpack("rocksdb", checkpoint)
     settings = Settings(queries={"totals": bound})
     plan = create.plan(
-        store,
+        store.with_settings(settings),
         query="totals",
         checkpoint=str(checkpoint),
         batch_id=batch,
         forms=("native",),
-        settings=settings,
     )
-    return create.execute(plan, store, settings=settings)
+    return create.execute(plan, store.with_settings(settings))
 
 
 def test_an_output_with_an_id_of_the_users_own_is_found_by_the_settings(

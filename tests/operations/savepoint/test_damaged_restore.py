@@ -71,7 +71,7 @@ def test_large_files_are_read_where_the_settings_say_so(
     careful = Settings(restore=RestoreSettings(verify=True))
     plan = restore.plan(local_store, taken.id, str(on_local / "restored"))
     with pytest.raises(VerificationError):
-        restore.execute(plan, local_store, settings=careful)
+        restore.execute(plan, local_store.with_settings(careful))
 
     assert restore.execute(plan, local_store).batch_id == taken.cut.batch_id
 

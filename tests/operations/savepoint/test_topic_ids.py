@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import TopicCollection
 
-from savepoints.config.settings import Settings
+from savepoints.config.settings import KafkaSettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
@@ -21,12 +21,15 @@ def taken(
     store: Store, place: Location, offsets: KafkaOffsets, servers: str, told: list[str]
 ) -> Savepoint:
     """Take a savepoint of a query that reads from Kafka."""
-    return store.create(
-        query="orders",
-        checkpoint=str(checkpoint_at(offsets, place / "checkpoint")),
-        settings=Settings(kafka={"bootstrap_servers": servers}),  # type: ignore[arg-type]
-        forms=("native",),
-    ).execute(progress=told.append)
+    return (
+        store.with_settings(Settings(kafka=KafkaSettings(bootstrap_servers=servers)))
+        .create(
+            query="orders",
+            checkpoint=str(checkpoint_at(offsets, place / "checkpoint")),
+            forms=("native",),
+        )
+        .execute(progress=told.append)
+    )
 
 
 @pytest.mark.kafka
