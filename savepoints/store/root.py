@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     IncompatibleError,
