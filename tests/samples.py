@@ -16,13 +16,15 @@ from savepoints.operations.savepoint import create
 from savepoints.plan import Progress, silent
 
 CHECKPOINTS = Path(__file__).parent / "data" / "checkpoints"
+OLDER = Path(__file__).parent / "data" / "older_spark"
 BEGINNING = datetime(2026, 11, 20, 10, tzinfo=timezone.utc)
 KAFKA = '{"orders":{"0":1200,"1":1180}}'
 
 
 def files_of(name: str) -> dict[str, bytes]:
     """Return the files of a sample checkpoint; see data/README.md."""
-    with zipfile.ZipFile(CHECKPOINTS / f"{name}.zip") as archive:
+    directory = OLDER if name[0].isdigit() else CHECKPOINTS
+    with zipfile.ZipFile(directory / f"{name}.zip") as archive:
         return {info.filename: archive.read(info) for info in archive.infolist()}
 
 

@@ -3,7 +3,7 @@
 metadata                        {"id": …}, the query's id
 offsets/N, commits/N            the two logs
 sources/<i>/…                   what a source logs for itself; Kafka's is not needed
-state/<operator>/_metadata/…    names and stores of an operator
+state/<operator>/_metadata/…    names and stores of an operator, since Spark 4.0
 state/<operator>/<partition>/…  one state store per partition
 """
 
@@ -110,9 +110,11 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     offsets, commit = _read_logs(checkpoint, batch)
     provider = offsets.provider or operators.HDFS_PROVIDER
     metadata = _operator_metadata(by_path, batch)
-    found = in_parallel(lambda path: operators.parse(checkpoint.get(path), path), metadata)
-    _require_readable(checkpoint, provider, found, by_path)
     directories = state_files.store_directories(by_path)
+    found = in_parallel(lambda path: operators.parse(checkpoint.get(path), path), metadata)
+    if not found and operators.ENCODING_KEY not in offsets.conf:
+        found = operators.of_directories(directories, offsets.partitions)
+    _require_readable(checkpoint, provider, found, by_path)
     chains = _chains(checkpoint, directories, batch, offsets, commit)
     state, ssts = _state_files(checkpoint, chains, provider, by_path)
     keyless = _keyless(checkpoint, found, by_path)
@@ -158,8 +160,7 @@ def _require_readable(
     if unknown := [path for path in paths if _operator_of(path) not in described]:
         raise IncompatibleError(
             f"{checkpoint} has state without operator metadata, for example {unknown[0]}",
-            hint="it was written by Spark before 4.0, or is damaged; run one batch with Spark "
-            "4.2, or restore from a savepoint",
+            hint="the checkpoint is damaged: restore from a savepoint",
             file=unknown[0],
         )
 
@@ -265,7 +266,7 @@ def _keyless(
     keyless = {one.operator_id for one in found if operators.is_unpartitioned(one.name)}
     for operator in found:
         schema = f"state/{operator.operator_id}/0/_metadata/schema"
-        if schema in by_path and operators.has_no_key(checkpoint.get(schema)):
+        if schema in by_path and operators.has_no_key(operator, checkpoint.get(schema)):
             keyless.add(operator.operator_id)
     return frozenset(keyless)
 

@@ -19,6 +19,7 @@ from savepoints.runtime.app import App
 from savepoints.runtime.failure import cause, report
 from savepoints.runtime.runner import EMPTY, output_mode, run_on_nothing, run_once
 from savepoints.sources.events.events import RAW, RAW_SCHEMA
+from savepoints.spark.versions import SparkVersion
 from savepoints.state.plan import join_keys
 from savepoints.state.storage import read
 
@@ -43,8 +44,6 @@ _CONF = {
     "spark.sql.files.openCostInBytes": _WHOLE_FILES,
     "spark.sql.streaming.pollingDelay": "0",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # Cheaper; that it renames less safely is nothing to a directory that is thrown away.
-    "spark.sql.streaming.checkpointFileManagerClass": read.FILE_MANAGER,
     # All batches are kept: what they were is compared.
     "spark.sql.streaming.minBatchesToRetain": str(1 << 20),
 }
@@ -67,8 +66,12 @@ class ScratchQuery:
     def session(self) -> SparkSession:
         """A session of its own."""
         session = self.spark.newSession()
-        partitions = {offset_log.PARTITIONS_KEY: str(self.partitions)}
-        for key, value in {**_CONF, **partitions}.items():
+        own = {
+            offset_log.PARTITIONS_KEY: str(self.partitions),
+            # Cheaper; that it renames less safely is nothing to a directory that is thrown away.
+            read.FILE_MANAGER_KEY: SparkVersion.of(self.spark.version).file_manager,
+        }
+        for key, value in {**_CONF, **own}.items():
             session.conf.set(key, value)
         return session
 

@@ -11,7 +11,12 @@ import pytest
 from savepoints.checkpoint import cut as checkpoint_cut
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY, PROVIDER_KEY
-from savepoints.checkpoint.state.operators import HDFS_PROVIDER, ROCKSDB_PROVIDER, Operator
+from savepoints.checkpoint.state.operators import (
+    HDFS_PROVIDER,
+    ROCKSDB_PROVIDER,
+    Operator,
+    native_only,
+)
 from savepoints.errors import (
     CheckpointNotFoundError,
     IncompatibleError,
@@ -483,6 +488,37 @@ def test_trap_state_without_operator_metadata_is_refused(sample: str, on_local: 
 
     assert str(refused.value.details["file"]).startswith("state/0/")
     assert refused.value.hint
+
+
+OF_3_5 = ["3.5_rocksdb_windows", "3.5_hdfs_windows"]
+
+
+@pytest.mark.parametrize("sample", OF_3_5)
+def test_trap_spark_before_4_0_wrote_no_operator_metadata(sample: str, on_local: Location) -> None:
+    files = read_cut(unpack(sample, on_local))
+
+    assert files.operators == tuple(
+        Operator(number, "unknown", ("default",), 2) for number in (0, 1)
+    )
+    assert files.partitions == {0: 2, 1: 2}
+    assert [native_only(one, files.conf) is not None for one in files.operators] == [True, True]
+    paths = {info.path for info in files.all}
+    assert {f"state/{one}/0/_metadata/schema" for one in (0, 1)} <= paths
+    assert {path.rpartition("/")[0] for path in paths if path.startswith("state/")} >= {
+        f"state/{one}/{partition}" for one in (0, 1) for partition in (0, 1)
+    }
+
+
+@pytest.mark.parametrize("gone", ["state/0/0", "state/0/1", "state/1/1", "state/0"])
+@pytest.mark.parametrize("sample", OF_3_5)
+def test_trap_state_that_is_gone_is_noticed_without_operator_metadata(
+    sample: str, gone: str, on_local: Location
+) -> None:
+    checkpoint = unpack(sample, on_local)
+    checkpoint.delete([info.path for info in checkpoint.list(gone) if "_metadata" not in info.path])
+
+    with pytest.raises((PartitionCountError, IncompatibleError), match=r"state|partitions"):
+        read_cut(checkpoint)
 
 
 def test_trap_checkpoint_without_committed_batch(on_local: Location) -> None:

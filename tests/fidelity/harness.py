@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,17 @@ def run(
     Raises:
         StreamingQueryException: If it fails.
     """
+    found = run_batches(spark, query, store, inputs, checkpoint)
+    last = max(found.watermarks)
+    session = _session(spark, query, store)
+    state = typed_state.read(session, _readable(checkpoint, last), last, query.clock)
+    return replace(found, state=state)
+
+
+def run_batches(
+    spark: SparkSession, query: Query, store: StateStore, inputs: Path, checkpoint: Path
+) -> Run:
+    """Run as `run` does, without the state at the end, which Spark reads since 4.0 alone."""
     from pyspark.errors import StreamingQueryException
 
     session = _session(spark, query, store)
@@ -130,10 +141,7 @@ def run(
             raise
     finally:
         running.stop()
-    watermarks = _watermarks(checkpoint)
-    last = max(watermarks)
-    state = typed_state.read(session, _readable(checkpoint, last), last, query.clock)
-    return Run(batches, watermarks, state)
+    return Run(batches, _watermarks(checkpoint), {})
 
 
 def _readable(checkpoint: Path, batch_id: int) -> Path:

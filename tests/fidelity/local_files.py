@@ -7,19 +7,18 @@ which is a third of all that a batch costs. What is put in its place here does t
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from savepoints.spark.versions import SparkVersion
+from savepoints.state.storage.read import FILE_MANAGER_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Hadoop has two interfaces to files: FileSystem, through which Spark writes Parquet, and
 # FileContext, through which it writes checkpoints, but for this setting, and Delta its log.
-CONF = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    )
-}
+CONF = {FILE_MANAGER_KEY: SparkVersion.of(version("pyspark")).file_manager}
 _SOURCE = """
 import java.net.URI;
 import org.apache.hadoop.conf.Configuration;

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.fidelity import processors
+from tests.fidelity import pandas_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 SCHEMA = "k string, v long, t timestamp"
 FILES = 6
@@ -147,7 +146,7 @@ def _pandas(timeout: str) -> Callable[[Inputs], DataFrame]:
     def build(inputs: Inputs) -> DataFrame:
         events = _timed(inputs[0]) if timeout == "EventTimeTimeout" else inputs[0]
         return events.groupBy("k").applyInPandasWithState(
-            processors.PANDAS[timeout],
+            pandas_state.PANDAS[timeout],
             "k string, n long, s long",
             "n long, s long",
             "append",
@@ -157,13 +156,13 @@ def _pandas(timeout: str) -> Callable[[Inputs], DataFrame]:
     return build
 
 
-def _transform(
-    processor: Callable[[], StatefulProcessor], time_mode: str
-) -> Callable[[Inputs], DataFrame]:
+def _transform(processor: str, time_mode: str) -> Callable[[Inputs], DataFrame]:
     def build(inputs: Inputs) -> DataFrame:
+        from tests.fidelity import processors  # Spark 3.5 has nothing of it.
+
         events = _timed(inputs[0]) if time_mode == "EventTime" else inputs[0]
         return events.groupBy("k").transformWithState(
-            processor(),
+            getattr(processors, processor)(),
             processors.OUTPUT,
             "append",
             time_mode,
@@ -173,6 +172,8 @@ def _transform(
 
 
 def _transform_pandas(inputs: Inputs) -> DataFrame:
+    from tests.fidelity import processors
+
     return (
         _timed(inputs[0])
         .groupBy("k")
@@ -257,13 +258,13 @@ _ALL = (
         "transform",
         "`transformWithState`: value, list, map",
         "transform",
-        _transform(processors.Variables, "none"),
+        _transform("Variables", "none"),
     ),
     Query(
         "transform_ttl",
         "the same, TTL",
         "transform",
-        _transform(processors.ShortAndLongLived, "ProcessingTime"),
+        _transform("ShortAndLongLived", "ProcessingTime"),
         endless=True,
         clock=("ttlExpirationMs",),
     ),
@@ -271,13 +272,13 @@ _ALL = (
         "transform_event",
         "the same, event-time timers",
         "transform",
-        _transform(processors.EventTimers, "EventTime"),
+        _transform("EventTimers", "EventTime"),
     ),
     Query(
         "transform_processing",
         "the same, processing-time timers",
         "transform",
-        _transform(processors.ProcessingTimers, "ProcessingTime"),
+        _transform("ProcessingTimers", "ProcessingTime"),
         endless=True,
         clock=("expiration_timestamp_ms",),
     ),

@@ -14,7 +14,7 @@ from _pytest.mark import ParameterSet
 
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Form
+from savepoints.model import FORMS, Form
 from savepoints.state.storage.read import state_session
 from tests import draw
 from tests.data import make_older
@@ -41,19 +41,22 @@ def older(name: str, checkpoint: Location, source: Path) -> Location:
     return checkpoint
 
 
-BY_DAY = draw.chance("older Spark").choice(["4.0_hdfs_windows", "4.1_rocksdb_windows"])
+BY_DAY = draw.chance("older Spark").choice(
+    ["3.5_rocksdb_windows", "4.0_hdfs_windows", "4.1_rocksdb_windows"]
+)
 
 
 def cases() -> list[ParameterSet]:
-    """All of them; by day one of two that have all operators."""
+    """All of them; by day one of three that have all operators. Rows are of 4.0 and later."""
     names = sorted(path.stem for path in make_older.HERE.glob("*.zip"))
     return [
-        pytest.param(name, marks=[] if name == BY_DAY else [pytest.mark.nightly]) for name in names
+        pytest.param(name, form, marks=[] if name == BY_DAY else [pytest.mark.nightly])
+        for name in names
+        for form in (("native",) if name.startswith("3.") else FORMS)
     ]
 
 
-@pytest.mark.parametrize("form", ["native", "canonical"])
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize(("name", "form"), cases())
 def test_what_an_older_spark_saved_goes_on_exactly(
     name: str, form: Form, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -79,3 +82,7 @@ def test_what_an_older_spark_saved_goes_on_exactly(
     assert taken.cut.batch_id == max(first)
     assert found == expected
     assert sum(map(len, found.values())) > 0
+    # This Spark has written what 3.5 did not, so from now on rows can be saved.
+    again = store.create(query=f"{query}-again", checkpoint=restored).execute()
+    assert (again.forms, again.rows_missing) == (FORMS, None)
+    assert "unknown" not in {one.name for one in again.operators}

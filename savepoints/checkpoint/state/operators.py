@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from savepoints.checkpoint.logs import versioned
 from savepoints.checkpoint.logs.offset_log import JOIN_FORMAT_KEY
+from savepoints.checkpoint.state.files import StoreDirectory
 from savepoints.errors import IncompatibleError
 
 _WHAT = "operator metadata"
@@ -27,6 +28,8 @@ HDFS_PROVIDER = f"{_PROVIDERS}.HDFSBackedStateStoreProvider"
 ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 UNSAFE_ROW = "unsaferow"
 PROVIDERS = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_PROVIDER}
+# What operators are called that no metadata names; see `of_directories`.
+UNNAMED = "unknown"
 
 # Operators whose raw rows Spark reads and writes (`StatefulOperatorsUtils`).
 CANONICAL = frozenset(
@@ -46,6 +49,9 @@ CANONICAL = frozenset(
 # Their state is one partition without a key, whatever the number of partitions.
 _UNPARTITIONED = frozenset({"globalLimit"})
 _FIRST_JOIN_FORMAT_WITHOUT_ROWS = 4
+
+_NO_KEY = b'{"type":"struct","fields":[]}'
+_KEY_OF_LIMIT = b'{"type":"struct","fields":[{"name":"key","type":"void"'
 
 _METADATA = re.compile(r"^state/\d+/_metadata/(?:metadata|v2/\d+)$")
 _SCHEMA_PATH = re.compile(r"^.*?/(state/\d+/_stateSchema/[^/]+/[^/]+)$")
@@ -77,8 +83,40 @@ class Operator:
         return tuple(_relative(path) for path in self.schema_paths)
 
 
+def of_directories(directories: Iterable[StoreDirectory], partitions: int | None) -> list[Operator]:
+    """Describe the operators of a checkpoint of Spark before 4.0, which wrote no metadata.
+
+    Their stores are known by their directories; what they are called is not.
+
+    Args:
+        partitions: Of the query, by its offset log.
+
+    Raises:
+        IncompatibleError: If there is none for one of the operators, which count from 0.
+    """
+    stores: dict[int, set[str]] = {}
+    for one in directories:
+        stores.setdefault(one.operator_id, set()).add(one.store)
+    for number in range(len(stores)):
+        if number not in stores:
+            raise IncompatibleError(
+                f"there is no directory state/{number}, although there are operators after it",
+                hint="the checkpoint is damaged: restore from a savepoint",
+                file=f"state/{number}",
+            )
+    return [
+        Operator(operator_id, UNNAMED, tuple(sorted(names)), partitions or 0)
+        for operator_id, names in stores.items()
+    ]
+
+
 def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
     """Return why an operator has no canonical form; None when it has one."""
+    if operator.name == UNNAMED:
+        return (
+            "Spark before 4.0 wrote no operator metadata, without which its rows cannot be read; "
+            "after one batch with Spark 4 they can"
+        )
     if operator.name not in CANONICAL:
         return f"Spark does not read the state rows of {operator.name}"
     join_format = int(conf.get(JOIN_FORMAT_KEY, "2"))
@@ -106,12 +144,15 @@ def of_first_batch(path: str) -> str:
     return f"{head}{separator}0" if separator else path
 
 
-def has_no_key(schema: bytes) -> bool:
+def has_no_key(operator: Operator, schema: bytes) -> bool:
     """Return True if a state schema file is of an operator without grouping keys.
 
-    The file (`StateSchemaCompatibilityChecker`) has a version, then the key's schema as JSON.
+    The file (`StateSchemaCompatibilityChecker`) has a version, then the key's schema as JSON. The
+    key of a limit is one field that is always NULL.
     """
-    return schema[schema.find(b"{") :].startswith(b'{"type":"struct","fields":[]}')
+    key = schema[schema.find(b"{") :]
+    is_limit = operator.name == UNNAMED and key.startswith(_KEY_OF_LIMIT)
+    return is_limit or key.startswith(_NO_KEY)
 
 
 def parse(data: bytes, path: str) -> Operator:

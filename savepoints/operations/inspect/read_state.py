@@ -119,6 +119,14 @@ def choose(
     fitting = [one for one in found if fits(one)]
     if len(fitting) == 1:
         return fitting[0]
+    unreadable = [one for one in savepoint.operators if one.native_only]
+    if not found and unreadable:
+        raise UsageError(
+            f"the state of savepoint {savepoint.id} cannot be read: {unreadable[0].native_only}",
+            hint="its native form is whole and can be restored: savepoints restore "
+            f"{savepoint.id} --to s3://bucket/path",
+            savepoint=savepoint.id,
+        )
     if not found:
         raise UsageError(
             f"the query of savepoint {savepoint.id} has no state",

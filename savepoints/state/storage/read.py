@@ -16,6 +16,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
 from savepoints.io import Location
+from savepoints.spark.versions import SparkVersion
 from savepoints.state.storage import hdfs_provider
 from savepoints.uri import Uri
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family_name"})
 
-FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
 # Characters that Parquet and Delta reject in column names without column mapping.
 _UNFIT = re.compile(r"[ ,;{}()\n\t=.]")
 
@@ -53,7 +52,7 @@ def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession
     systems. It renames less safely, which does not matter to a reader.
     """
     own = state_session(spark, checkpoint_format)
-    own.conf.set("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
+    own.conf.set(FILE_MANAGER_KEY, SparkVersion.of(spark.version).file_manager)
     own.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
     return own
 

@@ -11,7 +11,7 @@ from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.errors import ListOrderError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
-from savepoints.state.storage import hdfs_provider, read, rocksdb_writer
+from savepoints.state.storage import hdfs_provider, placement, read, rocksdb_writer
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _placed(rows: DataFrame, operator: OperatorState, partitions: int) -> DataFr
     from pyspark.sql import functions as F
 
     home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
-    placed = rows.coalesce(1) if operator.keyless else rows.repartitionById(partitions, home)
+    placed = rows.coalesce(1) if operator.keyless else placement.by_id(rows, home, partitions)
     # List state keeps its order only if its rows are written in the order read.
     return placed.sortWithinPartitions("ord") if operator.column_families else placed
 

@@ -17,6 +17,7 @@ from tests.samples import files_of
 
 METADATA = "state/0/_metadata/metadata"
 VERSION_2 = "state/0/_metadata/v2/0"
+UNNAMED = Operator(0, operators.UNNAMED, ("default",), 2)
 JOIN = (
     "left-keyToNumValues",
     "left-keyWithIndexToValue",
@@ -139,9 +140,19 @@ def test_trap_a_limit_has_one_partition_whatever_its_metadata_says() -> None:
 def test_trap_an_operator_without_keys_is_known_by_its_schema() -> None:
     schema = "state/0/0/_metadata/schema"
 
-    assert operators.has_no_key(files_of("grand_total")[schema])
-    for keyed in ("rocksdb", "session", "watermark", "hdfs"):
-        assert not operators.has_no_key(files_of(keyed)[schema])
+    for operator in (Operator(0, "stateStoreSave", ("default",), 2), UNNAMED):
+        assert operators.has_no_key(operator, files_of("grand_total")[schema])
+        for keyed in ("rocksdb", "session", "watermark", "hdfs"):
+            assert not operators.has_no_key(operator, files_of(keyed)[schema])
+
+
+def test_trap_a_limit_that_no_metadata_names_is_known_by_its_key() -> None:
+    schema = files_of("limit")["state/0/0/_metadata/schema"]
+
+    assert operators.has_no_key(UNNAMED, schema)
+    assert not operators.has_no_key(UNNAMED, files_of("limit")["state/1/0/_metadata/schema"])
+    # A query may well group by a column that is always NULL.
+    assert not operators.has_no_key(Operator(0, "stateStoreSave", ("default",), 2), schema)
 
 
 @pytest.mark.parametrize("target", ["file:/elsewhere/next", "s3a://bucket/next"])
