@@ -11,10 +11,10 @@ SEEDED := $(if $(SEED),TESTS_SEED=$(SEED))
 FAST := not nightly and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ab demo-late test test-fast test-nightly bench lint fix typecheck lock reference jars world clean
+.PHONY: help demo demo-ab demo-late test test-fast test-nightly test-versions bench lint fix typecheck lock reference jars world clean
 
 help: ## Show what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (3 to 5 minutes)
 	@$(BIN)/savepoints demo
@@ -33,6 +33,9 @@ test-fast: $(VENV)/.installed ## Of these, the ones without a JVM
 
 test-nightly: java $(VENV)/.installed ## Everything, or PART="matrix-1 e2e-2 ..." of it (each within an hour)
 	@$(SEEDED) $(BIN)/python -m tests.tier nightly $(PART)
+
+test-versions: java $(VENV)/.installed ## Spark 3.5 to 4.2, each in an environment of its own, or VERSIONS="3.5 4.0"
+	$(BIN)/python -m tests.versions $(VERSIONS)
 
 bench: java $(VENV)/.installed ## Time and bytes of each measure, beside Spark's own; see docs/benchmarks.md
 	$(BIN)/python -m benchmarks

@@ -107,8 +107,9 @@ CHANGE = (
 )
 # By the ids and names of what runs there; see `tests.second_s3`.
 _SECOND_S3 = "second-s3 or second_server"
-# Directories that are parts of their own; whatever else needs a JVM is the part `spark`.
-_OWN = ("tests/e2e", "tests/fidelity")
+# Directories that are parts of their own, or `make test-versions`; whatever else needs a JVM is the
+# part `spark`.
+_OWN = ("tests/e2e", "tests/fidelity", "tests/versions")
 NIGHTLY = {
     run.name: run
     for run in (

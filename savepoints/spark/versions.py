@@ -6,7 +6,10 @@ version is in docs/reference/versions.md.
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from savepoints.errors import EnvironmentUnfitError
@@ -46,6 +49,19 @@ class SparkVersion:
                 spark_version=text,
             )
         return cls(number)
+
+    @classmethod
+    def installed(cls) -> SparkVersion | None:
+        """Return that of the PySpark that would be imported, without importing it; None for none.
+
+        Clusters have it on `PYTHONPATH` rather than as an installed package.
+        """
+        spec = importlib.util.find_spec("pyspark")
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        text = Path(spec.submodule_search_locations[0], "version.py").read_text()
+        found = re.search(r"^__version__[^=]*= *[\"'](\d+\.\d+[^\"']*)", text, re.MULTILINE)
+        return cls.of(found[1]) if found else None
 
     def __str__(self) -> str:
         return _text(self.number)

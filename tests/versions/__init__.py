@@ -1,1 +1,1 @@
-"""What each version of Spark can do; `make versions` runs it in an environment for each."""
+"""What each version of Spark can do; `make test-versions` runs it in an environment for each."""

@@ -1,7 +1,7 @@
 """Native savepoints are exact on the Spark that is installed, whichever it is.
 
 The truth is the same query on the same Spark, uninterrupted. No jars are needed. What is left out
-because this version does not have it stands in `installed`.
+because this version does not have it stands in `tests.versions.table`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from savepoints.handle import Store
 from tests.fidelity import harness
 from tests.fidelity.harness import PARTITIONS, STORES, Run
 from tests.fidelity.queries import QUERIES, write_inputs
-from tests.versions import installed
+from tests.versions import installed, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield Bench(spark, home, home / "inputs")
 
 
-@pytest.mark.parametrize(("query", "store"), installed.cells())
+@pytest.mark.parametrize(("query", "store"), table.cells(installed.VERSION))
 def test_a_native_savepoint_goes_on_exactly(query: str, store: str, bench: Bench) -> None:
     place = bench.home / f"{query}-{store}"
     checkpoint = place / "checkpoint"

@@ -18,7 +18,7 @@ from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.state.files import is_state_data
-from savepoints.checkpoint.state.operators import native_only
+from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER, native_only
 from savepoints.errors import (
     NativeOnlyError,
     NoCommittedBatchError,
@@ -55,6 +55,7 @@ from savepoints.plan import (
     Step,
     silent,
 )
+from savepoints.spark.versions import SparkVersion
 from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
@@ -68,6 +69,8 @@ _LOG = logging.getLogger(__name__)
 PIN_ATTEMPTS = 10
 # How a generation begins that this library did not start: by the first savepoint taken of it.
 _REGISTERED = "create"
+
+_EXPORT_LATER = "run savepoints export where Spark 4.2 is installed"
 
 
 @dataclass(frozen=True)
@@ -228,10 +231,23 @@ def _forms(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
             hint="save it with --format native, or --format both for the other operators",
             operators=list(reasons),
         )
-    nothing = len(reasons) == len(files.operators)
-    kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
     notes = [f"{what} is saved in the native form only: {why}" for what, why in reasons.items()]
+    nothing = len(reasons) == len(files.operators)
+    if not nothing and "canonical" in wanted and (problem := _no_raw_rows(files.cut.provider)):
+        if "native" not in wanted:
+            raise NativeOnlyError(problem, hint=_EXPORT_LATER, operators=[])
+        notes.append(f"saved in the native form only: {problem}; {_EXPORT_LATER}")
+        nothing = True
+    kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
     return tuple(kept), tuple(notes)
+
+
+def _no_raw_rows(provider: str) -> str | None:
+    """Return why the Spark that is installed here cannot read state rows; None if it can."""
+    version = SparkVersion.installed()
+    if provider != ROCKSDB_PROVIDER or version is None or version.reads_raw_rows:
+        return None
+    return f"Spark {version} cannot read the state rows of RocksDB"
 
 
 @recorded

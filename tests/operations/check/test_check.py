@@ -269,13 +269,13 @@ def test_versions_are_compared_with_those_that_were_tested(
     from importlib import metadata
 
     real = metadata.version
-    other = {"pyspark": "4.1.3", "deltalake": "1.7.0"}
+    other = {"pyspark": "4.3.0", "deltalake": "1.7.0"}
     monkeypatch.setattr(metadata, "version", lambda name: other.get(name) or real(name))
 
     found = seen(local_store)
 
     assert found["pyspark"].grade == found["deltalake"].grade == "warning"
-    assert "4.1.3 is installed, and what was tested is ==4.2.0" in found["pyspark"].seen
+    assert "4.3.0 is installed, and what was tested is <4.3,>=3.5" in found["pyspark"].seen
 
 
 def queries(**outputs: dict[str, str]) -> dict[str, QuerySettings]:

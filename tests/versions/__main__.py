@@ -1,0 +1,79 @@
+"""Run the tests of versions, each in an environment of its own: `python -m tests.versions [3.5 …]`.
+
+The environments stay in `build/versions/`, and are made once. They have what this one has, but for
+Spark and what must be as old as it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from importlib.metadata import distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENTS = ROOT / "build" / "versions"
+
+# By version: Spark, Delta, and what does not go together with it otherwise.
+PINS = {
+    "3.5": (
+        "pyspark==3.5.9", "delta-spark==3.3.2", "py4j==0.10.9.7",
+        "numpy==1.26.4", "pandas==2.2.3", "pyarrow==18.1.0", "setuptools==65.5.0",
+    ),
+    "4.0": ("pyspark==4.0.5", "delta-spark==4.0.1", "py4j==0.10.9.9"),
+    "4.1": ("pyspark==4.1.4", "delta-spark==4.1.0", "py4j==0.10.9.9"),
+}  # fmt: skip
+# The one that everything else is tested with: in this environment.
+OWN = "4.2"
+
+
+def main() -> int:
+    """Run each version that is named, or all; returns the worst exit code of pytest."""
+    known = [*PINS, OWN]
+    wanted = sys.argv[1:] or known
+    if unknown := [one for one in wanted if one not in known]:
+        print(f"no version {' '.join(unknown)}; there are {' '.join(known)}", file=sys.stderr)
+        return 2
+    worst = 0
+    for version in wanted:
+        print(f"Spark {version}", flush=True)
+        results = ROOT / "build" / "tests" / f"versions-{version}.xml"
+        command = [
+            _python(version),
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:randomly",
+            "-p",
+            "no:cacheprovider",
+        ]
+        command += ["--junitxml", str(results), "tests/versions"]
+        worst = max(worst, subprocess.run(command, cwd=ROOT, check=False).returncode)
+    return worst
+
+
+def _python(version: str) -> str:
+    """Return the interpreter of a version's environment, which is made if it is not there."""
+    if version == OWN:
+        return sys.executable
+    place = ENVIRONMENTS / version
+    python = str(place / "bin" / "python")
+    if (place / "complete").exists():
+        return python
+    print(f"making {place}, which takes some minutes", flush=True)
+    venv.create(place, with_pip=True, clear=True)
+    pins = PINS[version]
+    own = {pin.partition("==")[0] for pin in pins} | {"savepoints", "pip"}
+    installed = {one.name.lower(): one.version for one in distributions()}
+    others = [f"{name}=={number}" for name, number in sorted(installed.items()) if name not in own]
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, *pins, *others], check=True)
+    subprocess.run([*pip, "--editable", str(ROOT)], check=True)
+    (place / "complete").touch()
+    return python
+
+
+if __name__ == "__main__":
+    sys.exit(main())

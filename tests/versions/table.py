@@ -1,0 +1,107 @@
+"""Which queries run on which version of Spark, with which state stores; and the page that says so.
+
+`python -m tests.versions.table` writes docs/reference/versions.md. Each cell of it is a test of
+`test_native.py`, run by `make test-versions` in an environment that has that version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+from tests.fidelity.harness import STORES
+from tests.fidelity.queries import QUERIES
+
+Number: TypeAlias = "tuple[int, int]"
+
+VERSIONS: tuple[Number, ...] = ((3, 5), (4, 0), (4, 1), (4, 2))
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "versions.md"
+
+# The version that a query, or a kind of state store, came with; all others are in each.
+_QUERIES_SINCE = {
+    "transform": (4, 1),
+    "transform_ttl": (4, 1),
+    "transform_event": (4, 1),
+    "transform_processing": (4, 1),
+    "transform_pandas": (4, 0),
+    "join_inner_3": (4, 1),
+    "join_outer_3": (4, 1),
+    "join_outer_4": (4, 2),
+    "aggregate_offsets_2": (4, 2),
+}
+_STORES_SINCE = {"rocksdb_2": (4, 0), "rocksdb_2_changelog": (4, 0)}
+_COLUMN_FAMILIES = ("transform", "join_inner_3", "join_outer_3", "join_outer_4")
+
+
+def cells(version: Number) -> list[tuple[str, str]]:
+    """Return each query with each state store that a version of Spark runs it on."""
+    return [
+        (query, store)
+        for query in QUERIES
+        for store in STORES
+        if _QUERIES_SINCE.get(query, VERSIONS[0]) <= version
+        and _STORES_SINCE.get(store, VERSIONS[0]) <= version
+        and not (store == "hdfs" and query.startswith(_COLUMN_FAMILIES))
+    ]
+
+
+_VERBS = {
+    "`create --format native`, and what needs no JVM": ("exact", "exact", "exact", "exact"),
+    "`restore` and `rollback` of the native form": ("exact", "exact", "exact", "exact"),
+    "`attach` in a driver of your own": ("exact", "exact", "exact", "exact"),
+    "`create` and `attach` in both forms, RocksDB": (*["native form, and says so"] * 3, "exact"),
+    "everything else": (*["not tested"] * 3, "exact"),
+}
+
+_COLUMNS = "| | 3.5 | 4.0 | 4.1 | 4.2 |\n| --- | --- | --- | --- | --- |\n"
+_HEAD = """# Versions of Spark
+
+This page is written by `python -m tests.versions.table`; a test fails when it differs from what is
+tested. `make test-versions` runs the tests in an environment for each version.
+
+## Which verbs work where
+
+VERBS
+Spark before 4.0 wrote no metadata of its operators. They are called `unknown` here, and their rows
+cannot be read; after one batch with Spark 4 they can.
+
+## From one version to another
+
+| | to 4.2, native form | to 4.2, from rows |
+| --- | --- | --- |
+| 3.5 | exact | no rows |
+| 4.0 | exact | exact |
+| 4.1 | exact | exact |
+
+Tested for aggregates, and for windows with a watermark behind `dropDuplicates`, with both state
+stores: the query goes on as if 4.2 had run it from the beginning.
+
+## Native savepoints
+
+The query runs over random rows, late ones among them; a native savepoint of a batch in the middle
+is restored, and every later batch and watermark is compared with those of the query that was not
+interrupted, on the same version. **–**: that version does not have it.
+
+| test | query | 3.5 | 4.0 | 4.1 | 4.2 |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def render() -> str:
+    """Return the page."""
+    lines = []
+    for name, query in QUERIES.items():
+        stores = [[store for one, store in cells(version) if one == name] for version in VERSIONS]
+        found = " | ".join("exact" if each else "–" for each in stores)
+        lines.append(f"| {name} | {query.label} | {found} |\n")
+    stores_text = (
+        "\nEach with RocksDB, with and without changelogs, and with Spark's default store where "
+        "Spark runs it;\nsince 4.0 with checkpoint format 2, too.\n"
+    )
+    verbs = [f"| {verb} | {' | '.join(found)} |\n" for verb, found in _VERBS.items()]
+    head = _HEAD.replace("VERBS\n", "".join([_COLUMNS, *verbs, "\n"]))
+    return head + "".join(lines) + stores_text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())
