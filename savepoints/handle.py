@@ -221,9 +221,8 @@ class Query:
             LateBatchError: If rows of the batch are not events of the input.
             SourceDataGoneError: If neither archive nor Kafka has the events before.
         """
-        settings = self.store.settings
         made = _merge.prepare(
-            self.store, self.name, batch, given=settings, input_name=input_name,
+            self.store, self.name, batch, input_name=input_name,
             controls=controls, quarantine=quarantine, policy=policy, until=until, progress=progress,
         )  # fmt: skip
 
@@ -234,7 +233,7 @@ class Query:
             wait: timedelta = _WAIT,
             progress: Progress = silent,
         ) -> Merged:
-            return _merge.execute(made, store, given=settings, wait=wait, progress=progress)
+            return _merge.execute(made, store, wait=wait, progress=progress)
 
         plan = made if isinstance(made, MergePlan) else made.plan
         return BoundPlan(plan, self.store, execute)

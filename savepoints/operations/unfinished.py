@@ -97,11 +97,11 @@ def resume(
     if isinstance(begun, ForkPlan):
         return fork.execute(begun, store, progress=progress)
     if isinstance(begun, AppendingPlan):
-        return append.finish(begun, store, given=store.settings, progress=progress)
+        return append.finish(begun, store, progress=progress)
     if isinstance(begun, PromotionPlan):
         return promote.finish(begun, store, progress=progress)
     if isinstance(begun, MergingPlan):
-        return merge.finish(begun, store, given=store.settings, progress=progress)
+        return merge.finish(begun, store, progress=progress)
     if isinstance(begun, ResetPlan):
         return reset.execute(begun, store, progress=progress)
     assert isinstance(begun, RollbackPlan)

@@ -126,10 +126,8 @@ def every(root: Location) -> list[Binding]:
     return found
 
 
-def complete(
-    store: Store, settings: Settings, *, generations: Mapping[str, int] | None = None
-) -> Settings:
-    """Return the settings with what the current generations are bound to.
+def complete(store: Store, *, generations: Mapping[str, int] | None = None) -> Settings:
+    """Return the store's settings with what the current generations are bound to.
 
     The settings win wherever somebody has changed them since a binding was written; so to complete
     them twice changes nothing.
@@ -138,6 +136,7 @@ def complete(
         generations: Generations of some queries to take instead of their current ones; for these
             queries the settings must not be completed already.
     """
+    settings = store.settings
     if not store.root.list(DIRECTORY):
         return settings
     current = {

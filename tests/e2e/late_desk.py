@@ -107,14 +107,12 @@ class LateDesk:
         return str(path)
 
     def prepare(self, batch: str, **options: Any) -> Prepared:
-        found = merge.prepare(
-            self.desk.store, self.desk.query, batch, given=self.desk.settings, **options
-        )
+        found = merge.prepare(self.desk.store, self.desk.query, batch, **options)
         assert isinstance(found, Prepared)
         return found
 
     def merge(self, prepared: Prepared, progress: Progress = silent) -> Merged:
-        return merge.execute(prepared, self.desk.store, given=self.desk.settings, progress=progress)
+        return merge.execute(prepared, self.desk.store, progress=progress)
 
     @property
     def batches(self) -> list[Batch]:

@@ -84,7 +84,7 @@ class Standing:
 
 def prepared(shop: Shop, file: Path) -> Prepared:
     """Plan a merge, as `merge` does before it asks whether it shall be done."""
-    found = merging.prepare(shop.store, QUERY, str(file), given=shop.settings)
+    found = merging.prepare(shop.store, QUERY, str(file))
     assert isinstance(found, Prepared)
     return found
 

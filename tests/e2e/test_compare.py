@@ -50,7 +50,7 @@ def batches(shop: Shop, query: str) -> dict[int, tuple[str | None, ...]]:
 
 def in_batches_of(shop: Shop, most: int) -> Settings:
     """Return settings that name the forks too, with batches of another size."""
-    completed = bindings.complete(shop.store, shop.settings)
+    completed = bindings.complete(shop.store)
     change = {"max_offsets_per_trigger": most}
     queries = {name: one.model_copy(update=change) for name, one in completed.queries.items()}
     return completed.model_copy(update={"queries": queries})

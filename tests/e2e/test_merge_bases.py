@@ -24,7 +24,7 @@ pytestmark = [
 def merge(shop: Shop, file: Path) -> dict[str | None, int]:
     """Merge; return how many entities were replayed from which savepoint, None is from nothing."""
     plan = prepared(shop, file)
-    merging.execute(plan, shop.store, given=shop.settings)
+    merging.execute(plan, shop.store)
     return {one.savepoint_id: one.entities for one in plan.plan.bases}
 
 

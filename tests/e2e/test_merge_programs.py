@@ -104,11 +104,10 @@ class Counter:
             self.desk.store,
             self.desk.query,
             str(file),
-            given=self.desk.settings,
             input_name=name,
         )
         assert isinstance(prepared, Prepared)
-        merging.execute(prepared, self.desk.store, given=self.desk.settings)
+        merging.execute(prepared, self.desk.store)
         return {one.savepoint_id for one in prepared.plan.bases}
 
     @property

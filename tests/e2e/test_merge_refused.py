@@ -59,7 +59,7 @@ def require_refused(shop: Shop, plan: Prepared, why: str) -> None:
     """Check that a plan that is out of date is refused, thrown away, and changes nothing else."""
     before = replace(Standing.of(shop), scratch=())
     with pytest.raises(NotAlignedError, match=why) as error:
-        merging.execute(plan, shop.store, given=shop.settings)
+        merging.execute(plan, shop.store)
     assert error.value.exit_code == 13
     assert Standing.of(shop) == before
 

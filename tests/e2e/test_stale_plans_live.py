@@ -119,7 +119,7 @@ def begin_again(bench: Bench) -> Planned:
 def merge(bench: Bench) -> Planned:
     shop = bench.shop
     found = prepared(shop, written(shop, HELD))
-    return lambda: merging.execute(found, shop.store, given=shop.settings), True
+    return lambda: merging.execute(found, shop.store), True
 
 
 def take_over(bench: Bench) -> Planned:

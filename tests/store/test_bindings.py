@@ -39,14 +39,14 @@ def live(store: Store, query: str, number: int, binding: Binding | None) -> None
 
 
 def of(store: Store, given: Settings, query: str = "orders") -> QuerySettings | None:
-    return bindings.complete(store, given).queries.get(query)
+    return bindings.complete(store.with_settings(given)).queries.get(query)
 
 
 def test_a_store_without_bindings_leaves_the_settings_as_they_are(local_store: Store) -> None:
     given = settings(orders=OLD)
-    assert bindings.complete(local_store, given) is given
+    assert bindings.complete(local_store.with_settings(given)) is given
     live(local_store, "orders", 1, None)
-    assert bindings.complete(local_store, given) is given
+    assert bindings.complete(local_store.with_settings(given)) is given
 
 
 def test_what_the_settings_do_not_name_holds_until_they_do(store: Store) -> None:
@@ -103,10 +103,10 @@ def test_to_complete_twice_changes_nothing(local_store: Store) -> None:
     live(local_store, "orders", 2, bindings.overriding("orders", 2, OLD, CHANGES))
     live(local_store, "variant", 1, bindings.fresh("variant", 1, OLD))
 
-    once = bindings.complete(local_store, settings(orders=OLD))
+    once = bindings.complete(local_store.with_settings(settings(orders=OLD)))
 
     assert once.queries.keys() == {"orders", "variant"}
-    assert bindings.complete(local_store, once) == once
+    assert bindings.complete(local_store.with_settings(once)) == once
 
 
 def test_only_the_current_generation_counts_unless_another_is_asked_for(
@@ -117,7 +117,7 @@ def test_only_the_current_generation_counts_unless_another_is_asked_for(
     live(local_store, "variant", 2, bindings.fresh("variant", 2, new))
 
     assert of(local_store, settings(), "variant") == new
-    before = bindings.complete(local_store, settings(), generations={"variant": 1})
+    before = bindings.complete(local_store.with_settings(settings()), generations={"variant": 1})
     assert before.queries["variant"] == OLD
     live(local_store, "variant", 3, None)
     assert of(local_store, settings(), "variant") is None
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_an_error_that_says_what_to_write(
     local_store.root.put(path, damaged)
 
     for ask in (
-        lambda: bindings.complete(local_store, settings()),
+        lambda: bindings.complete(local_store.with_settings(settings())),
         lambda: bindings.find(local_store.root, "variant", 1),
         lambda: bindings.every(local_store.root),
     ):

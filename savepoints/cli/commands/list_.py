@@ -88,7 +88,7 @@ def command(
     )
     checked: dict[str, Availability] = {}
     if check_sources:
-        queries = bindings.complete(store, call.settings).queries
+        queries = bindings.complete(store).queries
         archives = {name: tuple(one.archives.values()) for name, one in queries.items()}
         checked = availability.check_savepoints(found, call.settings.kafka, archives)
     if call.output.format == "json":

@@ -122,7 +122,6 @@ def command(
         call.store,
         query,
         batch,
-        given=call.settings,
         input_name=input_name,
         controls=controls,
         quarantine=quarantine,
@@ -136,9 +135,7 @@ def command(
     try:
         if not call.confirm(plan, consent, unasked=plan.has_nothing_to_do):
             return
-        done = merge.execute(
-            prepared, call.store, given=call.settings, wait=wait, progress=call.output.progress
-        )
+        done = merge.execute(prepared, call.store, wait=wait, progress=call.output.progress)
     finally:
         merge.drop(prepared, call.store)
     call.output.result(lambda: _pairs(done, plan.left_out), merged=done)

@@ -36,7 +36,7 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
     savepoint = store.catalog.find(name, query=query)
     kafka = call.settings.kafka
     asks = bool(kafka.bootstrap_servers) and not no_source_check
-    bound_to = bindings.complete(store, call.settings).queries.get(savepoint.query)
+    bound_to = bindings.complete(store).queries.get(savepoint.query)
     archives = tuple(bound_to.archives.values()) if bound_to else ()
     found = availability.check_savepoint(savepoint, kafka, archives) if asks else None
     bound = bindings.find(store.root, savepoint.query, savepoint.generation)

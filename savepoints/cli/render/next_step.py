@@ -9,7 +9,7 @@ def next_step(call: Invocation, query: str) -> str:
     """Return the command that starts a query, or what to say to the driver that does."""
     from savepoints.store import bindings
 
-    if query in bindings.complete(call.store, call.settings).queries:
+    if query in bindings.complete(call.store).queries:
         return f"savepoints run {query}"
     checkpoint = call.store.generations.current(query).checkpoint
     return f"start your own driver of {query} with this checkpoint: {checkpoint}"

@@ -129,7 +129,7 @@ def plan(
         SourceDataGoneError: If Kafka no longer has what comes next.
     """
     store = store.snapshot()
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     if len(set(queries)) < max(2, len(queries)):
         raise UsageError(
             f"{', '.join(queries) or 'nothing'}: that is not two or more different queries",
@@ -192,7 +192,7 @@ def execute(plan: ComparePlan, store: Store, *, progress: Progress = silent) -> 
         IncompatibleError: If outputs or state cannot be compared.
         SavepointsError: If a query fails, or the comparison was asked to stop.
     """
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     names = [one.query for one in plan.runs]
     parameters = {"queries": " ".join(names), "ends": plan.ends}
     with (

@@ -75,7 +75,7 @@ def compare_at(
         NotAlignedError: If they are not of the same offsets, or an output's version is gone.
         IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
     """
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     found = [store.catalog.find(one) for one in savepoints]
     _require_comparable(found)
     compared = _Compared(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import OutputVersion, Savepoint
@@ -46,7 +46,6 @@ def bind_fork(
     store: Store,
     saved: Savepoint,
     name: str,
-    settings: Settings,
     *,
     app: str | None,
     checkpoints: str | None,
@@ -61,8 +60,8 @@ def bind_fork(
         UsageError: If something is not known or contradicts the table `[queries.NAME]`.
     """
     generations = {saved.query: saved.generation}
-    completed = bindings.complete(store, settings, generations=generations)
-    origin, table = completed.queries.get(saved.query), settings.queries.get(name)
+    completed = bindings.complete(store, generations=generations)
+    origin, table = completed.queries.get(saved.query), store.settings.queries.get(name)
     if table is not None:
         _refuse_contradictions(name, table, app, checkpoints, outputs)
     follows = table or origin

@@ -183,16 +183,15 @@ def plan(
     """
     store = store.snapshot()
     checked_name(name, "query")
-    given = store.settings
     saved = store.catalog.find(savepoint, query=query)
     command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:
         return known
     bound = fork_binding.bind_fork(
-        store, saved, name, given, app=options.app, checkpoints=options.checkpoints,
+        store, saved, name, app=options.app, checkpoints=options.checkpoints,
         outputs=options.outputs or {},
     )  # fmt: skip
-    complete = bindings.complete(store, given)
+    complete = bindings.complete(store)
     notes = _source_notes(saved, bound, complete) if options.check_source else []
     if not options.even_broken:
         restore_checks.refuse_broken(saved)

@@ -152,7 +152,7 @@ class _Promotion:
 
     @property
     def settings(self) -> Settings:
-        return bindings.complete(self.store, self.store.settings)
+        return bindings.complete(self.store)
 
     def run(self, started: float) -> Promoted:
         self._refuse_stale()
@@ -285,7 +285,7 @@ def _promoted(
     checks: tuple[Check, ...] = (),
     pause_seconds: float | None = None,
 ) -> Promoted:
-    bound = bindings.complete(store, store.settings).queries[moved.query]
+    bound = bindings.complete(store).queries[moved.query]
     return Promoted(
         **generation_change.summary(moved, time.monotonic() - started),
         fork=moved.fork,

@@ -84,7 +84,7 @@ def plan(
             fork, begun.hand_over, "", bound.app, checks, command, (), begun,
         )  # fmt: skip
     bases = tuple((one, plan_basis.read_but_savepoints(store, one)) for one in (fork, origin))
-    completed = bindings.complete(store, store.settings)
+    completed = bindings.complete(store)
     live_bound, fork_bound = (
         completed.bound(one, "it cannot be run to exact offsets") for one in (origin, fork)
     )

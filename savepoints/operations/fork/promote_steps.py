@@ -116,7 +116,7 @@ def plan(
         hand_over: What becomes of the outputs.
         paused: Whether a run of the live query waits for this.
     """
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
     sources = output_versions.outputs_of(fork.query, fork.generation, cut, other.outputs, other)

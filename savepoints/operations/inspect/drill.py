@@ -114,7 +114,7 @@ def drill(
         SourceDataGoneError: If neither Kafka nor an archive has the records.
         SavepointsError: If the restore or the replay fails.
     """
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     savepoint = store.catalog.find(name, query=query)
     if not even_broken:
         restore_checks.refuse_broken(savepoint)

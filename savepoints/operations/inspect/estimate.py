@@ -99,7 +99,7 @@ def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> 
     settings = store.settings
     store = store.snapshot()
     begin, savepoint_id, batch_id, ids = _begin(store, query, from_savepoint)
-    archives = archives_of(bindings.complete(store, settings), query)
+    archives = archives_of(bindings.complete(store), query)
     found = availability.require_available(
         (kafka_position(begin),), settings.kafka, topics=ids, archives=archives
     )

@@ -43,5 +43,5 @@ def locate(store: Store, query: str) -> Located:
     """
     store = store.snapshot()
     current = store.generations.current(query)
-    found = history.output_uris(store, query, bindings.complete(store, store.settings))
+    found = history.output_uris(store, query, bindings.complete(store))
     return Located(query, current.generation, current.begun_at, found)

@@ -152,7 +152,7 @@ def plan(
             known=queries,
         )
     asked = [query] if query is not None else queries
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     policies = {name: policy or policy_of(settings, name) for name in asked}
     general = policy or RetentionPolicy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from savepoints.config.settings import Settings
 from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.io import Location
 from savepoints.model import kafka_offsets, lowest_offsets, rfc3339, utc_now
@@ -42,19 +41,17 @@ class Appended:
     rows: int
 
 
-def finish(plan: AppendingPlan, store: Store, *, given: Settings, progress: Progress) -> Appended:
+def finish(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appended:
     """Finish what was interrupted.
 
     Raises:
         LockedError: If another merge of the query is under way.
     """
     with lease.hold_merging(store.root, plan.query):
-        return carry_out(plan, store, given=given, progress=progress)
+        return carry_out(plan, store, progress=progress)
 
 
-def carry_out(
-    plan: AppendingPlan, store: Store, *, given: Settings, progress: Progress
-) -> Appended:
+def carry_out(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appended:
     """Produce the events that the topic lacks, and note them; the caller holds the merge's lease.
 
     Raises:
@@ -62,7 +59,7 @@ def carry_out(
     """
     from savepoints.spark.session import session
 
-    settings = bindings.complete(store, given)
+    settings = bindings.complete(store)
     log = _journal(plan, store)
     if not log.is_done("produced"):
         spark = session(settings, f"savepoints merge {plan.query}")

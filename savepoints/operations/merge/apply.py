@@ -70,7 +70,6 @@ def carry_out(
     store: Store,
     held: Lease,
     *,
-    given: Settings,
     progress: Progress,
 ) -> Moved:
     """Let the query go on with the late events; goes on where an earlier attempt was killed.
@@ -83,7 +82,7 @@ def carry_out(
     """
     from savepoints.spark.session import session, session_for
 
-    settings = bindings.complete(store, given)
+    settings = bindings.complete(store)
     rows = None if plan.facts.policy == "replay-all" else plan.facts.rows
     spark = session_for(session(settings, f"savepoints merge {plan.query}"), rows)
     place = Location.of(plan.place)

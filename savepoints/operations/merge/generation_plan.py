@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from savepoints.checkpoint.cut import read_cut
-from savepoints.config.settings import Settings
 from savepoints.io import Location
 from savepoints.model import Generation, new_id, rfc3339, utc_now
 from savepoints.operations.merge import scratch
@@ -33,7 +32,6 @@ def plan(
     facts: MergeFacts,
     *,
     app: App,
-    given: Settings,
     replayed_batch: int,
     entity_fields: Mapping[int, str],
     command: str,
@@ -47,7 +45,7 @@ def plan(
         FileSinkError: If an output is a file sink.
         IncompatibleError: If a table does not say which entity a row is about.
     """
-    settings = bindings.complete(store, given)
+    settings = bindings.complete(store)
     bound = settings.queries[live.query]
     cut = read_cut(Location.of(live.checkpoint))
     number = store.generations.next_number(live.query)

@@ -21,7 +21,6 @@ from datetime import datetime, timedelta
 
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches, read_cut
-from savepoints.config.settings import Settings
 from savepoints.io import Location
 from savepoints.model import Generation, kafka_position, lowest_offsets, utc_now
 from savepoints.observe.recorder import recording
@@ -66,7 +65,6 @@ def execute(
     prepared: Prepared | MergePlan,
     store: Store,
     *,
-    given: Settings,
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Merged:
@@ -75,7 +73,6 @@ def execute(
     Args:
         prepared: From `prepare`; a plan alone finishes a merge that was interrupted.
         store: Where the query is.
-        given: The settings, not completed by bindings.
         wait: How long to wait for the query's run to pause, and then to go on.
         progress: Told what happens.
 
@@ -90,9 +87,9 @@ def execute(
     if isinstance(prepared, MergePlan):
         assert prepared.begun is not None
         if isinstance(prepared.begun, AppendingPlan):
-            append.finish(prepared.begun, store, given=given, progress=progress)
+            append.finish(prepared.begun, store, progress=progress)
             return result.appended(prepared.begun, started)
-        moved = finish(prepared.begun, store, given=given, wait=wait, progress=progress)
+        moved = finish(prepared.begun, store, wait=wait, progress=progress)
         return result.finished(store, prepared.begun, moved, started)
     plan = prepared.plan
     if plan.has_nothing_to_do:
@@ -115,8 +112,8 @@ def execute(
     ):
         try:
             if plan.policy == "append":
-                return _append(prepared, store, given, progress, started)
-            done = _Merge(prepared, store, given, wait, progress).run(started)
+                return _append(prepared, store, progress, started)
+            done = _Merge(prepared, store, wait, progress).run(started)
             if done.way is not None:
                 noted.note(parameters={**noted.event.parameters, "way": done.way})
             return done
@@ -137,7 +134,6 @@ def finish(
     begun: MergingPlan,
     store: Store,
     *,
-    given: Settings,
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Moved:
@@ -151,7 +147,7 @@ def finish(
         lease.hold_merging(store.root, begun.query),
         lease.hold(store.root, begun.query, VERB) as held,
     ):
-        moved = apply.carry_out(begun, store, held, given=given, progress=progress)
+        moved = apply.carry_out(begun, store, held, progress=progress)
     if begun.paused:
         pause.resume(store, begun.query, wait=wait, progress=progress)
     return moved
@@ -176,7 +172,6 @@ class _Merge:
 
     prepared: Prepared
     store: Store
-    given: Settings
     wait: timedelta
     progress: Progress
 
@@ -222,9 +217,7 @@ class _Merge:
                 faults.reach("merge.followed")
                 held.check()
                 moving = self._moving(replay, since)
-                moved = apply.carry_out(
-                    moving, self.store, held, given=self.given, progress=self.progress
-                )
+                moved = apply.carry_out(moving, self.store, held, progress=self.progress)
         pause_seconds = None if since is None else (utc_now() - since).total_seconds()
         return result.finished(self.store, moving, moved, started, pause_seconds)
 
@@ -290,7 +283,6 @@ class _Merge:
             scope,
             _facts(self.prepared, replay.strategy),
             app=self.prepared.app,
-            given=self.given,
             replayed_batch=replay.state().files.cut.batch_id,
             entity_fields=replay.fields(),
             command=plan.command,
@@ -298,9 +290,7 @@ class _Merge:
         )
 
 
-def _append(
-    prepared: Prepared, store: Store, given: Settings, progress: Progress, started: float
-) -> Merged:
+def _append(prepared: Prepared, store: Store, progress: Progress, started: float) -> Merged:
     plan, scope = prepared.plan, prepared.scope
     apply.refuse_other_generation(store, plan.query, plan.generation)
     journal.refuse_unfinished(store.root, plan.query)
@@ -327,7 +317,7 @@ def _append(
         since=kafka_position(since),
         place=str(place),
     )
-    append.carry_out(begun, store, given=given, progress=progress)
+    append.carry_out(begun, store, progress=progress)
     return result.appended(begun, started)
 
 

@@ -96,7 +96,6 @@ def prepare(
     query: str,
     batch: str,
     *,
-    given: Settings,
     input_name: str | None = None,
     controls: int | None = None,
     quarantine: str | None = None,
@@ -110,7 +109,6 @@ def prepare(
         store: Where the query's savepoints are.
         query: Name of the query.
         batch: URI of files or of a Delta table.
-        given: The settings.
         input_name: The input that the batch is of; an application with one alone means that.
         controls: How many control entities; by the settings when not given.
         quarantine: Where rows go that are no events; None refuses the batch when it has some.
@@ -133,13 +131,13 @@ def prepare(
         if (begun := _unfinished(store, query)) is not None:
             return _resumed(begun, asked.command)
         _let_go_on(store, query, progress)
-    return _find_out(store, asked, given, progress)
+    return _find_out(store, asked, progress)
 
 
-def _find_out(store: Store, asked: _Asked, given: Settings, progress: Progress) -> Prepared:
+def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
     """Read the batch and plan the merge; what was made for it is removed if that fails."""
     query, policy = asked.query, asked.policy
-    settings = bindings.complete(store, given)
+    settings = bindings.complete(store)
     live = store.generations.current(query)
     bound = settings.bound(query, "its program and its sources are open")
     app = apps.load_for(query, bound)

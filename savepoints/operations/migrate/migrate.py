@@ -122,7 +122,7 @@ def plan(
         query=None,
         maps=maps,
         defaults=defaults,
-        settings=bindings.complete(store, store.settings),
+        settings=bindings.complete(store),
         are_sources_given=sources is not None,
         provider=provider,
         progress=progress,

@@ -80,7 +80,7 @@ def upgrade_check(
         UsageError: If the program cannot be imported, or something mapped is not there.
         SavepointsError: If the program fails.
     """
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     if sources is not None:
         savepoint = store.catalog.find(name, query=query)
         restore.source_map(store, store.manifest(savepoint.id), sources)

@@ -168,7 +168,7 @@ def plan(
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
     store = store.snapshot()
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     command = " ".join(["savepoints reset", query, *words, "--yes"])
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target

@@ -95,11 +95,8 @@ def plan(
         TargetExistsError: If anything else is in the directory.
     """
     store = store.snapshot()
-    given = store.settings
-    found = rollback_target.resolve(
-        store, point, query=query, settings=bindings.complete(store, given)
-    )
-    settings = bindings.complete(store, given, generations={found.query: found.generation})
+    found = rollback_target.resolve(store, point, query=query, settings=bindings.complete(store))
+    settings = bindings.complete(store, generations={found.query: found.generation})
     application = None
     if found.ends is not None:
         application = _application(found, settings, app)
@@ -178,7 +175,7 @@ def execute(
         SavepointsError: If the query fails while it is run on.
     """
     begun = time.monotonic()
-    settings = bindings.complete(store, store.settings, generations={plan.query: plan.generation})
+    settings = bindings.complete(store, generations={plan.query: plan.generation})
     if plan.from_checkpoint is not None:
         rollback_target.save_batch(
             store,

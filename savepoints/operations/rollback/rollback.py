@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     FileSinkError,
     IncompatibleError,
@@ -169,8 +169,7 @@ def plan(
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
-    given = store.settings
-    settings = bindings.complete(store, given)
+    settings = bindings.complete(store)
     asked = _Asked(
         checkpoint=to and str(Location.of(to)),
         form=form,
@@ -192,22 +191,16 @@ def plan(
     found = rollback_target.resolve(store, wanted, query=query, settings=settings)
     if resumed := _resumed(store, found.query, found.words, asked):
         return resumed
-    return _plan(QueryContext.open(store, found.query, settings), found, asked, given)
+    return _plan(QueryContext.open(store, found.query, settings), found, asked)
 
 
-def _plan(
-    context: QueryContext, found: ResolvedTarget, asked: _Asked, given: Settings
-) -> RollbackPlan:
-    """Plan a rollback that was not begun before.
-
-    Args:
-        given: The settings, not completed by bindings.
-    """
+def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> RollbackPlan:
+    """Plan a rollback that was not begun before."""
     notes = _refuse_unreadable(context, found, asked)
     form, checkpoint = _restoring(context, found, asked)
     # The generation goes back to the program and the tables of its target.
-    binding = _binding(context, found, given)
-    then = bindings.apply(given, found.query, binding)
+    binding = _binding(context, found)
+    then = bindings.apply(context.store.settings, found.query, binding)
     bound = then.queries.get(found.query)
     application = asked.application or (bound.app if bound else None)
     if found.ends is not None:
@@ -259,8 +252,7 @@ def execute(
         UnfinishedOperationError: If another operation was begun since the plan.
         SavepointsError: If the query fails while it is run on.
     """
-    given = store.settings
-    settings = bindings.complete(store, given)
+    settings = bindings.complete(store)
 
     def save_batch(_check: Callable[[], None]) -> None:
         progress(f"saving batch {plan.batch_id} as {plan.savepoint_id}")
@@ -281,7 +273,7 @@ def execute(
             plan.ends,
             query=plan.query,
             app=plan.application,
-            settings=bindings.complete(store, given, generations={plan.query: plan.generation}),
+            settings=bindings.complete(store, generations={plan.query: plan.generation}),
             generation=plan.generation,
             begun_from=store.manifest(plan.savepoint_id).savepoint,
             checkpoint=Location.of(plan.checkpoint),
@@ -343,7 +335,7 @@ def _refuse_unreadable(
     return (*assumed, *available_ranges.notes(lowest_offsets(goes_on), there))
 
 
-def _binding(context: QueryContext, found: ResolvedTarget, given: Settings) -> Binding | None:
+def _binding(context: QueryContext, found: ResolvedTarget) -> Binding | None:
     """Return what the generation is bound to that goes back: what the one of the target was.
 
     Over a promotion that somebody has followed up in the settings, it is what they said before.
@@ -351,6 +343,7 @@ def _binding(context: QueryContext, found: ResolvedTarget, given: Settings) -> B
     root, query = context.store.root, found.query
     was = bindings.find(root, query, found.generation)
     left = bindings.find(root, query, context.current.generation)
+    given = context.store.settings
     if was is not None or left is None or query not in given.queries:
         return was
     return bindings.taken_back(query, context.number, left, given.queries[query])

@@ -75,7 +75,7 @@ def resolve(order: Order) -> Program:
     _refuse_ended(store, order.query)
     if order.app is not None:
         _refuse_promoted(store, order, order.app)
-    settings = bindings.complete(store, store.settings)
+    settings = bindings.complete(store)
     bound = settings.bound(order.query, "it cannot be run")
     if order.app is not None:
         bound = bound.model_copy(update={"app": order.app})

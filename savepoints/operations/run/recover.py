@@ -140,7 +140,7 @@ def recover(store: Store, query: str, problem: str, *, progress: Progress = sile
         savepoint = _newest_whole(store, query, problem, progress)
         noted.note(savepoint=savepoint.id)
         progress(f"recovering from {savepoint.id}, batch {savepoint.cut.batch_id}")
-        bound = bindings.complete(store, store.settings).queries[query]
+        bound = bindings.complete(store).queries[query]
         plan = rollback.plan(
             store,
             savepoint.id,

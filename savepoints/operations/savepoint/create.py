@@ -171,7 +171,7 @@ def plan(
     files = _read(location, batch_id)
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
-    configured = bindings.complete(store, store.settings).queries.get(name)
+    configured = bindings.complete(store).queries.get(name)
     tables = {**(configured.outputs if configured else {}), **(outputs or {})}
     if not tables and outputs is None:
         tables = history.pinned_uris(store, name)
@@ -338,7 +338,7 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
 
     # Somebody may have renamed it since.
     query = generation.query
-    bound = bindings.complete(store, store.settings).queries.get(query)
+    bound = bindings.complete(store).queries.get(query)
     outputs = output_versions.outputs_of(query, generation.generation, files, plan.outputs, bound)
     begun = time.monotonic()
     stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))

@@ -184,7 +184,7 @@ def test_a_savepoint_of_the_fork_before_its_first_batch_finds_its_version(origin
 def test_the_store_says_what_a_fork_runs_where_no_settings_name_it(origin: Origin) -> None:
     done = origin.fork()
 
-    bound = bindings.complete(origin.store, origin.settings).queries["variant"]
+    bound = bindings.complete(origin.store).queries["variant"]
     assert bound == QuerySettings(
         app=APP,
         app_name=ORIGIN,
@@ -239,7 +239,7 @@ def test_a_fork_of_a_fork_and_of_an_old_generation(origin: Origin) -> None:
     assert done.outputs["totals"] == f"{origin.table}_forks/variant_forks/deeper"
     assert rows(done.outputs["totals"]) == list(range(SAVED + 1))
     assert transactions(done.outputs["totals"]) == {"deeper/totals/1": SAVED}
-    bound = bindings.complete(origin.store, origin.settings).queries["deeper"]
+    bound = bindings.complete(origin.store).queries["deeper"]
     assert (bound.app, bound.app_name) == (APP, ORIGIN)
 
 
@@ -257,7 +257,7 @@ def test_a_fork_can_be_rolled_back_without_any_settings_of_it(origin: Origin) ->
 
         assert rows(done.outputs["totals"]) == list(range(SAVED + 1))
         assert transactions(done.outputs["totals"])[f"{way}/totals/2"] == SAVED
-        bound = bindings.complete(origin.store, origin.settings).queries[way]
+        bound = bindings.complete(origin.store).queries[way]
         assert bound.outputs == done.outputs
     assert rows(origin.table) == list(range(NEWEST + 1))
 
@@ -354,7 +354,7 @@ def test_a_table_in_the_settings_says_where_the_fork_lives(origin: Origin) -> No
     assert written.settings().outputs == wanted
     assert written.settings().every is None
     # The table holds as it is.
-    complete = bindings.complete(origin.store, bound.settings)
+    complete = bindings.complete(bound.store)
     assert complete.queries["variant"] == bound.settings.queries["variant"]
 
 

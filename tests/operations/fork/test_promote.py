@@ -100,7 +100,7 @@ def kill(shop: Origin, point: str) -> None:
 
 def now(shop: Origin) -> QuerySettings:
     """Return what the live query is bound to."""
-    return bindings.complete(shop.store, shop.settings).queries[ORIGIN]
+    return bindings.complete(shop.store).queries[ORIGIN]
 
 
 @pytest.fixture
