@@ -16,7 +16,7 @@ LogFormat = Literal["text", "json"]
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 has no StreamHandler[T]
-    """The one that a command adds to the root logger."""
+    """The handler that a command adds to the root logger."""
 
 
 class _AsText(logging.Formatter):
@@ -41,7 +41,7 @@ class _AsJson(logging.Formatter):
 
 
 def to_stderr(level: str, style: LogFormat) -> None:
-    """Write the log of this process to stderr, in place of what was said before."""
+    """Write the log of this process to stderr, replacing any earlier handler."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         if isinstance(handler, _Handler):

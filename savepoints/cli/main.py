@@ -1,4 +1,4 @@
-"""The entry point: commands grouped by what a person wants, errors as exit codes."""
+"""The entry point: commands grouped by purpose, errors as exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from savepoints.cli.options import before_the_command
 from savepoints.cli.output import Terminal
 from savepoints.errors import SavepointsError, UsageError
 
-# For a call that cannot be parsed; of others the command itself learns the format.
+# For a call that cannot be parsed; otherwise the command reads the format itself.
 _JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
 
 _LOG = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is called, or name the ones that are spelled much like it."""
+        """Find the command that is called, or suggest those with a similar spelling."""
         name = args[0]
         if name in self.list_commands(ctx) or name.startswith("-"):
             return super().resolve_command(ctx, args)
@@ -93,7 +93,7 @@ class _Group(click.Group):
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, which are what people look for, before the options."""
+        """Write the commands before the options, because people look for those first."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
@@ -127,8 +127,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit with its code.
 
-    Without Python's own way out: threads of native libraries may still run then, and now and then
-    abort the process, so that a script would see exit code 134 of a command that did its work.
+    Skips Python's own shutdown: threads of native libraries may still be running then and sometimes
+    abort the process, so a script would see exit code 134 from a command that succeeded.
     """
     code = _run(Terminal(), sys.argv[1:])
     logging.shutdown()

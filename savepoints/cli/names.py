@@ -1,7 +1,7 @@
-"""Completion of names from the store, so that nobody types an id.
+"""Completion of names from the store, so that no one has to type an id.
 
-Whatever goes wrong, nothing is suggested: a shell shows what is printed here in the middle of a
-line. Neither a JVM nor the network is needed for a store on a disk.
+On any error nothing is suggested: a shell shows what is printed here in the middle of a line.
+For a store on a local disk neither a JVM nor the network is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Suggest = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _suggesting(find: Callable[[Store], Iterable[tuple[str, str]]]) -> Suggest:
-    """Make a completion of what gives names, each with what it stands for."""
+    """Turn a function that yields names and their meanings into a completion."""
 
     def suggest(
         context: click.Context, _parameter: click.Parameter, incomplete: str

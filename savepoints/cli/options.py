@@ -31,7 +31,7 @@ def pair(text: str) -> tuple[str, str]:
     """Read `NAME=URI`.
 
     Raises:
-        UsageError: If it is none.
+        UsageError: If the text has another form.
     """
     name, separator, uri = text.partition("=")
     if not separator:
@@ -65,7 +65,7 @@ _EXECUTE = "savepoints.execute"
 
 @dataclass(frozen=True)
 class Consent:
-    """What somebody who calls a command says about its plan beforehand.
+    """The answers to a plan's question that the caller gives in advance.
 
     Attributes:
         no_input: Never ask.
@@ -107,7 +107,7 @@ class Invocation:
 
     @property
     def place(self) -> Store:
-        """The store that is there, or is going to be."""
+        """The store, which may not exist yet."""
         from savepoints.store.root import Store
 
         if not self.settings.store:
@@ -128,14 +128,14 @@ class Invocation:
         """Show a plan and find out whether to execute it.
 
         Args:
-            unasked: It changes nothing that is there, so nobody is asked.
-            show: Shows it as text, where its steps alone do not say it all.
+            unasked: Do not ask, because nothing existing is changed.
+            show: Prints the plan as text if its steps alone are not enough.
 
         Returns:
-            False for a dry run and when the person says no.
+            False for a dry run or if the user declines.
 
         Raises:
-            UsageError: If nobody can be asked and `--yes` is missing.
+            UsageError: If there is no terminal to ask on and `--yes` is missing.
         """
         if consent.dry_run and self.output.format == "json":
             self.output.document(dry_run=True, plan=plan.to_json())
@@ -152,12 +152,12 @@ class Invocation:
         if consent.no_input or not sys.stdin.isatty():
             raise UsageError(
                 f"{plan.verb} needs confirmation, and there is no terminal to ask on",
-                hint="look at the plan with --dry-run, then pass --yes",
+                hint="see the plan with --dry-run, then pass --yes",
             )
         return click.confirm("Do it?", err=True)
 
 
-# Where the options before the command wait for it.
+# Key under which options given before the command wait for it.
 _BEFORE = "savepoints.options"
 _FORMATS: tuple[OutputFormat, ...] = ("text", "json")
 _STYLES: tuple[ProgressStyle, ...] = ("auto", "plain", "none")
@@ -165,7 +165,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class _Unlisted(click.Option):
-    """An option that help leaves to the first page; a shell still completes it."""
+    """An option shown only on the first help page; a shell still completes it."""
 
     def get_help_record(self, ctx: click.Context) -> None:
         """Return nothing."""
@@ -194,7 +194,7 @@ def _of_every_command(function: Function, *, kind: type[click.Option]) -> Functi
 
 
 def before_the_command(function: Function) -> Function:
-    """Take the options of every command before its name, too: `savepoints --store URI list`."""
+    """Also accept the common options before a command's name: `savepoints --store URI list`."""
 
     @functools.wraps(function)
     def wrapped(**given: object) -> None:
@@ -279,7 +279,7 @@ def restored_form(function: Function) -> Function:
 
 
 def broken_too(function: Function) -> Function:
-    """Add `--even-broken`, for a savepoint of which damage is known."""
+    """Add `--even-broken`, for a savepoint with known damage."""
     return click.option(
         "--even-broken",
         is_flag=True,
@@ -298,7 +298,7 @@ def outputs_too(function: Function) -> Function:
 
 
 def unreplayable_too(function: Function) -> Function:
-    """Add `--accept-unreplayable`, for sources that keep nothing of what they gave."""
+    """Add `--accept-unreplayable`, for sources that do not retain their records."""
     return click.option(
         "--accept-unreplayable",
         is_flag=True,
@@ -318,7 +318,7 @@ def pausing_the_run(function: Function) -> Function:
 
 
 def stopped_said(function: Function) -> Function:
-    """Add `--stopped`, for queries that a driver of somebody's own starts."""
+    """Add `--stopped`, for queries that the user's own driver starts."""
     return click.option(
         "--stopped",
         is_flag=True,

@@ -1,4 +1,4 @@
-"""The options by which a command is told that a program has changed."""
+"""The options of commands that accept a changed program."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ MAP = click.option(
     "maps",
     multiple=True,
     metavar="OLD=NEW",
-    help="What is called otherwise now: column, variable, or number of an operator; OLD= is gone.",
+    help="Renamed column, variable or operator (by number); OLD= for one that was removed.",
 )
 DEFAULT = click.option(
     "--default",
     "defaults",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="What a new column begins with.",
+    help="Initial value of a new column.",
 )
 
 
 @dataclass(frozen=True)
 class MigrationOptions:
-    """What `--migrate` and the options that go with it say.
+    """The values of `--migrate` and of the options that belong to it.
 
     Attributes:
         maps: `old=new`.
-        defaults: What new columns begin with.
+        defaults: Initial values of new columns.
     """
 
     maps: tuple[str, ...]
@@ -42,17 +42,17 @@ class MigrationOptions:
 
 
 def migrating(function: Function) -> Function:
-    """Add the options, and pass `migration`: what they say, or None without `--migrate`."""
+    """Add the options and pass their values as `migration`, or None without `--migrate`."""
 
     @click.option(
-        "--migrate", is_flag=True, help="Make the state that of the changed program of --app."
+        "--migrate", is_flag=True, help="Convert the state for the changed program given by --app."
     )
     @MAP
     @DEFAULT
     @click.option(
         "--allow-dropped-state",
         is_flag=True,
-        help="With --migrate: leave behind what the program has no place for.",
+        help="With --migrate: drop state that the program has no place for.",
     )
     @functools.wraps(function)
     def wrapped(
@@ -66,7 +66,7 @@ def migrating(function: Function) -> Function:
         given = maps or defaults or allow_dropped_state
         if given and not migrate:
             raise UsageError(
-                "--map, --default and --allow-dropped-state are for a changed program",
+                "--map, --default and --allow-dropped-state need --migrate",
                 hint="add --migrate --app package.module:attribute",
             )
         found = MigrationOptions(maps, defaults_of(defaults), allow_dropped_state)
@@ -76,7 +76,7 @@ def migrating(function: Function) -> Function:
 
 
 def defaults_of(texts: tuple[str, ...]) -> dict[str, str]:
-    """Read what was given as `--default`.
+    """Parse the values of `--default`.
 
     Raises:
         UsageError: If one is not `COLUMN=VALUE`.

@@ -1,4 +1,4 @@
-"""The options by which commands are told where to go back to."""
+"""The options that name the point to go back to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def to_a_point(function: Function) -> Function:
-    """Add the options for points that are no savepoint's name."""
+    """Add the options for points other than a savepoint's name."""
     for option in (
         click.option(
             "--at-batch",
@@ -30,7 +30,9 @@ def to_a_point(function: Function) -> Function:
             "batch was committed.",
         ),
         click.option(
-            "--exact", is_flag=True, help="With --at: run on to the very offsets of that time."
+            "--exact",
+            is_flag=True,
+            help="With --at: run the query to the exact offsets of that time.",
         ),
         click.option(
             "--at",
@@ -87,7 +89,7 @@ def point_of(
         given.append(BeforeLast())
     if len(given) != 1:
         raise UsageError(
-            f"{len(given)} points to go to are given, and one is needed",
+            f"{len(given)} points are given, but exactly one is needed",
             hint="give a savepoint's name, --at TIME, --at TIME --exact or --at-batch N"
             "; rollback also has --undo",
         )
@@ -96,6 +98,6 @@ def point_of(
     for option, is_needless in needless.items():
         if is_needless:
             raise UsageError(
-                f"{option} says nothing here", hint="it belongs to --at TIME --exact; leave it out"
+                f"{option} has no effect here", hint="it belongs to --at TIME --exact; leave it out"
             )
     return given[0]

@@ -1,7 +1,7 @@
-"""What commands show: text for people or one JSON document for scripts.
+"""The output of commands: text for people or one JSON document for scripts.
 
-stdout is data, everything else goes to stderr. Commands hand over values and never print. Secrets
-are masked here: everything that is shown goes through this module.
+stdout is data, everything else goes to stderr. Commands pass values and never print. Everything
+shown goes through this module, so secrets are masked here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from savepoints.model import to_json
 from savepoints.plan import Plan
 
 SCHEMA_VERSION = 1
-# Columns of numbers, which are easier to compare when they end at one place.
+# Columns of numbers, aligned right so that they are easy to compare.
 _NUMERIC = {"batch", "rows", "bytes", "files", "operator", "partitions"}
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Terminal:
             optional: Columns to leave out while the table is wider than the screen, first ones
                 first.
         """
-        # All cells at once: looking for secrets takes as long for one as for all.
+        # All cells at once: masking secrets costs as much for one as for all.
         texts = [str(cell).replace("\0", "") for row in rows for cell in row]
         cells = secrets.mask_data("\0".join(texts)).split("\0") if texts else []
         shown = [cells[at : at + len(columns)] for at in range(0, len(cells), len(columns))]
@@ -111,7 +111,7 @@ class Terminal:
         self.out.file.write("".join(map(line, rows)) + "\n")
 
     def pairs(self, pairs: Iterable[tuple[str, object]]) -> None:
-        """Print names and values under each other."""
+        """Print one name and its value per line."""
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="bold")
         table.add_column(overflow="fold")
@@ -123,7 +123,7 @@ class Terminal:
         """Print what was done: one JSON document, or names and values.
 
         Args:
-            pairs: Called for text alone: to name the next command may read the store.
+            pairs: Called only for text, because finding the next command may read the store.
         """
         if self.format == "json":
             self.document(**document)
@@ -135,7 +135,7 @@ class Terminal:
         self.out.print(_data(text), highlight=False, soft_wrap=True)
 
     def plan(self, plan: Plan) -> None:
-        """Show what a verb is going to do, before it asks or acts."""
+        """Show the plan of a verb before it asks or acts."""
         of = f" {_message(plan.query)}" if plan.query else ""
         self.err.print(f"[bold]{plan.verb}[/bold]{of}:")
         for number, step in enumerate(plan.steps, 1):
@@ -144,7 +144,7 @@ class Terminal:
             self.err.print(f"  [yellow]note:[/yellow] {_message(warning)}", soft_wrap=True)
 
     def progress(self, line: str) -> None:
-        """Show what a long operation does now, with the seconds since the command began."""
+        """Show the current step of a long operation and the seconds since the command started."""
         if self.progress_style != "none":
             seconds = time.monotonic() - self._begun
             self.err.print(
@@ -191,9 +191,9 @@ def moment_text(moment: datetime) -> str:
 
 
 def _for_scripts(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
-    """Write positions, which Spark keeps as text, as the JSON they are, and no watermark as null.
+    """Write Spark's positions, which are text, as JSON values, and a missing watermark as null.
 
-    Spark's own watermark of a query that has none is 0.
+    For a query without a watermark Spark records 0.
     """
     if isinstance(value, list):
         return [_for_scripts(one) for one in value]

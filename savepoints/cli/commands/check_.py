@@ -13,7 +13,7 @@ from savepoints.errors import UsageError, VerificationError
 @click.option(
     "--rebuild-catalog",
     is_flag=True,
-    help="Make the catalog say what the savepoints themselves say; asks first.",
+    help="Rebuild the catalog from the savepoints' own manifests; asks first.",
 )
 @mutating
 @common

@@ -55,7 +55,7 @@ def _metrics(
     "--until",
     default="latest",
     metavar="END",
-    help="Run all to this end: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
+    help="Run all up to here: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
 )
 @click.option(
     "--key",
@@ -63,7 +63,7 @@ def _metrics(
     multiple=True,
     callback=_keys,
     metavar="OUTPUT=COLUMN,...",
-    help="Compare an output by these columns instead of by those in the program.",
+    help="Compare an output by these columns instead of the key in the application.",
 )
 @click.option(
     "--metric",
@@ -71,21 +71,21 @@ def _metrics(
     multiple=True,
     callback=_metrics,
     metavar="NAME=SQL",
-    help="A number of each query: SQL over its outputs, which are views of their names.",
+    help="Compare a figure, too: SQL over each query's outputs, which are views.",
 )
 @click.option(
     "--report",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.html",
-    help="Also write a page for people.",
+    help="Also write an HTML report.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(min=0),
     default=10,
     metavar="ROWS",
-    help="How many changed, missing and extra rows to show of each output.",
+    help="How many changed, missing and extra rows to show for each output.",
 )
 @click.option("--no-state", is_flag=True, help="Do not compare the state.")
 @mutating
@@ -127,8 +127,8 @@ def command(
         report.require()
         if not page.absolute().parent.is_dir():
             raise UsageError(
-                f"there is no directory {page.absolute().parent} for the report",
-                hint="make it, or give --report another path",
+                f"the directory {page.absolute().parent} for the report does not exist",
+                hint="create it, or give --report another path",
             )
     plan = compare.plan(
         call.store,

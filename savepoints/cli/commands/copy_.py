@@ -12,7 +12,7 @@ from savepoints.cli.options import (
     mutating,
     of_query,
 )
-from savepoints.cli.output import bytes_text
+from savepoints.cli.output import bytes_text, count_text
 
 
 @click.command("copy")
@@ -47,7 +47,7 @@ def command(
     if not call.confirm(plan, consent, unasked=plan.done):
         return
     done = copy.execute(plan, call.store, progress=call.output.progress)
-    copied = f"{done.objects_copied} files ({bytes_text(done.bytes_written)}) copied"
+    copied = f"{count_text(done.objects_copied, 'file')} ({bytes_text(done.bytes_written)}) copied"
     call.output.result(
         lambda: [
             ("savepoint", done.savepoint_id),

@@ -19,8 +19,8 @@ from savepoints.model import FORMS, Form
 
 @click.command("create")
 @click.argument("query", required=False, shell_complete=query_names)
-@click.option("--checkpoint", metavar="URI", help="Checkpoint of a query that run did not start.")
-@click.option("--name", help="With --checkpoint: what to call the query.")
+@click.option("--checkpoint", metavar="URI", help="Checkpoint of a query not started by run.")
+@click.option("--name", help="With --checkpoint: a name for the query.")
 @click.option(
     "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
 )
@@ -28,9 +28,11 @@ from savepoints.model import FORMS, Form
     "--outputs",
     type=click.Choice(["known", "none"]),
     default="known",
-    help="none: without the tables that the query's newest savepoint has.",
+    help="none: ignore the tables recorded in the query's newest savepoint.",
 )
-@click.option("--at-batch", type=int, help="A batch that Spark still keeps; the newest by default.")
+@click.option(
+    "--at-batch", type=int, help="A batch that Spark still retains; the newest by default."
+)
 @click.option(
     "--format",
     "form",
@@ -86,7 +88,7 @@ def command(
     savepoint_text.taken(call.output, savepoint)
     if savepoint.rows_missing is not None:
         raise PartlyDoneError(
-            f"savepoint {savepoint.id} is whole in the native form, but its rows could not be "
+            f"savepoint {savepoint.id} is complete in the native form, but its rows could not be "
             f"written: {savepoint.rows_missing}",
             hint=f"add them later: savepoints export {savepoint.id}",
             savepoint=savepoint.id,

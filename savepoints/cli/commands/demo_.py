@@ -1,15 +1,15 @@
-"""Run the whole story on real parts on this machine.
+"""Run a complete demo story on real services on this machine.
 
-`rollback`: a query counts real orders from Kafka into a Delta table on S3, savepoints are written
-while it runs, a bug spoils state and output, a rollback takes everything back, the right version
-goes on, another rollback goes to exactly a day between two savepoints and is undone.
+`rollback`: a query counts real orders from Kafka into a Delta table on S3 and takes savepoints
+while it runs; a bug corrupts state and output, a rollback takes everything back, and the correct
+version continues. Another rollback goes to a day between two savepoints, and is undone.
 
-`ab`: two versions go on from one savepoint over the same orders, are compared, and the second one
-takes over from the live query and is taken back.
+`ab`: two versions start from one savepoint, read the same orders and are compared; the second one
+takes over from the live query, and that is undone.
 
-`late`: orders of last year arrive today, and are worked in as if they had come in time.
+`late`: last year's orders arrive today and are merged as if they had arrived on time.
 
-Each time the result is compared with a computation in pandas over the raw file.
+Each story compares its result with a pandas computation over the raw file.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NEEDED = (
 @click.option("--keep", is_flag=True, help="Leave Kafka, S3 and the store up afterwards.")
 @common
 def command(call: Invocation, name: str, *, keep: bool) -> int:
-    """Run the whole story on real Kafka, S3, Delta and real orders.
+    """Run a complete demo on real Kafka, S3, Delta and real orders.
 
-    STORY is rollback (what a bug spoiled is taken back), ab (two versions from one state, which
-    leaves its report in this directory) or late (orders of last year are merged into the live
+    STORY is rollback (undo what a bug corrupted), ab (compare two versions that start from one
+    state; writes a report to this directory) or late (merge last year's orders into the live
     query). Starts everything on free ports of this machine and stops it at the end. Exit code 1
-    when the result is not exactly right.
+    if the result is not exactly right.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
     missing = [one for one in _NEEDED if find_spec(one) is None]
     if missing:
         raise MissingExtraError(
-            f"the demo needs more than is installed: {', '.join(missing)}",
+            f"the demo needs packages that are not installed: {', '.join(missing)}",
             hint="pip install 'savepoints[demo]' && pip install --no-deps lifetimes==0.11.3",
         )
     from savepoints.cli.demo.story import BUCKET

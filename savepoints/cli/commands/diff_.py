@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=10,
     metavar="ROWS",
-    help="How many added, removed and changed rows to show of each variable.",
+    help="How many added, removed and changed rows to show for each variable.",
 )
 @of_query
 @common
@@ -35,9 +35,10 @@ def command(
 ) -> int:
     """Compare two savepoints row by row: cut, offsets, operators and state.
 
-    They may be of one query or of two. Exit code 3 if they differ, 0 if not. How state is stored
-    (partitions, provider, formats) does not count, nor do settings, which are shown. Operators with
-    equal content hashes are not read; lists always are, because the hashes ignore their order.
+    They may belong to one query or to two. Exit code 3 if they differ, 0 if not. How state is
+    stored (partitions, provider, formats) is ignored; settings are shown, but do not count as a
+    difference. Operators with equal content hashes are not read; lists always are, because the
+    hashes ignore their order.
 
     \b
     Examples:
@@ -83,7 +84,7 @@ def _show(output: Terminal, found: Diff) -> None:
             (tuple(map(or_dash, vars(one).values())) for one in found.offsets),
         )
     if found.settings:
-        output.line("Settings, which do not count")
+        output.line("Settings (not counted as a difference)")
         output.table(
             ("setting", "before", "after"),
             (
@@ -121,7 +122,7 @@ def _show_state(output: Terminal, found: Diff) -> None:
         )
     for one in found.variables:
         if one.rows.layout:
-            output.line(f"{one.variable} has other columns:")
+            output.line(f"{one.variable} has different columns:")
             output.line(f"  before {one.rows.layout.before}")
             output.line(f"  after  {one.rows.layout.after}")
         if one.rows.sample:

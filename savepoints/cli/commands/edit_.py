@@ -1,4 +1,4 @@
-"""Repair chosen state rows of a savepoint by hand."""
+"""Repair selected state rows of a savepoint."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def command(
     delete: bool,
     consent: Consent,
 ) -> None:
-    """Repair chosen state rows by hand, as a new savepoint.
+    """Repair selected state rows, as a new savepoint.
 
     NAME stays as it is. Columns are named as in `savepoints state`: key.x and value.y, or just x
     where that is unambiguous. Only fields of the value can be set; every --set sees the original
@@ -86,7 +86,7 @@ def command(
         progress=call.output.progress,
     )
     if call.output.format != "json":
-        call.output.line(f"{plan.rows_chosen} of {plan.rows} rows are chosen; the first of them:")
+        call.output.line(f"{plan.rows_chosen} of {plan.rows} rows are selected; the first of them:")
         call.output.table(("", "row", "before", "after"), map(row_text.row_change, plan.sample))
     if not call.confirm(plan, consent):
         return

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
     """Estimate when QUERY will catch up with Kafka, if ever.
 
-    Nothing is changed and no JVM is needed. Every figure says what it was measured on; what was not
-    measured is unknown. The exit code is always 0.
+    Nothing is changed and no JVM is needed. Every figure names what it was measured on; anything
+    not measured is shown as unknown. The exit code is always 0.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def _backlog(found: Estimate) -> str:
     if found.backlog_records == 0:
         return "0 records"
     if found.backlog_bytes is None or found.record_bytes is None:
-        return f"{found.backlog_records} records, of unknown size: none was read"
+        return f"{found.backlog_records} records, of unknown size: no record was read"
     return (
         f"{found.backlog_records} records, about {bytes_text(found.backlog_bytes)} "
         f"({found.record_bytes:.0f} bytes a record, {found.records_sampled} read)"
@@ -105,7 +105,7 @@ def _start(found: Estimate) -> str:
 def _retention(found: Estimate) -> str:
     return {
         None: "unknown whether it ends before the records are read",
-        True: "ends before the records are read, by the worse figures: records will be lost",
+        True: "ends before the records are read, by the slower figures: records will be lost",
         False: "does not end before the records are read",
     }[found.retention_ends_first]
 

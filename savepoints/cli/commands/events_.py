@@ -38,7 +38,7 @@ def command(
         call.output.document(events=found)
         return
     if not found:
-        call.output.line(f"no such events in {call.store.root}")
+        call.output.line(f"no matching events in {call.store.root}")
         return
     call.output.table(
         ("at", "verb", "query", "savepoint", "result", "took", "who", "message"),

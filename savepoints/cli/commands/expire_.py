@@ -8,7 +8,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, executed, mutating
-from savepoints.cli.output import bytes_text, moment_text
+from savepoints.cli.output import bytes_text, count_text, moment_text
 from savepoints.config.duration import parse_duration
 from savepoints.errors import PartlyDoneError
 
@@ -28,14 +28,14 @@ _COUNT = click.IntRange(min=-1)
 @click.option(
     "--keep-within",
     metavar="DURATION",
-    help="Keep all that are at most this much older than the newest.",
+    help="Keep savepoints at most this much older than the newest.",
 )
 @click.option(
     "--keep-tag",
     "keep_tags",
     metavar="TAG",
     multiple=True,
-    help="Keep those with this tag; other tags then protect nothing. May be repeated.",
+    help="Keep savepoints with this tag; other tags then protect nothing. May be repeated.",
 )
 @mutating
 @executed
@@ -122,6 +122,7 @@ def _tell(call: Invocation, done: Expired) -> None:
     for finding in done.findings:
         call.output.line(f"note: {finding}")
     call.output.line(
-        f"{len(done.removed)} savepoints removed, {bytes_text(done.bytes)} in {done.files} files "
+        f"{count_text(len(done.removed), 'savepoint')} removed, "
+        f"{bytes_text(done.bytes)} in {count_text(done.files, 'file')} "
         f"freed, {done.seconds:.1f} s"
     )

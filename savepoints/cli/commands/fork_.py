@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.command("fork")
 @click.argument("savepoint", shell_complete=savepoint_names)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--app", metavar="MODULE:ATTR", help="What they run, if not what the original runs.")
+@click.option(
+    "--app", metavar="MODULE:ATTR", help="Application of the forks, if not that of the original."
+)
 @click.option(
     "--outputs",
     "way",
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     help="copy: tables with files of their own; clone: shallow clones, which VACUUM on the "
     "original breaks.",
 )
-@click.option("--checkpoints", metavar="URI", help="Where their checkpoints go.")
+@click.option("--checkpoints", metavar="URI", help="Root directory of the forks' checkpoints.")
 @click.option(
     "--table",
     "tables",
@@ -72,9 +74,10 @@ def command(
     """Start a new, independent query from SAVEPOINT for each NAME.
 
     Each fork has its own checkpoint and outputs, and starts with the batch after the savepoint. The
-    original query is not touched and may keep running. A table [queries.NAME] in the settings says
-    what a fork runs and where it lives; without one it runs what the original runs, and the store
-    remembers where. If it is interrupted, run it again to resume.
+    original query is not touched and may keep running. [queries.NAME] in the settings defines what
+    a fork runs and where its checkpoint and outputs are; without it, a fork runs the application
+    of the original, and the store records its locations. If it is interrupted, run it again to
+    resume.
 
     \b
     Examples:
@@ -96,7 +99,7 @@ def command(
     plan = fork.plan_all(call.store, savepoint, names, options, query=query)
     for begun in plan.forks:
         if begun.resumed and not begun.finished:
-            call.output.progress(f"going on with the interrupted fork {begun.operation_id}")
+            call.output.progress(f"resuming the interrupted fork {begun.operation_id}")
     is_there = all(one.finished for one in plan.forks)
     if not is_there and not call.confirm(plan, consent):
         return
@@ -106,7 +109,7 @@ def command(
         return
     for one in done:
         what = (
-            "was there before: nothing was done"
+            "existed already: nothing was done"
             if one.already_forked
             else f"{one.seconds:.2f} s, {bytes_text(one.bytes_written)} written"
         )
@@ -115,7 +118,7 @@ def command(
                 ("fork", f"{one.query} of {one.savepoint_id}, a savepoint of {one.origin}"),
                 ("Spark's query id", one.query_id),
                 ("checkpoint", one.checkpoint),
-                ("goes on with", f"batch {one.batch_id + 1}"),
+                ("next batch", f"batch {one.batch_id + 1}"),
                 *((f"output {name}", uri) for name, uri in one.outputs.items()),
                 ("took", what),
                 ("next", f"savepoints run {one.query}"),

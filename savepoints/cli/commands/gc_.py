@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.options import Consent, Invocation, common, executed, mutating
-from savepoints.cli.output import bytes_text
+from savepoints.cli.output import bytes_text, count_text
 from savepoints.config.duration import duration_text, parse_duration
 from savepoints.errors import PartlyDoneError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     metavar="DURATION",
     default="24h",
     show_default=True,
-    help="Ignore files younger than this; they may still be being written.",
+    help="Ignore files younger than this; a command may still be writing them.",
 )
 @mutating
 @executed
@@ -72,8 +72,8 @@ def _show(call: Invocation, plan: GcPlan) -> None:
     for warning in plan.warnings:
         call.output.line(f"note: {warning}")
     call.output.line(
-        f"{len(plan.orphans)} orphans, {bytes_text(plan.bytes)} would be freed; {plan.young} more "
-        f"are younger than {duration_text(timedelta(seconds=plan.grace_seconds))}"
+        f"{count_text(len(plan.orphans), 'orphan')}, {bytes_text(plan.bytes)} would be freed; "
+        f"{plan.young} more are younger than {duration_text(timedelta(seconds=plan.grace_seconds))}"
     )
 
 
@@ -88,4 +88,6 @@ def _tell(call: Invocation, done: Collected) -> None:
         call.output.line(f"left {query_id} alone: {why}")
     for finding in done.findings:
         call.output.line(f"note: {finding}")
-    call.output.line(f"{bytes_text(done.bytes)} in {done.files} files freed, {done.seconds:.1f} s")
+    call.output.line(
+        f"{bytes_text(done.bytes)} in {count_text(done.files, 'file')} freed, {done.seconds:.1f} s"
+    )

@@ -24,7 +24,7 @@ from savepoints.errors import TargetExistsError
     type=click.Path(path_type=Path),
     default=Path("savepoints.toml"),
     show_default=True,
-    help="The file to write, which must not exist.",
+    help="The file to write; it must not exist yet.",
 )
 @common
 def command(
@@ -32,9 +32,9 @@ def command(
 ) -> None:
     """Write a commented settings file from the CHECKPOINT of a query, or create an empty store.
 
-    The file contains what the checkpoint says (operators, state store, partitions, topics) and
-    marks what you must fill in. The query may be running. Without CHECKPOINT a store is created
-    where --store or the settings say, as the first create, run or attach would. Needs no JVM.
+    The file describes the checkpoint (operators, state store, partitions, topics) and marks what
+    you must fill in. The query may be running. Without CHECKPOINT a store is created where --store
+    or the settings say, as the first create, run or attach would do. Needs no JVM.
 
     \b
     Examples:
@@ -55,8 +55,8 @@ def command(
             opened.write(text)
     except FileExistsError:
         raise TargetExistsError(
-            f"the file {file} exists already",
-            hint="write another one with --file, or look at what it says with: savepoints config",
+            f"the file {file} already exists",
+            hint="name another one with --file, or see the settings in force: savepoints config",
             file=str(file),
         ) from None
     marks = text.count(init.FILL_IN) - 1
@@ -73,4 +73,4 @@ def _make_store(call: Invocation) -> None:
     if call.output.format == "json":
         call.output.document(store=str(store.root), made=made)
     elif not made:
-        call.output.line(f"{store.root} is a store already")
+        call.output.line(f"{store.root} is already a store")

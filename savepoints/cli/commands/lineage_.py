@@ -15,11 +15,11 @@ from savepoints.cli.options import Invocation, common
     "style",
     type=click.Choice(["text", "json", "mermaid", "dot"]),
     default="text",
-    help="A tree, one JSON document, or a picture in the language of Mermaid or Graphviz.",
+    help="A tree, one JSON document, or a diagram for Mermaid or Graphviz.",
 )
 @common
 def command(call: Invocation, query: str | None, style: str) -> None:
-    """Show which savepoint each generation began from, and which were taken of it.
+    """Show which savepoint each generation began from, and which were taken in it.
 
     Savepoints that no longer exist but are still referred to are shown as gone. Needs no JVM.
 

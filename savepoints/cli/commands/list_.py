@@ -21,7 +21,7 @@ _COLUMNS = (
     "id", "query", "kind", "gen", "batch", "cut committed", "rows", "copied", "took", "state",
 )  # fmt: skip
 _LABELS = ("pinned", "description")
-# What a narrow screen does without; `show` has it all. The id says when it was taken.
+# Left out on a narrow screen; `show` has everything. The id says when it was taken.
 _OPTIONAL = ("took", "copied", "pinned", "gen", "cut committed", "kind", "rows", "description")
 
 

@@ -17,7 +17,7 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     """Print where the current outputs of QUERY are, or just OUTPUT.
 
     After `savepoints promote --outputs point` a query writes to the tables of its fork. Readers
-    that ask here before they open a table follow it. Needs no JVM.
+    that call this before they open a table follow the switch. Needs no JVM.
 
     \b
     Examples:
@@ -30,7 +30,7 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     found = locate(call.store, query)
     if not found.outputs:
         raise NotFoundError(
-            f"no output table of {query} is known",
+            f"the output tables of {query} are not known",
             hint=f"name it in [queries.{query}.outputs] of the settings, or where its savepoints "
             "are taken: savepoints create --table NAME=URI, attach(…, outputs={'NAME': 'URI'})",
             query=query,

@@ -31,16 +31,19 @@ if TYPE_CHECKING:
     "--batch", metavar="URI", help="Parquet, JSON or CSV files, a directory, or a Delta table."
 )
 @click.option(
-    "--input", "input_name", metavar="NAME", help="Input that the batch is of, if there are many."
+    "--input",
+    "input_name",
+    metavar="NAME",
+    help="Input that the batch belongs to, if the query has several.",
 )
 @click.option(
     "--controls",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Entities to replay besides as a proof; [merge] controls in the settings.",
+    help="Untouched entities to replay as a check; by default [merge] controls in the settings.",
 )
 @click.option(
-    "--quarantine", metavar="URI", help="Set rows aside there that are no events, and go on."
+    "--quarantine", metavar="URI", help="Write rows that are not valid events there, and continue."
 )
 @click.option(
     "--policy",
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     "--until",
     metavar="TIME",
     callback=moment,
-    help="Merge only events of the batch from before it, RFC 3339 or how long ago.",
+    help="Merge only events before this time: RFC 3339, or an age like 7d.",
 )
 @click.option("--undo", is_flag=True, help="Undo the last merge of QUERY.")
 @pausing_the_run
@@ -106,7 +109,7 @@ def command(
     if undo:
         if batch is not None or input_name is not None or quarantine is not None:
             raise UsageError(
-                "--undo goes with no other option of merge",
+                "--undo cannot be combined with other options of merge",
                 hint=f"savepoints merge {query} --undo",
             )
         undone(call, query, "merge", consent=consent)
@@ -131,7 +134,7 @@ def command(
     )
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
     if plan.begun:
-        call.output.progress(f"going on with the interrupted merge {plan.operation_id}")
+        call.output.progress(f"resuming the interrupted merge {plan.operation_id}")
     try:
         if not call.confirm(plan, consent, unasked=plan.has_nothing_to_do):
             return
@@ -150,7 +153,7 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
             ("took", f"{done.seconds:.1f} s"),
         ]
     if done.checkpoint is None:
-        why = f"merged by {done.merged_by} already" if done.merged_by else "all known already"
+        why = f"already merged by {done.merged_by}" if done.merged_by else "all already known"
         rest = f"; {left_out} rows left out by --until" if left_out else ""
         return [("query", done.query), ("nothing to do", f"{done.known} events, {why}{rest}")]
     seconds = done.pause_seconds

@@ -35,13 +35,15 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
     from savepoints.observe import metrics
 
     if path is not None and port is not None:
-        raise UsageError("--to and --serve exclude each other", hint="call it twice")
+        raise UsageError(
+            "--to and --serve cannot be combined", hint="run the command once with each"
+        )
     if path is not None:
         metrics.write(call.place, path)
         call.output.err.print(f"wrote {path}", highlight=False)
     elif port is not None:
         bound, _ = metrics.serve(call.place, port, address)
-        call.output.err.print(f"http://{address}:{bound}/metrics, end with Ctrl-C")
+        call.output.err.print(f"http://{address}:{bound}/metrics, stop with Ctrl-C")
         threading.Event().wait()
     elif call.output.format == "json":
         found = metrics.values(call.place.catalog.all(), call.place.events.all())

@@ -9,7 +9,7 @@ from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.cli.render.next_step import next_step
 from savepoints.model import to_json
 
-# What the verbs' own commands call their results.
+# How the commands of the verbs name their results.
 _RESULTS = {
     "append": "appended",
     "fork": "forked",
@@ -114,9 +114,7 @@ def resume(call: Invocation, operation: str, *, consent: Consent) -> None:
     if call.output.format == "json":
         call.output.document(**{_RESULTS[plan.verb]: done})
     else:
-        call.output.line(
-            f"{done.operation_id} is finished; go on with: {next_step(call, done.query)}"
-        )
+        call.output.line(f"{done.operation_id} is finished; next: {next_step(call, done.query)}")
 
 
 @command.command("undo")

@@ -25,14 +25,16 @@ def waiting(function: Function) -> Function:
         is_flag=False,
         flag_value=_DEFAULT_WAIT,
         callback=duration,
-        help=f"Wait until it is done, so long at most; {_DEFAULT_WAIT} if not said.",
+        help=f"Wait until it is done, at most this long; {_DEFAULT_WAIT} without a value.",
     )(function)
 
 
 @click.command("pause")
 @click.argument("query", shell_complete=query_names)
 @waiting
-@click.option("--reason", default="", metavar="TEXT", help="Why; shown to whoever finds it paused.")
+@click.option(
+    "--reason", default="", metavar="TEXT", help="Why; shown to anyone who finds it paused."
+)
 @common
 def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -> None:
     """Pause QUERY after its current batch.
@@ -66,7 +68,7 @@ def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -
 
 
 def show(call: Invocation, now: PauseState, already: str, following: str) -> None:
-    """Show how a query is, for people."""
+    """Print the status of a query."""
     asked = f"{moment_text(now.asked_at)} by {now.asked_by}" if now.asked_at else ""
     stopped = now.paused_at is not None
     batch = "none" if now.batch_id is None else f"{now.batch_id}, generation {now.generation}"

@@ -70,7 +70,7 @@ def command(
     if undo:
         if into is not None or no_checks or hand_over != "replace":
             raise UsageError(
-                "--undo goes with no other option of promote",
+                "--undo cannot be combined with other options of promote",
                 hint=f"savepoints promote {fork} --undo",
             )
         undone(call, fork, "promote", consent=consent)
@@ -83,7 +83,7 @@ def command(
         checks=not no_checks,
     )
     if plan.begun:
-        call.output.progress(f"going on with the interrupted promote {plan.begun.operation_id}")
+        call.output.progress(f"resuming the interrupted promote {plan.begun.operation_id}")
     if not call.confirm(plan, consent):
         return
     done = promote.execute(plan, call.store, wait=wait, progress=call.output.progress)
@@ -107,5 +107,5 @@ def _pairs(done: Promoted) -> list[tuple[str, object]]:
         ("nothing written for", pause),
         ("took", f"{done.seconds:.1f} s"),
         ("undo", f"{_stopped(done)}savepoints promote {done.query} --undo"),
-        ("next", f"{done.query} goes on" if done.resumed else f"savepoints run {done.query}"),
+        ("next", f"{done.query} keeps running" if done.resumed else f"savepoints run {done.query}"),
     ]

@@ -31,17 +31,19 @@ _TARGETS = (
 @click.argument("query", shell_complete=query_names)
 @click.option("--to-earliest", is_flag=True, help="To the first record of Kafka or the archive.")
 @click.option("--to-latest", is_flag=True, help="To the end: only what arrives from now on.")
-@click.option("--to-current", is_flag=True, help="To where the query is now.")
+@click.option("--to-current", is_flag=True, help="To the current position of the query.")
 @click.option("--to-offset", type=int, help="To this offset in each partition.")
 @click.option("--to-datetime", metavar="TIME", help="To the first record at or after a time.")
-@click.option("--by-duration", metavar="DURATION", help="To where it was this long ago: 7d, PT15M.")
+@click.option("--by-duration", metavar="DURATION", help="To its position this long ago: 7d, PT15M.")
 @click.option("--shift-by", type=int, help="By this many records; negative goes back.")
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="To the offsets in a CSV file: topic,partition,offset.",
 )
-@click.option("--group", help="With --from-file: whose lines to take, where it has several groups.")
+@click.option(
+    "--group", help="With --from-file: the consumer group to take, if the file has several."
+)
 @click.option(
     "--topic",
     "topics",
@@ -71,7 +73,9 @@ _TARGETS = (
 @click.option(
     "--allow-data-loss", is_flag=True, help="Accept that Kafka no longer has all records."
 )
-@click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
+@click.option(
+    "--to", metavar="URI", help="Checkpoint of the new generation, if not the one in the settings."
+)
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")
 @mutating
 @executed
@@ -111,7 +115,7 @@ def command(
     from savepoints.sources.kafka.reset_targets import parse_scope
 
     if targets["group"] is not None and targets["from_file"] is None:
-        raise UsageError("--group chooses lines of a file", hint="give --from-file, too")
+        raise UsageError("--group selects lines of an offsets file", hint="add --from-file FILE")
     target = _target(**targets)  # type: ignore[arg-type]
     plan = reset.plan(
         call.store,
@@ -181,7 +185,7 @@ def _target(
         given.append(Target("file", offsets=parse_group_csv(from_file.read_text(), group)))
     if len(given) != 1:
         raise UsageError(
-            f"{len(given)} targets are given, and one is needed", hint=f"give one of {_TARGETS}"
+            f"exactly one target is needed, {len(given)} are given", hint=f"give one of {_TARGETS}"
         )
     return given[0]
 

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 @click.option(
     "--app",
     metavar="MODULE:ATTR",
-    help="With --exact: what runs the query on. With --migrate: the changed program.",
+    help="With --exact: the application to run. With --migrate: the changed program.",
 )
 @migrating
 @click.option("--to", required=True, metavar="URI", help="Checkpoint directory; must not exist.")
 @restored_form
-@click.option("--partitions", type=int, help="Number of state partitions; as they were by default.")
+@click.option("--partitions", type=int, help="Number of state partitions; unchanged by default.")
 @click.option(
     "--provider",
     type=click.Choice(["rocksdb", "hdfs"]),
-    help="State store provider; as it was by default.",
+    help="State store provider; unchanged by default.",
 )
 @click.option(
     "--outputs",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @click.option(
     "--new-query-id",
     is_flag=True,
-    help="Give the query another id, so that no table drops its batches; rows may then double.",
+    help="Give the query a new id, so that no table drops its batches; rows may be written twice.",
 )
 @other_sources
 @broken_too
@@ -89,16 +89,16 @@ def command(
     """Restore a savepoint into a new checkpoint directory.
 
     A query started from it continues batch by batch as the original would have. Nothing existing is
-    changed, and neither are the outputs: see rollback. An output table that has seen later batches
-    would silently drop the new ones, so that is refused. With --partitions or --provider the state
-    is rewritten, which needs the canonical form (see export).
+    changed, not even the outputs: rollback takes those back, too. An output table that has seen
+    later batches would silently drop the new ones, so that is refused. With --partitions or
+    --provider the state is rewritten, which needs the canonical form (see export).
 
-    With --at TIME --exact the query runs on in the new directory, from the savepoint before TIME,
-    in each partition up to the first record whose Kafka timestamp is TIME or later; what it writes
+    With --at TIME --exact the query then runs in the new directory, from the savepoint before TIME
+    up to the first record in each partition whose Kafka timestamp is TIME or later; what it writes
     meanwhile is discarded.
 
     With --source the query reads other sources: `keep:0` is source 0 of the savepoint, `new` starts
-    by the options of its reader, a position starts exactly there. The state is kept.
+    with the options of its reader, a position starts exactly there. The state is kept.
 
     With --migrate the checkpoint fits the changed program of --app: new columns and operators start
     at the savepoint; what only moved or got a wider type is kept. See upgrade.
@@ -193,12 +193,12 @@ def command(
     call.output.result(
         lambda: [
             ("checkpoint", restored.checkpoint),
-            ("goes on with", f"batch {restored.batch_id + 1}"),
+            ("next batch", f"batch {restored.batch_id + 1}"),
             (
                 "restored",
                 f"{restored.objects} files, {bytes_text(restored.bytes_written)} in "
                 f"{restored.seconds:.2f} s from the {restored.form} form"
-                + (" (was done before)" if restored.already_restored else ""),
+                + (" (already restored)" if restored.already_restored else ""),
             ),
         ],
         restored=restored,

@@ -19,7 +19,7 @@ def command(call: Invocation, query: str, wait: timedelta | None) -> None:
     """Resume a paused query, in its current generation.
 
     The opposite of `savepoints pause`. To finish an interrupted rollback or other operation, use
-    `savepoints operations resume`. Exit code 3 if it does not run within --wait. Needs no JVM.
+    `savepoints operations resume`. Exit code 3 if it is not running within --wait. Needs no JVM.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ def command(call: Invocation, query: str, wait: timedelta | None) -> None:
         return
     following = {
         "resuming": f"wait for it: savepoints resume {query} --wait",
-        "stopped": f"no run waits: start one with savepoints run {query}",
+        "stopped": f"no run is waiting: start one with savepoints run {query}",
     }
     already = "" if now.changed else "not paused: "
     show(call, now, already, following.get(now.state, ""))

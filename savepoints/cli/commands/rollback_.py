@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 @click.option(
     "--undo", is_flag=True, help="Undo the last rollback or reset of the query, outputs included."
 )
-@click.option("--app", metavar="MODULE:ATTR", help="With --exact: what runs the query on.")
-@click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
+@click.option("--app", metavar="MODULE:ATTR", help="With --exact: the application to run.")
+@click.option(
+    "--to", metavar="URI", help="Checkpoint of the new generation, if not the one in the settings."
+)
 @restored_form
 @outputs_too
 @click.option(
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-safety-savepoint",
     is_flag=True,
-    help="Do not save the present, if it is damaged; the rollback then cannot be undone.",
+    help="Take no safety savepoint, if the checkpoint is damaged; this cannot be undone then.",
 )
 @other_sources
 @broken_too
@@ -83,12 +85,12 @@ def command(
     A safety savepoint of the present is taken first; the old checkpoint is left as it is and a new
     generation begins. If it is interrupted, run it again to resume, or undo it.
 
-    With --at TIME --exact the query runs on from the savepoint before TIME, with the current
-    application, in each partition up to the first record whose Kafka timestamp is TIME or later;
-    with --at-by commit it goes to the newest batch committed by then.
+    With --at TIME --exact the query runs the current application from the savepoint before TIME up
+    to the first record in each partition whose Kafka timestamp is TIME or later; with --at-by
+    commit it goes to the newest batch committed by then.
 
     With --source the new generation reads other sources: `keep:0` is source 0 of the savepoint,
-    `new` starts by the options of its reader, a position starts exactly there. The state is kept.
+    `new` starts with the options of its reader, a position starts exactly there. The state is kept.
 
     \b
     Examples:

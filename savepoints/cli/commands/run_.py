@@ -15,7 +15,7 @@ from savepoints.model import FORMS, Form, Savepoint
 if TYPE_CHECKING:
     from savepoints.runtime.runner import Ran
 
-# What `--wait` means without a duration.
+# The value of `--wait` without a duration.
 FOR_EVER = "36500d"
 
 
@@ -36,7 +36,7 @@ FOR_EVER = "36500d"
     "--max-duration",
     metavar="DURATION",
     callback=duration,
-    help="Start no batch after this long (90s, 5m).",
+    help="Start no new batch after this long (90s, 5m).",
 )
 @click.option("--max-records", type=int, metavar="N", help="Stop after exactly N more records.")
 @click.option(
@@ -50,7 +50,7 @@ FOR_EVER = "36500d"
 @click.option(
     "--recover",
     is_flag=True,
-    help="If the checkpoint is gone or damaged, go on from the newest good savepoint.",
+    help="If the checkpoint is gone or damaged, continue from the newest good savepoint.",
 )
 @click.option(
     "--format",
@@ -62,7 +62,7 @@ FOR_EVER = "36500d"
 @click.option(
     "--accept-state-names",
     is_flag=True,
-    help="Go on with restored state whose fields the program calls otherwise.",
+    help="Continue with restored state whose fields have other names in the program.",
 )
 @click.option("--no-final-savepoint", is_flag=True, help="Take no savepoint at the end.")
 @common
@@ -84,8 +84,8 @@ def command(
     """Run the current generation of QUERY and take savepoints periodically.
 
     SIGTERM or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0. Before the
-    first batch after a restore, the program is run once on empty inputs and its state is compared
-    with the restored one by name: Spark itself compares types only.
+    first batch after a restore, the program is run once on empty inputs and its state columns are
+    compared with the restored ones by name: Spark itself compares only types.
 
     With --until, --max-records or both, the query reads exactly up to that point, in batches of at
     most max_offsets_per_trigger records, and ends. A time means every record before it, by the

@@ -8,7 +8,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import SCHEMA_VERSION
+from savepoints.cli.output import SCHEMA_VERSION, count_text
 from savepoints.cli.render import row_text
 from savepoints.errors import UsageError
 
@@ -24,7 +24,9 @@ _ROWS_SHOWN = 20
     help="State variable of a transformWithState, timers, or side of a join: left or right.",
 )
 @click.option(
-    "--state-store", metavar="NAME", help="Store of a join as Spark lays it out, not its sides."
+    "--state-store",
+    metavar="NAME",
+    help="One of the stores that Spark keeps for a join, instead of its sides.",
 )
 @click.option(
     "--key",
@@ -77,7 +79,7 @@ def command(
     from savepoints.state.typed import to_json
 
     if jsonl and (to or call.output.format == "json"):
-        raise UsageError("--jsonl goes with neither --to nor -o json", hint="leave one out")
+        raise UsageError("--jsonl cannot be combined with --to or -o json", hint="leave one out")
     target = read_state.free_target(to) if to else None
     savepoint = call.store.catalog.find(name, query=query)
     chosen = read_state.choose(
@@ -106,7 +108,7 @@ def command(
             if call.output.format == "json":
                 call.output.document(**about, written={"uri": str(target), "rows": count})
             else:
-                call.output.line(f"{count} rows written to {target}")
+                call.output.line(f"{count_text(count, 'row')} written to {target}")
             return
         wanted = limit or _ROWS_SHOWN
         lines = to_json.json_lines(frame, wanted + 1)
@@ -124,7 +126,9 @@ def command(
         ]
         call.output.table(columns, [[row.get(name, "null") for name in columns] for row in spread])
     if more:
-        call.output.err.print(f"there are more than these {wanted} rows: --limit, --where, --to")
+        call.output.err.print(
+            f"there are more than these {wanted} rows: use --limit, --where or --to"
+        )
 
 
 def _fields(keys: tuple[str, ...]) -> dict[str, str]:

@@ -21,7 +21,9 @@ from savepoints.cli.options import (
 @click.option(
     "--description", metavar="TEXT", help="A description for people; an empty one removes it."
 )
-@click.option("--pin/--unpin", "pinned", default=None, help="Whether retention must keep it.")
+@click.option(
+    "--pin/--unpin", "pinned", default=None, help="Protect it from retention, or no longer."
+)
 @click.option("--move", is_flag=True, help="Move the tags from the savepoints that have them.")
 @of_query
 @mutating

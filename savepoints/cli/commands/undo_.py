@@ -12,7 +12,9 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, output
 
 @click.command("undo")
 @click.argument("query", shell_complete=query_names)
-@click.option("--to", metavar="URI", help="Checkpoint of the new generation, if not by settings.")
+@click.option(
+    "--to", metavar="URI", help="Checkpoint of the new generation, if not the one in the settings."
+)
 @outputs_too
 @mutating
 @stopped_said
@@ -30,7 +32,7 @@ def command(
 
     An interrupted operation is taken back as far as it got. Otherwise the query goes back to the
     safety savepoint that the operation took first, outputs included. The plan names the operation;
-    look at it with --dry-run. An undo is not undone: roll back to its safety savepoint instead.
+    look at it with --dry-run. An undo cannot be undone: roll back to its safety savepoint instead.
 
     \b
     Examples:

@@ -52,7 +52,7 @@ def check(
     """Compare a program with a savepoint: operators, variables, columns and their names.
 
     The program is run once on empty inputs; no event is read and nothing is changed. Exit code 0 if
-    it is compatible, 3 if it needs a migration, 16 if it is incompatible or that cannot be known.
+    it is compatible, 3 if it needs a migration, 16 if it is incompatible or this cannot be known.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def check(
 
 
 def _rows(one: OperatorVerdict) -> list[tuple[str, ...]]:
-    """Return a row for each reason, or one that says that nothing was found."""
+    """Return a row for each reason, or one that reports no findings."""
     number = one.was_operator_id if one.operator_id is None else one.operator_id
     name = f"{number} {one.name}"
     if not one.reasons:

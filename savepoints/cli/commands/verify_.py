@@ -45,7 +45,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "share",
     metavar="SHARE",
     help="Hash only some of the files: 10% for a random sample, 2/7 for the second of seven fixed "
-    "parts. All files are checked to exist.",
+    "parts. That all files exist is checked in any case.",
 )
 @of_query
 @common

@@ -1,4 +1,4 @@
-"""A story of the demo: commands as a user types them, on real parts, and checks of the result."""
+"""A demo story: commands as a user types them, on real services, and checks of the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ master = "local[2]"
 "spark.sql.shuffle.partitions" = "2"
 "spark.sql.streaming.stateStore.providerClass" = \
 "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-# Short programs on few cores: the second compiler costs more than it brings.
+# Short programs on few cores: the second compiler costs more than it saves.
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 [queries.order_totals]
@@ -51,13 +51,13 @@ totals = "{TABLE}"
 
 _PATH = "PYTHONPATH"
 
-# What was looked at, what was found, what was wanted.
+# What was checked, the value found, the value expected.
 Row = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class Story:
-    """What all stories have in common.
+    """The base of all stories.
 
     Attributes:
         world: Kafka and S3.
@@ -68,10 +68,10 @@ class Story:
     directory: Path
 
     def begin(self, settings: str = SETTINGS) -> None:
-        """Write the settings file, and let commands find Kafka, S3 and the example applications."""
+        """Write the settings file and set the environment that commands need."""
         (self.directory / "savepoints.toml").write_text(settings)
         os.environ.update(self.world.environment)
-        # In front: a user may have another package of that name.
+        # First on the path: a user may have another package of that name.
         place = str(examples.directory())
         sys.path.insert(0, place)
         before = os.environ.get(_PATH)
@@ -79,7 +79,7 @@ class Story:
         self.say(f"The example applications, spark_jobs, are in {place}, now on {_PATH}.")
 
     def judge(self, rows: Sequence[Row]) -> bool:
-        """Show the table of checks; returns whether all hold."""
+        """Print the table of checks; return True if all hold."""
         judged = [
             (what, found, wanted, found > wanted if "more than" in what else found == wanted)
             for what, found, wanted in rows
@@ -94,10 +94,10 @@ class Story:
     def compare(
         self, until: date, *, table: str = TABLE, v2_from: date | None = None
     ) -> Comparison:
-        """Compare an output with the truth over the orders before a day.
+        """Compare an output with pandas over the orders before a day.
 
         Args:
-            v2_from: Since when it follows the second rule, None for never.
+            v2_from: When the second rule takes effect; None for never.
         """
         from spark_jobs.orders.comparison import compare
 
@@ -115,14 +115,14 @@ class Story:
         if words[0] == "savepoints":
             words = ["python", "-m", *words]
         sys.stdout.flush()
-        # Guarded, so that it ends with this process, however that ends.
+        # Guarded: it must end with this process, however this process ends.
         command = guarded(sys.executable, *words[1:])
         with subprocess.Popen(command, cwd=self.directory, stdin=subprocess.PIPE) as process:
             code = process.wait()
         if code != expected:
             raise SavepointsError(
                 f"the command ended with exit code {code}: {line}",
-                hint="what it said is above",
+                hint="see its output above",
             )
 
     def step(self, text: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BEGIN, DECIDED, END = date(1997, 4, 1), date(1997, 7, 1), date(1997, 10, 1)
 V2 = "spark_jobs.order_tiers_v2:app"
 REPORT = "savepoints-ab.html"
-# What people look at, and what the fork has to pass before it takes over.
+# The metrics to compare, and the checks that the fork must pass before it takes over.
 _SETTINGS = f"""{SETTINGS}
 [compare.metrics]
 customers = "SELECT count(*) FROM totals"
@@ -40,7 +40,7 @@ class AbStory(Story):
     """Tiers of customers by two rules, from the same state over the same orders."""
 
     def tell(self) -> bool:
-        """Tell it; returns whether everything came out exactly right."""
+        """Run the story; return True if every check passed."""
         self.begin(_SETTINGS)
         report = Path.cwd() / REPORT
 
@@ -49,7 +49,7 @@ class AbStory(Story):
         self.type("savepoints run order_totals --until latest")
         before = self.compare(BEGIN)
 
-        self.step("Two queries of that one savepoint: the version of today, and another rule.")
+        self.step("Two forks of that one savepoint: today's version, and another rule.")
         self.type("savepoints fork latest tiers_v1 --yes")
         self.type(f"savepoints fork latest tiers_v2 --app {V2} --yes")
         self.type("savepoints lineage")
@@ -62,7 +62,7 @@ class AbStory(Story):
             f"savepoints compare tiers_v1 tiers_v2 --until latest --report {report} --yes",
             expected=PartlyDoneError.exit_code,
         )
-        self.say(f"They differ, as they should (exit code 3). For people: {report}")
+        self.say(f"They differ, as they should (exit code 3). The report: {report}")
         first = self.compare(DECIDED, table=f"{TABLE}_forks/tiers_v1")
         second = self.compare(DECIDED, table=f"{TABLE}_forks/tiers_v2", v2_from=BEGIN)
         untouched = self.compare(BEGIN)
@@ -75,7 +75,7 @@ class AbStory(Story):
         self.type("savepoints run order_totals --until latest")
         after = self.compare(END, v2_from=BEGIN)
 
-        self.step("Was it a mistake? Back to the first version, as if it had never been.")
+        self.step("Was it a mistake? Back to the first version, as if nothing had happened.")
         self.type("savepoints promote order_totals --undo --yes")
         self.type("savepoints run order_totals --until latest")
         undone = self.compare(END)
@@ -96,7 +96,7 @@ class AbStory(Story):
 
 
 def _tiers_that_differ() -> int:
-    """Count the customers whose tier is another one in the second fork's table."""
+    """Count the customers whose tier differs in the second fork's table."""
     from savepoints.outputs.delta.batch_version import open_table
 
     return _differing(

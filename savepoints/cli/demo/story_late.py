@@ -13,7 +13,7 @@ from savepoints.cli.demo.story import (
 CUSTOMERS = 200
 _FILE = "late-orders.parquet"
 _IN_TIME = f"s3://{BUCKET}/tables/in_time"
-# Another query over the orders as they would have come without the broken feed.
+# A second query over the orders as they would have arrived without the broken feed.
 _SETTINGS = f"""{SETTINGS}
 [queries.order_totals.archives]
 orders = "s3://{BUCKET}/archive/orders"
@@ -33,10 +33,10 @@ orders = "orders-in-time"
 
 
 class LateStory(Story):
-    """Totals of customers, some of whose orders come a year late."""
+    """Totals by customer; some orders arrive a year late."""
 
     def tell(self) -> bool:
-        """Tell it; returns whether everything came out exactly right."""
+        """Run the story; return True if every check passed."""
         from datetime import date
 
         self.begin(_SETTINGS)
@@ -55,7 +55,7 @@ class LateStory(Story):
         self.type(f"python -m spark_jobs.orders held-back --customers {CUSTOMERS} --to {_FILE}")
         self.type(f"savepoints merge order_totals --batch {_FILE} --dry-run")
 
-        self.step("Only these customers are replayed, with some others as a proof.")
+        self.step("Only these customers are replayed, and a few others as a check.")
         self.type(f"savepoints merge order_totals --batch {_FILE} --yes")
         merged = self.compare(end)
 
@@ -63,12 +63,12 @@ class LateStory(Story):
         self.type(f"savepoints merge order_totals --batch {_FILE} --yes")
         again = self.compare(end)
 
-        self.step("The proof: another query reads all orders, as if they had come in time.")
+        self.step("The proof: a second query reads all orders as if they had arrived on time.")
         self.type(f"{PRODUCE}-in-time")
         self.type("savepoints run in_time --until latest")
         differing = _differing()
 
-        self.step("Was the file wrong? Back to what was before, and merged once more.")
+        self.step("Was the file wrong? Undo the merge, then merge once more.")
         self.type("savepoints merge order_totals --undo --yes")
         undone = self.compare(end)
         self.type(f"savepoints merge order_totals --batch {_FILE} --yes")
@@ -80,7 +80,7 @@ class LateStory(Story):
                 ("merged: cents", merged.amount_cents, merged.amount_cents_true),
                 ("merged: customers that differ", merged.wrong, 0),
                 ("merged again: customers that differ", again.wrong, 0),
-                ("rows that differ from the query that had all in time", differing, 0),
+                ("rows that differ from the query that had all on time", differing, 0),
                 ("undone: customers that differ", undone.wrong, before.wrong),
                 ("merged once more: customers that differ", last.wrong, 0),
             ]

@@ -1,4 +1,4 @@
-"""The story of a rollback: a bug spoils state and output, and both go back together."""
+"""The story of a rollback: a bug corrupts state and output, and both go back together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from savepoints.model import rfc3339, utc_now
 # The bug is deployed on the first of these days of the data, and noticed on the second.
 BUG_BEGINS, BUG_NOTICED = date(1997, 4, 1), date(1997, 7, 1)
 END_OF_DATA = date(1998, 7, 1)
-# A savepoint is taken at the first of these days, and later somebody wants to see the second.
+# A savepoint is taken at the first of these days; the second is asked for later.
 FIRST_STOP, WANTED_DAY = date(1997, 2, 1), date(1997, 2, 15)
 
 
@@ -18,12 +18,12 @@ class RollbackStory(Story):
     """Totals of real orders, a bug, a rollback, and a day between two savepoints."""
 
     def tell(self) -> bool:
-        """Tell it; returns whether everything came out exactly right."""
+        """Run the story; return True if every check passed."""
         self.begin()
 
         self.step(f"Real orders go to Kafka: all before {BUG_BEGINS}.")
         self.type(f"{PRODUCE} --until {BUG_BEGINS}")
-        self.step("A query keeps totals by customer. It stops exactly where it is told to.")
+        self.step("A query keeps totals by customer. It stops exactly at the given time.")
         self.type(f"savepoints run order_totals --until {FIRST_STOP}T00:00:00Z")
         first = self.compare(FIRST_STOP)
         self.step("It continues; a savepoint is taken every 10 seconds.")
@@ -48,7 +48,7 @@ class RollbackStory(Story):
         self.type(f"savepoints rollback @{deployed} --yes")
         restored = self.compare(BUG_BEGINS)
 
-        self.step("The right version continues from there, with the rest of the orders.")
+        self.step("The correct version continues from there, with the rest of the orders.")
         self.type(f"{PRODUCE} --from {BUG_NOTICED}")
         self.type("savepoints run order_totals --until latest")
         after = self.compare(END_OF_DATA)
@@ -65,7 +65,7 @@ class RollbackStory(Story):
             ("at the first stop: customers that differ from pandas", first.wrong, 0),
             ("before the bug: customers that differ from pandas", before.wrong, 0),
             ("before the bug: rows", before.rows, before.customers),
-            ("with the bug: customers spoiled, more than", spoiled.wrong, 0),
+            ("with the bug: wrong customers, more than", spoiled.wrong, 0),
             ("after the rollback: customers that differ", restored.wrong, 0),
             ("after the rollback: sum of amounts, cents", restored.amount_cents,
              restored.amount_cents_true),
@@ -81,7 +81,7 @@ class RollbackStory(Story):
         return self.judge(rows) and all(one.exact for one in exact)
 
     def rollback_commits(self) -> int:
-        """Count the commits in the output's history that went back to a version."""
+        """Count the commits in the output's history that restored a version."""
         from savepoints.outputs.delta.batch_version import open_table
 
         history = open_table(TABLE).history()

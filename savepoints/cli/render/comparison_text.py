@@ -9,7 +9,7 @@ from savepoints.outputs.compare.by_key import OutputDifference
 
 _VERDICTS = {
     "same": "same: no difference",
-    "within": "within: there are differences, all of them within the thresholds",
+    "within": "within: differences, all of them within the thresholds",
     "different": "different",
 }
 

@@ -1,4 +1,4 @@
-"""What a person does next with a query that has a new generation."""
+"""The next command for a query that has a new generation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from savepoints.cli.options import Invocation
 
 
 def next_step(call: Invocation, query: str) -> str:
-    """Return the command that starts a query, or what to say to the driver that does."""
+    """Return the command that starts a query, or how to start its own driver."""
     from savepoints.store import bindings
 
     if query in bindings.complete(call.store).queries:

@@ -1,4 +1,4 @@
-"""State rows in words: structs spread out into `key.k` and `value.count`."""
+"""State rows as text: structs flattened into `key.k` and `value.count`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def spread(
     row: Mapping[str, Any], columns: Collection[str] = (), prefix: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Give each value that is no struct with its path.
+    """Yield each value that is not a struct, with its path.
 
     Args:
         row: From JSON.
@@ -28,7 +28,7 @@ def spread(
 
 
 def row_change(change: RowChange) -> tuple[str, ...]:
-    """Show what identifies a row, and the values that differ."""
+    """Format a row's key and the values that differ."""
     before, after = (dict(spread(one or {})) for one in (change.before, change.after))
     different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return (

@@ -1,4 +1,4 @@
-"""A savepoint in words: what `create` and `show` print."""
+"""A savepoint as text, for `create` and `show`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
     if savepoint.outputs:
         _show_outputs(output, savepoint.outputs)
     else:
-        output.line("No output table of the query is known: a rollback rewinds none.")
+        output.line("The output tables of the query are not known: a rollback rewinds none.")
 
 
 def _show_operators(output: Terminal, operators: tuple[OperatorState, ...]) -> None:
