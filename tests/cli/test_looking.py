@@ -219,7 +219,7 @@ def test_a_tag_is_a_name(call: Call, at: tuple[str, ...]) -> None:
 
 
 def test_what_was_done_is_in_the_events(call: Call, at: tuple[str, ...]) -> None:
-    assert "no such events" in call("events", *at).out
+    assert "no matching events" in call("events", *at).out
     call("tag", ONE.id, "golden", *at)
     call("tag", THREE.id, "best", *at)
 

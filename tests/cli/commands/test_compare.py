@@ -52,7 +52,7 @@ def store(call: Call, local_store: Store, on_local: Location) -> Store:
         (("a", "b", "--key", "totals"), UsageError, "'totals' is not OUTPUT=COLUMN"),
         (("a", "b", "--key", "totals=a,"), UsageError, "is not OUTPUT=COLUMN"),
         (("a", "b", "--metric", "SELECT 1"), UsageError, "'SELECT 1' is not NAME=SQL"),
-        (("a", "b", "--report", "no/such/r.html"), UsageError, "no directory"),
+        (("a", "b", "--report", "no/such/r.html"), UsageError, "for the report does not exist"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -22,9 +22,9 @@ APP = ("--app", "tests.fidelity.programs:totals")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--map", "max=most"), "are for a changed program"),
-        (("--allow-dropped-state", *APP), "are for a changed program"),
-        (("--default", "max=1"), "are for a changed program"),
+        (("--map", "max=most"), "need --migrate"),
+        (("--allow-dropped-state", *APP), "need --migrate"),
+        (("--default", "max=1"), "need --migrate"),
         (("--migrate",), "--migrate needs a savepoint"),
         (("--migrate", *APP, "--format", "native"), "--migrate needs a savepoint"),
         (("--migrate", *APP, "--default", "max"), "is not COLUMN=VALUE"),
