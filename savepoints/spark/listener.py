@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from savepoints.errors import UsageError
+from savepoints.spark import private_api
 
 # Names of Delta's sink and Spark's file sink.
 _SINK = re.compile(r"(?:DeltaSink|FileSink)\[(.+)\]")
@@ -61,7 +62,7 @@ def table_of(query: StreamingQuery) -> str | None:
     Asks `StreamExecution.sink`, as `checkpoint_of` does.
     """
     try:
-        described = str(query._jsq.streamingQuery().sink().toString())
+        described = str(private_api.execution(query).sink().toString())
     except Exception:  # noqa: BLE001  (py4j's errors have no common root; then nothing is known)
         return None
     found = _SINK.fullmatch(described)
@@ -77,8 +78,7 @@ def checkpoint_of(query: StreamingQuery) -> str:
         UsageError: If this Spark has no such member.
     """
     try:
-        execution = query._jsq.streamingQuery()
-        return str(execution.resolvedCheckpointRoot())
+        return str(private_api.execution(query).resolvedCheckpointRoot())
     except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
         raise UsageError(
             f"the checkpoint of the query {query.name or query.id} cannot be found: {error}",

@@ -10,15 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.evolution.findings import Start
+from savepoints.spark import private_api
+from savepoints.spark.private_api import JavaObject
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-# py4j's proxies for Java objects have no types.
-JavaObject: TypeAlias = Any
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,9 +36,8 @@ def buffers_by_operator(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
     Returns:
         By operator; operators that Spark does not describe are left out.
     """
-    java: JavaObject = query
     try:
-        plan = java._jsq.streamingQuery().lastExecution().executedPlan()
+        plan = private_api.executed_plan(query)
         saving = [one for one in nodes(plan) if class_name(one) in _SAVING]
         return {int(one.stateInfo().get().operatorId()): _starts(one) for one in saving}
     except Exception:  # noqa: BLE001  (whatever py4j raises where Spark is another)

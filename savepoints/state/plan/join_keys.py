@@ -9,12 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from savepoints.state.plan.initial_buffers import (
-    JavaObject,
-    class_name,
-    items,
-    nodes,
-)
+from savepoints.spark import private_api
+from savepoints.spark.private_api import JavaObject
+from savepoints.state.plan.initial_buffers import class_name, items, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -33,9 +30,8 @@ def keys_by_operator(query: StreamingQuery) -> dict[int, tuple[tuple[str, str], 
     Returns:
         By operator; operators that Spark does not describe are left out.
     """
-    java: JavaObject = query
     try:
-        plan = java._jsq.streamingQuery().lastExecution().executedPlan()
+        plan = private_api.executed_plan(query)
         joins = [one for one in nodes(plan) if class_name(one) == _JOIN]
         return {
             int(one.stateInfo().get().operatorId()): tuple(

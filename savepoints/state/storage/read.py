@@ -16,6 +16,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
 from savepoints.io import Location
+from savepoints.spark.private_api import READ_ALL_COLUMN_FAMILIES
 from savepoints.spark.versions import SparkVersion
 from savepoints.state.storage import hdfs_provider
 from savepoints.uri import Uri
@@ -87,7 +88,7 @@ def load(
         .option("path", checkpoint.hadoop)
         .option("batchId", batch_id)
         .option("operatorId", operator_id)
-        .option("_readAllColumnFamilies", "true")
+        .option(READ_ALL_COLUMN_FAMILIES, "true")
     )
     if store != "default":
         reader = reader.option("storeName", store)

@@ -1,4 +1,4 @@
-"""Write RocksDB state stores; only this and `initial_buffers` touch Spark's private API.
+"""Write RocksDB state stores with Spark's own writer; see `savepoints.spark.private_api`.
 
 `StateRewriter` reads the state of a checkpoint as DataFrames, hands each to a function, and writes
 what comes back through Spark's own state store writer. The function here ignores what was read (the
@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.errors import PrivateApiError, SavepointsError
+from savepoints.spark import private_api
+from savepoints.spark.private_api import JavaObject
 from savepoints.state.storage import read
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# py4j's proxies for Java objects have no types.
-JavaObject: TypeAlias = Any
 # Returns the canonical rows of (operator, store), placed in their state partitions and in order.
 CanonicalRowsOf: TypeAlias = "Callable[[int, str], DataFrame]"
 
 _LOG = logging.getLogger(__name__)
 
-_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
-_REWRITER_ARGUMENTS = 8
 _WAY_OUT = "restore the native form instead: --format native"
 
 
@@ -38,15 +36,16 @@ def require_private_api(spark: SparkSession) -> None:
     Raises:
         PrivateApiError: If it has not; the native form needs none of it.
     """
-    loader = _jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    loader = private_api.jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        constructors = loader.loadClass(_REWRITER).getConstructors()
+        constructors = loader.loadClass(private_api.STATE_REWRITER).getConstructors()
         arities = sorted(one.getParameterCount() for one in constructors)
     except Exception as error:  # noqa: BLE001  (whatever py4j raises: it is not there)
         arities = [str(error)[:80]]
-    if _REWRITER_ARGUMENTS not in arities:
+    wanted = private_api.STATE_REWRITER_ARGUMENTS
+    if wanted not in arities:
         raise PrivateApiError(
-            f"Spark {spark.version} has no StateRewriter with {_REWRITER_ARGUMENTS} arguments "
+            f"Spark {spark.version} has no StateRewriter with {wanted} arguments "
             f"(it has {arities})",
             hint=_WAY_OUT,
             spark_version=spark.version,
@@ -89,10 +88,10 @@ def write_state(
 
     # Otherwise each put does a get to count rows: twice as slow. The query counts again on load.
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
-    jvm = _jvm(spark)
-    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    jvm = private_api.jvm(spark)
+    ensure_callback_server_started(private_api.gateway(spark))  # type: ignore[no-untyped-call]
     function = _Replacement(spark, rows)
-    java_session = spark._jsparkSession
+    java_session = private_api.java_session(spark)
     some, none = jvm.scala.Some, getattr(getattr(jvm.scala, "None$"), "MODULE$")
     rewriter = jvm.org.apache.spark.sql.execution.streaming.state.StateRewriter(
         java_session,
@@ -115,10 +114,6 @@ def write_state(
             f"Spark could not write the state of {checkpoint}: {cause}",
             hint="run the command again, or restore the native form with --format native",
         ) from error
-
-
-def _jvm(spark: SparkSession) -> JavaObject:
-    return spark.sparkContext._jvm
 
 
 def _state_ids(found: JavaObject) -> StateIds:
@@ -150,7 +145,7 @@ class _Replacement:
     def apply(self, java_frame: JavaObject) -> JavaObject:
         """Return the rows of the store that Spark is about to write."""
         try:
-            return self._rows(java_frame)._jdf
+            return private_api.java_frame(self._rows(java_frame))
         except Exception as error:
             _LOG.debug("could not give Spark the rows of a state store", exc_info=True)
             self.failure = error
@@ -161,7 +156,7 @@ class _Replacement:
         from pyspark.sql import functions as F
 
         # The function gets only the frame, whose source names the store.
-        options = java_frame.queryExecution().analyzed().collectLeaves().head().options()
+        options = private_api.source_options(java_frame)
         operator_id, store = int(options.get("operatorId")), options.get("storeName") or "default"
         original = DataFrame(java_frame, self._spark)
         require_raw_columns(self._spark, original.columns)

@@ -1,0 +1,63 @@
+"""Every private class and member of Spark that is used here, and the versions it was seen in.
+
+| name | for | seen in | without it |
+| --- | --- | --- | --- |
+| `StreamExecution.sink` | the table of a query that nobody named | 3.5 to 4.2 | name it |
+| `StreamExecution.resolvedCheckpointRoot` | `attach` without `checkpoint=` | 3.5 to 4.2 | give it |
+| `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
+| `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
+| `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
+
+Nothing else of this package reaches through py4j; a test holds that. What depends on the version
+without being private is in `savepoints.spark.versions`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# py4j's proxies for Java objects have no types.
+JavaObject: TypeAlias = Any
+
+STATE_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
+STATE_REWRITER_ARGUMENTS = 8
+READ_ALL_COLUMN_FAMILIES = "_readAllColumnFamilies"
+
+
+def jvm(spark: SparkSession) -> JavaObject:
+    """Return the JVM of a classic session, by whose attributes its classes are found."""
+    return spark.sparkContext._jvm
+
+
+def gateway(spark: SparkSession) -> JavaObject:
+    """Return py4j's gateway, through which Java calls Python."""
+    return spark.sparkContext._gateway
+
+
+def java_session(spark: SparkSession) -> JavaObject:
+    """Return the `SparkSession` in the JVM."""
+    return spark._jsparkSession
+
+
+def java_frame(frame: DataFrame) -> JavaObject:
+    """Return the `Dataset` in the JVM."""
+    return frame._jdf
+
+
+def execution(query: StreamingQuery) -> JavaObject:
+    """Return the `StreamExecution` of a query, which is below the public `StreamingQuery`."""
+    return query._jsq.streamingQuery()
+
+
+def executed_plan(query: StreamingQuery) -> JavaObject:
+    """Return the physical plan of a query's last batch."""
+    return execution(query).lastExecution().executedPlan()
+
+
+def source_options(frame: JavaObject) -> JavaObject:
+    """Return the options that the source of a Java frame was made with."""
+    return frame.queryExecution().analyzed().collectLeaves().head().options()
