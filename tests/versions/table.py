@@ -30,6 +30,8 @@ _QUERIES_SINCE = {
     "aggregate_offsets_2": (4, 2),
 }
 _STORES_SINCE = {"rocksdb_2": (4, 0), "rocksdb_2_changelog": (4, 0)}
+# Spark 4.0 itself fails on the first batch of state in one partition, in checkpoint format 2.
+_ONE_PARTITION = ("global_aggregate", "limit", "dedupe_limit")
 _COLUMN_FAMILIES = ("transform", "join_inner_3", "join_outer_3", "join_outer_4")
 
 
@@ -42,6 +44,7 @@ def cells(version: Number) -> list[tuple[str, str]]:
         if _QUERIES_SINCE.get(query, VERSIONS[0]) <= version
         and _STORES_SINCE.get(store, VERSIONS[0]) <= version
         and not (store == "hdfs" and query.startswith(_COLUMN_FAMILIES))
+        and not (version == (4, 0) and store.startswith("rocksdb_2") and query in _ONE_PARTITION)
     ]
 
 
@@ -96,7 +99,8 @@ def render() -> str:
         lines.append(f"| {name} | {query.label} | {found} |\n")
     stores_text = (
         "\nEach with RocksDB, with and without changelogs, and with Spark's default store where "
-        "Spark runs it;\nsince 4.0 with checkpoint format 2, too.\n"
+        "Spark runs it;\nsince 4.0 with checkpoint format 2, too, in which Spark 4.0 itself fails "
+        "on state in one partition\n(aggregates without keys, limits).\n"
     )
     verbs = [f"| {verb} | {' | '.join(found)} |\n" for verb, found in _VERBS.items()]
     head = _HEAD.replace("VERBS\n", "".join([_COLUMNS, *verbs, "\n"]))

@@ -235,7 +235,9 @@ def _forms(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
     nothing = len(reasons) == len(files.operators)
     if not nothing and "canonical" in wanted and (problem := _no_raw_rows(files.cut.provider)):
         if "native" not in wanted:
-            raise NativeOnlyError(problem, hint=_EXPORT_LATER, operators=[])
+            raise NativeOnlyError(
+                problem, hint=f"save it with --format native, then {_EXPORT_LATER}", operators=[]
+            )
         notes.append(f"saved in the native form only: {problem}; {_EXPORT_LATER}")
         nothing = True
     kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
