@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from savepoints.bound_plan import BoundPlan
     from savepoints.checkpoint.evolution.upgrade import Upgrade
-    from savepoints.config.settings import Settings
+    from savepoints.config.settings import QuerySettings, Settings
     from savepoints.errors import (
         AmbiguousNameError,
         CheckFailedError,
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "savepoints.checkpoint.evolution.upgrade": ("Upgrade",),
-    "savepoints.config.settings": ("Settings",),
+    "savepoints.config.settings": ("QuerySettings", "Settings"),
     "savepoints.errors": (
         "AmbiguousNameError",
         "CheckFailedError",
@@ -248,6 +248,7 @@ __all__ = [
     "Query",
     "QueryNotFoundError",
     "QueryRunningError",
+    "QuerySettings",
     "Ran",
     "Rebuilt",
     "Report",

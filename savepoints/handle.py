@@ -175,7 +175,7 @@ class Query:
 
     @property
     def latest(self) -> Savepoint:
-        """The newest savepoint on the line that lives: none that was rolled back or edited.
+        """The newest savepoint on the current timeline: none that was rolled back or edited.
 
         Raises:
             SavepointNotFoundError: If there is none.
@@ -303,6 +303,9 @@ class SavepointHandle:
         even_broken: bool = False,
     ) -> BoundPlan[ForksPlan, ..., tuple[Forked, ...]]:
         """Plan new queries that begin with this state, each with outputs of its own.
+
+        Forks need no settings: the store keeps their programs and tables. All names of one call run
+        one program, whose `App` keeps the name of the origin's; for two programs call it twice.
 
         Args:
             names: What they are called.

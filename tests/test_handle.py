@@ -16,6 +16,7 @@ import savepoints
 from savepoints.io import Location
 from tests.samples import contents, query_id, take, unpack
 
+EXAMPLES = (savepoints.App, savepoints.Settings)
 HANDLES = (savepoints.Store, savepoints.Query, savepoints.SavepointHandle)
 # What a handle knows, and who is told; said once, by the handles' own docstrings.
 _COMMON = {"self", "query", "progress"}
@@ -34,7 +35,7 @@ def clicks(on_local: Location, local_store: savepoints.Store) -> savepoints.Quer
     return local_store.query("clicks")
 
 
-@pytest.mark.parametrize("handle", HANDLES, ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize("handle", [*HANDLES, *EXAMPLES], ids=lambda one: str(one.__name__))
 def test_the_examples_of_the_docstrings_run(
     handle: type, clicks: savepoints.Query, on_local: Location
 ) -> None:

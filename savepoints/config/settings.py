@@ -122,12 +122,12 @@ class RetentionSettings(_Section):
     """Which savepoints `expire` keeps; what no rule keeps is removed. A count of -1 means all.
 
     Attributes:
-        keep_last: The newest so many.
+        keep_last: How many of the newest to keep.
         keep_hourly: The newest of each of so many hours.
         keep_daily: The newest of each of so many days.
         keep_weekly: The newest of each of so many ISO weeks.
         keep_monthly: The newest of each of so many months.
-        keep_within: All that are at most so much older than the newest.
+        keep_within: Keep all within this time of the newest.
         keep_tags: Only these tags protect a savepoint; every tag does when not given.
         after_savepoint: Whether each periodic savepoint is followed by an `expire`.
     """
@@ -240,7 +240,7 @@ class QuerySettings(_Section):
     Attributes:
         app: `package.module:attribute` of the `App`.
         app_name: Name of that `App`, where it is not that of the query: of a fork, for example.
-        checkpoints: Directory below which its generations get theirs.
+        checkpoints: Parent directory; generation N of a query is in `<checkpoints>/<query>/N`.
         outputs: Table URI of each output.
         app_ids: `txnAppId` of an output that the query writes under an id of its own.
         own_rows: SQL predicate of an output that others write too, which is true for the query's
@@ -285,8 +285,21 @@ class Settings(BaseSettings):
         compare: Metrics and thresholds of `compare`.
         promote: What a fork has to pass before it takes over.
         restore: What is compared with the manifest before a restore.
-        merge: How merges are proved.
+        merge: How merges are verified.
         queries: Each query by its name.
+
+    Example:
+        >>> settings = savepoints.Settings(
+        ...     queries={
+        ...         "totals": {
+        ...             "app": "totals:app",  # module:attribute of an App
+        ...             "checkpoints": "s3://lake/checkpoints",  # …/totals/1, …/totals/2
+        ...             "outputs": {"totals": "s3://lake/tables/totals"},
+        ...         }
+        ...     }
+        ... )
+        >>> settings.queries["totals"].app
+        'totals:app'
     """
 
     model_config = SettingsConfigDict(
@@ -311,6 +324,21 @@ class Settings(BaseSettings):
     restore: RestoreSettings = RestoreSettings()
     merge: MergeSettings = MergeSettings()
     queries: dict[str, QuerySettings] = {}
+
+    @classmethod
+    def load(cls, file: Path | str | None = None, *, profile: str | None = None) -> Settings:
+        """Read the settings as the command line does: files, then `SAVEPOINTS_*` variables.
+
+        Args:
+            file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory
+                when not given.
+            profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
+
+        Raises:
+            UsageError: If the file does not exist, is not TOML, or has a key that does not exist;
+                or if a `SAVEPOINTS_*` variable is not a setting.
+        """
+        return load(file=None if file is None else Path(file), profile=profile)
 
     def bound(self, query: str, consequence: str) -> QuerySettings:
         """Return the settings of a query.
@@ -341,7 +369,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Rank flags over the environment over the files."""
+        """Take flags first, then the environment, then the files."""
         del dotenv_settings, file_secret_settings
         files = (InitSettingsSource(settings_cls, dict(content)) for content in cls._files)
         return (init_settings, env_settings, *files)

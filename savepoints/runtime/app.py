@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from savepoints.errors import UsageError
 from savepoints.model import checked_name
@@ -53,7 +53,8 @@ class Input:
         decode: From Kafka's raw columns (`key, value, headers, topic, partition, offset,
             timestamp`) to the columns that `build` wants.
         entity_key: Column that the state is kept by.
-        event_time: Column with the time at which an event happened.
+        event_time: Column with the time at which an event happened; Kafka's `timestamp` where
+            events have none of their own.
         event_id: Columns by which two records are the same event; needed to archive the input, and
             to merge late events into it. `decode` then keeps Kafka's columns `topic`, `partition`
             and `offset`, which say whose record an event is.
@@ -74,10 +75,11 @@ class Output:
     """One Delta table that the query writes.
 
     Attributes:
-        mode: `append` adds rows, `upsert` updates them by key, `complete` replaces the table.
+        mode: `append` adds rows; `upsert`, for Spark's output mode update, merges them into the
+            table by `key`; `complete` replaces the table.
         key: Columns that identify a row, for `upsert`.
-        entity_key: Column with the entity that a row is about, for merges; where it is not given
-            the column is called as the inputs' entity key.
+        entity_key: Column with the entity that a row is about, for merges; when not given,
+            it is the inputs' `entity_key`.
     """
 
     mode: Mode
@@ -85,7 +87,12 @@ class Output:
     entity_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an upsert without a key, and a key without an upsert."""
+        """Refuse other modes, an upsert without a key, and a key without an upsert."""
+        if self.mode not in get_args(Mode):
+            raise UsageError(
+                f"an output has no mode {self.mode!r}",
+                hint=f"use {', '.join(get_args(Mode))}; Spark's output mode update is upsert here",
+            )
         if (self.mode == "upsert") != bool(self.key):
             raise UsageError(
                 f"an output of mode {self.mode!r} with the key {self.key!r} makes no sense",
@@ -148,12 +155,32 @@ class App:
     Attributes:
         name: Name of the query.
         inputs: Its sources by name; their order is that of Spark's offset log.
-        build: Makes the result of the inputs; must be pure.
+        build: Gets the decoded events by name of their input, and returns the result as a
+            streaming DataFrame. It must be pure: it is called again after each restore.
         outputs: Where the result is written; each output gets all of it.
         migrate: For `restore --migrate`: how values of state become what they are now, or keys; by
             Spark's name or the number of the operator, the name of a state variable, or the side
             of a join.
         merge: For `merge --policy merge-function`; None where late events are only replayed.
+
+    Example:
+        >>> def decode(records):  # Kafka's raw columns
+        ...     return records.selectExpr(
+        ...         "from_json(CAST(value AS STRING), 'user STRING, amount LONG') AS event",
+        ...         "timestamp",
+        ...     ).select("event.*", "timestamp")
+        >>> def build(inputs):
+        ...     return inputs["orders"].groupBy("user").agg({"amount": "sum"})
+        >>> app = savepoints.App(
+        ...     name="totals",
+        ...     inputs={
+        ...         "orders": savepoints.Input(
+        ...             topic="orders", decode=decode, entity_key="user", event_time="timestamp"
+        ...         )
+        ...     },
+        ...     build=build,
+        ...     outputs={"totals": savepoints.Output(mode="upsert", key=("user",))},
+        ... )
     """
 
     name: str

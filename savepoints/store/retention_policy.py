@@ -36,12 +36,12 @@ class RetentionPolicy:
     """What to keep of each query; a count of -1 means all.
 
     Attributes:
-        keep_last: The newest so many.
+        keep_last: How many of the newest to keep.
         keep_hourly: The newest of each of so many hours.
         keep_daily: The newest of each of so many days.
         keep_weekly: The newest of each of so many ISO weeks.
         keep_monthly: The newest of each of so many months.
-        keep_within: All that are at most so much older than the newest.
+        keep_within: Keep all within this time of the newest.
         keep_tags: Only these tags protect a savepoint; None when every tag does.
     """
 

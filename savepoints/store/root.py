@@ -42,7 +42,7 @@ class Store:
 
     Attributes:
         root: Where it is.
-        any_line: `latest` and times mean savepoints that were rolled back, too.
+        any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
         settings: What programs, checkpoints and Kafka its queries have, without what generations
             are bound to; see `savepoints.store.bindings`.
         read: What `snapshot` has read of its tables.
@@ -61,8 +61,9 @@ class Store:
 
         Args:
             uri: `s3://bucket/prefix` or a directory.
-            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
-            any_line: `latest` and times mean savepoints that were rolled back, too.
+            settings: What programs, checkpoints and Kafka the queries have; `Settings.load()` reads
+                `savepoints.toml`, which is not read otherwise.
+            any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
 
         Raises:
             UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
@@ -83,8 +84,9 @@ class Store:
 
         Args:
             uri: `s3://bucket/prefix` or a directory.
-            settings: From `Settings.load`, for verbs that need programs, checkpoints or Kafka.
-            any_line: `latest` and times mean savepoints that were rolled back, too.
+            settings: What programs, checkpoints and Kafka the queries have; `Settings.load()` reads
+                `savepoints.toml`, which is not read otherwise.
+            any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
 
         Raises:
             UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
@@ -159,7 +161,7 @@ class Store:
 
     @property
     def generations(self) -> Generations:
-        """Which checkpoint belongs to which life of which query."""
+        """The generations of each query, with their checkpoints."""
         return Generations(self.root, self.read)
 
     @property

@@ -11,7 +11,7 @@ import pytest
 
 from savepoints.config import files
 from savepoints.config import settings as config_settings
-from savepoints.config.settings import RetentionSettings
+from savepoints.config.settings import RetentionSettings, Settings
 from savepoints.errors import UsageError
 
 FILE = """
@@ -73,6 +73,13 @@ def test_flag_wins_over_environment_over_profile_over_file(
 
     assert config_settings.load(profile="prod", flags={"store": "from-flag"}).store == "from-flag"
     assert config_settings.load(profile="prod", flags={"store": None}).store == "from-environment"
+
+
+def test_the_class_loads_what_the_command_line_does(file: Path) -> None:
+    loaded = Settings.load(file)
+
+    assert loaded == config_settings.load(file=file)
+    assert loaded.queries["totals"].app == "jobs:app"
 
 
 def test_a_profile_replaces_single_values_of_a_table(file: Path) -> None:

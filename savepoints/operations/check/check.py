@@ -42,7 +42,7 @@ def check(store: Store, *, progress: Progress = silent) -> Health:
 
     Args:
         store: The store.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         SavepointsError: If the store does not answer.

@@ -181,7 +181,7 @@ def execute(plan: ComparePlan, store: Store, *, progress: Progress = silent) -> 
     Args:
         plan: From `plan`.
         store: The same store.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         QueryRunningError: If a query is running.

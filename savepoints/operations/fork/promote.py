@@ -94,7 +94,7 @@ def execute(
         plan: From `plan`.
         store: Where both queries are.
         wait: How long to wait for the live query's run to pause, and then to go on.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         CheckFailedError: If a check failed; the live query goes on as if nothing had happened.

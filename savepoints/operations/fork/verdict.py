@@ -171,7 +171,8 @@ class Comparison:
     """What was found out about queries that stand at the same offsets.
 
     Attributes:
-        verdict: The worst of all pairs.
+        verdict: The worst of all pairs: `same`, `within` (the thresholds of the settings) or
+            `different`.
         offsets: Where they stand: next-to-read offset by topic and partition.
         same_batches: Whether this comparison ran all of them in batches with the same boundaries;
             None when it ran nothing.

@@ -158,7 +158,7 @@ def diff(
         query: Only savepoints of this query.
         operator: Compare the state of this operator only.
         sample: How many rows of each difference to give.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

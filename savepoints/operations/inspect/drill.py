@@ -106,7 +106,7 @@ def drill(
         query: Only savepoints of this query.
         form: From which form; native when the savepoint has it.
         even_broken: Also one that `verify` found broken.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

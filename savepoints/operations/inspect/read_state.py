@@ -56,7 +56,7 @@ def read_state(
             `right`; may be left out when there is one.
         key: Only rows whose key has these values, by field, written as text: `{"k": "42"}`.
         where: Only rows for which this SQL expression over the columns is true.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

@@ -119,7 +119,7 @@ def verify(
         depth: How deep to look.
         share: Read only a share of the files: `10%` for a random sample, `2/7` for the second of
             seven fixed parts. For `checksums`.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Returns:
         The report; a broken savepoint is a finding, not an error.
@@ -127,7 +127,7 @@ def verify(
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
-        UsageError: If the share is none, or the depth reads everything.
+        UsageError: If `share` is invalid, or given with a depth that reads every file.
     """
     chosen = _subset(share, depth)
     savepoint = store.catalog.find(name, query=query)
@@ -163,7 +163,7 @@ def verify_all(
 
     Raises:
         VerificationError: If the catalog cannot be read.
-        UsageError: If the share is none, or the depth reads everything.
+        UsageError: If `share` is invalid, or given with a depth that reads every file.
     """
     chosen = _subset(share, depth)
     with recording(

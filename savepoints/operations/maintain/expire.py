@@ -201,7 +201,7 @@ def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> E
     Args:
         plan: From `plan`.
         store: The same store.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         LockedError: If others work on the savepoints of the only query that is concerned.

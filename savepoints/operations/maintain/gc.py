@@ -111,7 +111,7 @@ def execute(plan: GcPlan, store: Store, *, progress: Progress = silent) -> Colle
     Args:
         plan: From `plan`.
         store: The same store.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         VerificationError: If the catalog was lost meanwhile.

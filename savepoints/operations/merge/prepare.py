@@ -114,7 +114,7 @@ def prepare(
         quarantine: Where rows go that are no events; None refuses the batch when it has some.
         policy: What is given up, if anything.
         until: Only events of the batch from before it are merged; None for all.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Returns:
         A plan alone when an interrupted merge is to be finished.

@@ -107,7 +107,7 @@ def plan(
         operator: The operator; may be left out when there is one.
         variable: State variable of a `transformWithState`; may be left out when there is one.
         at_most: Refuse to change or remove more rows.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
@@ -178,7 +178,7 @@ def execute(
         plan: From `plan`.
         store: The same store.
         change: The same change; of a function the plan has only the name.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         LockedError: If another savepoint of the query is being taken, or one removed.

@@ -93,7 +93,7 @@ def plan(
         owner: The operation that this restore is a part of.
         even_broken: Also one that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

@@ -72,7 +72,7 @@ def upgrade_check(
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
         sources: Where each source of the program is to go on; then topics are not compared.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

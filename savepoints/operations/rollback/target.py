@@ -68,7 +68,10 @@ class AtBatch:
 
 @dataclass(frozen=True)
 class BeforeLast:
-    """What the last finished rollback or reset took away: its safety savepoint."""
+    """What the last finished rollback or reset took away: its safety savepoint.
+
+    `query.rollback(savepoints.BeforeLast()).execute()` undoes it.
+    """
 
 
 Point: TypeAlias = "Named | AtTime | AtBatch | BeforeLast"

@@ -147,7 +147,7 @@ class Attached:
     def detach(self) -> None:
         """Take no more savepoints; waits for one that is under way. The query goes on.
 
-        Nobody is told any more that it runs: only detach from what is going to end.
+        Others no longer see that it runs, so detach only from a query that is about to end.
         """
         self._ticker.join()
         self._release()
@@ -282,7 +282,7 @@ def attach(
     """Take savepoints of a running query on a schedule, in a thread of this driver.
 
     A savepoint that fails never stops or slows the query: it is in the log and in the store's
-    events. All ends with the query.
+    events. Savepoints stop when the query ends.
 
     ```python
     query = orders.writeStream...start()

@@ -64,7 +64,7 @@ def run(
             one already, it is that.
         accept_state_names: Go on with restored state whose fields the program calls otherwise;
             gives up that aggregates of one type that changed places are found.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Returns:
         What was run since the last pause, and the savepoint of the end; None when nothing has been

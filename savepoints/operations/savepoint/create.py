@@ -128,7 +128,7 @@ def plan(
     savepoint_id: str | None = None,
     kind: SavepointKind = "manual",
 ) -> CreatePlan:
-    """Look at the checkpoint and say what would be saved; nothing is written.
+    """Plan a savepoint of a query; its `execute` takes it and returns it.
 
     Args:
         store: Where the savepoint goes.
@@ -268,7 +268,7 @@ def execute(
     Args:
         plan: From `plan`.
         store: The same store.
-        progress: Told what happens.
+        progress: Called with one line for each step.
 
     Raises:
         LockedError: If another savepoint of the query is being taken, or one removed.

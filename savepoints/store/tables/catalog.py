@@ -70,7 +70,7 @@ class Catalog:
     """The savepoints of a store.
 
     Attributes:
-        any_line: `latest` and times mean savepoints that were rolled back, too.
+        any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
     """
 
     root: Location

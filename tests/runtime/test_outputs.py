@@ -1,0 +1,24 @@
+"""What an output may say of itself; no JVM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from savepoints.errors import UsageError
+from savepoints.runtime.app import Output
+
+
+@pytest.mark.parametrize("mode", ["update", "bogus"])
+def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode: Any) -> None:
+    with pytest.raises(UsageError, match=mode) as refused:
+        Output(mode=mode)
+
+    assert "append, upsert, complete" in refused.value.hint
+
+
+@pytest.mark.parametrize(("mode", "key"), [("upsert", ()), ("append", ("k",))])
+def test_a_key_belongs_to_an_upsert(mode: Any, key: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="makes no sense"):
+        Output(mode=mode, key=key)
