@@ -78,7 +78,7 @@ def test_flag_wins_over_environment_over_profile_over_file(
 def test_the_class_loads_what_the_command_line_does(file: Path) -> None:
     loaded = Settings.load(file)
 
-    assert loaded == config_settings.load(file=file)
+    assert loaded.model_dump() == config_settings.load(file=file).model_dump()
     assert loaded.queries["totals"].app == "jobs:app"
 
 
