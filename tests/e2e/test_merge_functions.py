@@ -116,10 +116,15 @@ def nothing(live: pa.RecordBatch, _late: pa.RecordBatch) -> pa.RecordBatch:
 
 def with_functions(prepared: Prepared, **functions: Any) -> Prepared:
     """Return a plan whose application combines otherwise."""
-    inputs = prepared.scope.inputs
-    app = dataclasses.replace(inputs.app, merge=late_apps.functions(**functions))
-    prepared.scope.inputs = dataclasses.replace(inputs, app=app)
-    return prepared
+    assignment = prepared.assignment
+    assert assignment is not None
+    affected, live = assignment.affected, assignment.live
+    app = dataclasses.replace(live.inputs.app, merge=late_apps.functions(**functions))
+    live = dataclasses.replace(live, inputs=dataclasses.replace(live.inputs, app=app))
+    affected = dataclasses.replace(affected, live=live)
+    return dataclasses.replace(
+        prepared, assignment=dataclasses.replace(assignment, affected=affected)
+    )
 
 
 def test_functions_that_cannot_be_used_are_refused_while_the_query_runs(begun: LateDesk) -> None:

@@ -25,8 +25,8 @@ from savepoints.model import (
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge import scratch, splice_checkpoint
+from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
-from savepoints.operations.merge.scope import MergeScope
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import (
     Moved,
@@ -48,7 +48,7 @@ from savepoints.sources.late import affected_entities
 from savepoints.store import bindings
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Merge, MergePolicy
+from savepoints.store.tables.merge_ledger import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,13 +56,11 @@ if TYPE_CHECKING:
     from savepoints.state.storage.row_sources import SavedRows
 
 
-def write_inputs(scope: MergeScope, place: Location, policy: MergePolicy) -> None:
+def write_inputs(assignment: Assignment, place: Location) -> None:
     """Write down what is merged and for whom, before the merge begins that cannot be repeated."""
-    scope.late.coalesce(1).write.mode("overwrite").parquet((place / scratch.EVENTS).uri.hadoop)
-    if policy == "replay-all":
-        return
-    touched = scope.touched if policy == "exact" else scope.from_nothing
-    touched.coalesce(1).write.mode("overwrite").parquet((place / scratch.ENTITIES).uri.hadoop)
+    events, entities = place / scratch.EVENTS, place / scratch.ENTITIES
+    assignment.affected.late.coalesce(1).write.mode("overwrite").parquet(events.uri.hadoop)
+    assignment.touched.coalesce(1).write.mode("overwrite").parquet(entities.uri.hadoop)
 
 
 def carry_out(

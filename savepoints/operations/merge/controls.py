@@ -55,9 +55,9 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
     from savepoints.state.merge import controls as merge_controls
     from savepoints.state.storage.row_sources import CheckpointRows
 
-    scope = replay.scope
-    mine = scope.replayed.where("control")
-    live = CheckpointRows.of(scope.spark, replay.cut, read_cut(replay.cut))
+    assignment = replay.assignment
+    mine = assignment.replayed.where("control")
+    live = CheckpointRows.of(assignment.spark, replay.cut, read_cut(replay.cut))
     state = merge_controls.compare_states(
         live,
         replay.state(),
@@ -67,18 +67,18 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
         layout=layout.read(replay.cut),
         tolerance=tolerance,
     )
-    app = scope.inputs.app
+    app = assignment.live.inputs.app
     rows = replay.outputs()
     outputs = tuple(
         correct_controls.compare_rows(
-            scope.spark,
+            assignment.spark,
             one,
-            affected_entities.versioned(mine, scope.base_versions(one.name)),
+            affected_entities.versioned(mine, assignment.base_versions(one.name)),
             rows,
             mode=app.outputs[one.name].mode,
             key=app.outputs[one.name].key,
-            entity=scope.entity_of(one.name),
-            everybody=scope.replayed.select("entity"),
+            entity=assignment.affected.entity_of(one.name),
+            everybody=assignment.replayed.select("entity"),
             own_rows=bound.own_rows.get(one.name),
             tolerance=tolerance,
         )

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
+from savepoints.operations.merge import assignment as assigned
 from savepoints.operations.merge.bases import Used
 from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.operations.savepoint import export
@@ -54,30 +54,40 @@ class MergeReplay(ShadowReplay):
 
     Attributes:
         proof: The savepoint that the files of the cut are of.
+        events: The events up to the cut that are replayed, by input: columns of `archive.SCHEMA`.
     """
 
     policy_without_strategy = "replay-all"
 
     proof: Savepoint
 
-    @cached_property
-    def events(self) -> dict[str, DataFrame]:
-        """The events up to the cut that are replayed, by input: columns of `archive.SCHEMA`."""
-        scope, until = self.scope, lowest_offsets(self.files.cut.offsets)
+    def __post_init__(self) -> None:
+        """Read what has arrived up to the cut since the batch was looked at.
+
+        Raises:
+            NotAlignedError: If one of the late events is among it: it would count twice.
+        """
+        super().__post_init__()
+        assignment, until = self.assignment, lowest_offsets(self.files.cut.offsets)
+        affected, live = assignment.affected, assignment.live
+        self.events: Mapping[str, DataFrame] = assignment.pending
+        if until == live.until:
+            return
         if self.strategy is None:
-            scope.require_none_arrived(until)
-            return scope.with_late(scope.everything(until))
-        if until == scope.until:
-            return scope.pending
-        more = scope.arrived(scope.until, until)
-        return {name: frame.unionByName(more[name]) for name, frame in scope.pending.items()}
+            affected.refuse_arrived(until)
+            self.events = affected.with_late(live.all_events(assignment.spark, until))
+        else:
+            more = self._arrived(live.until, until, self.files.cut.batch_id)
+            self.events = {
+                name: frame.unionByName(more[name]) for name, frame in self.events.items()
+            }
 
     def run(self, batches: Mapping[int, Batch]) -> None:
         """Replay everything up to the cut.
 
         Args:
             batches: Those of the live query, by number; the faithful way needs all of them from
-                `replay_strategy.first_batch` to the cut.
+                `Assignment.first_batch` to the cut.
         """
         if self.strategy is None:
             self._run_all()
@@ -114,9 +124,9 @@ class MergeReplay(ShadowReplay):
 
     def _run_each(self, batches: Sequence[Batch]) -> None:
         """Replay each batch from the one after the oldest base on."""
-        scope = self.scope
-        bases = [one.savepoint.cut for one in scope.used.values() if one.savepoint is not None]
-        oldest = min(bases, key=lambda one: one.batch_id) if len(bases) == len(scope.used) else None
+        used = self.assignment.used.values()
+        bases = [one.savepoint.cut for one in used if one.savepoint is not None]
+        oldest = min(bases, key=lambda one: one.batch_id) if len(bases) == len(used) else None
         begin = None if oldest is None else lowest_offsets(oldest.offsets)
         late = self._seed(batches[0])
         positions = [lowest_offsets(one.offsets) for one in batches]
@@ -133,7 +143,7 @@ class MergeReplay(ShadowReplay):
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
         ran = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
         positions = [lowest_offsets(one.offsets) for one in ran]
-        rows = self.scope.arrived(positions[0], positions[-1], of_all=self.strategy is None)
+        rows = self._arrived(positions[0], positions[-1], newest)
         first = self.replay.batches_run + 1
         self.replay.write(
             {
@@ -158,12 +168,21 @@ class MergeReplay(ShadowReplay):
             self.replay.keys(saved),
             saved,
             self.replay.operators,
-            self.scope.replayed.select("entity"),
+            self.assignment.replayed.select("entity"),
+        )
+
+    def _arrived(
+        self, since: KafkaOffsets, until: KafkaOffsets, batch: int
+    ) -> dict[str, DataFrame]:
+        """Keep what the query has read of the replayed entities, up to a batch of it."""
+        place = self.directory / "arrived" / str(batch)
+        return assigned.keep_arrived(
+            self.assignment, since, until, place, of_all=self.strategy is None
         )
 
     def _clock(self, until: KafkaOffsets) -> datetime | None:
-        scope = self.scope
-        return scope.inputs.clock(scope.spark, scope.name, until)
+        affected = self.assignment.affected
+        return affected.live.inputs.clock(affected.spark, affected.input, until)
 
     def _ends(
         self, name: str, begin: KafkaOffsets | None, positions: Sequence[KafkaOffsets]
@@ -173,8 +192,8 @@ class MergeReplay(ShadowReplay):
         newest = offset_ranges.newest([merged])
         if newest is None:
             return [End(one, None) for one in positions]
-        scope = self.scope
-        clocks = scope.inputs.clocks(scope.spark, name, begin, positions, newest)
+        inputs = self.assignment.live.inputs
+        clocks = inputs.clocks(self.assignment.spark, name, begin, positions, newest)
         both = [*map(End, positions, clocks)]
         return [*both[:-1], End(positions[-1], None)]
 
@@ -190,12 +209,12 @@ class MergeReplay(ShadowReplay):
 
     def _seed(self, last: Batch) -> int:
         """Give the entities the state of their bases; return the lowest watermark of these."""
-        used = self.scope.used
+        used = self.assignment.used
         watermarks = [0 if one.savepoint is None else self._watermark(one) for one in used.values()]
         low = min(watermarks, default=0)
         seeds = [
             ReplayBase(
-                self.scope.replayed.where(f"base = {number}").select("entity"),
+                self.assignment.replayed.where(f"base = {number}").select("entity"),
                 self._saved(number, one),
                 self._layout(one),
             )
@@ -210,30 +229,33 @@ class MergeReplay(ShadowReplay):
     def _watermark(self, one: Used) -> int:
         """Return the watermark that the batch of a base ran with: what it has dropped is gone."""
         assert one.savepoint is not None
-        stored = self.scope.store.manifest(one.savepoint.id)
+        store = self.assignment.live.store
+        stored = store.manifest(one.savepoint.id)
         path = f"offsets/{one.savepoint.cut.batch_id}"
         file = next(each for each in stored.native if each.path == path)
-        return offset_log.parse(self.scope.store.root.get(file.stored_at), path).watermark_ms
+        return offset_log.parse(
+            self.assignment.live.store.root.get(file.stored_at), path
+        ).watermark_ms
 
     def _saved(self, number: int, one: Used) -> SavedRows:
         """Return the state rows of a base."""
         from savepoints.state.storage.row_sources import CheckpointRows, TableRows
 
         assert one.savepoint is not None
-        scope = self.scope
+        spark, store = self.assignment.spark, self.assignment.live.store
         if "canonical" in one.savepoint.forms:
-            return TableRows(scope.spark, canonical.table(scope.store.root, one.savepoint.id).uri)
+            return TableRows(spark, canonical.table(store.root, one.savepoint.id).uri)
         laid_out = self.place / f"base-{number}"
-        export.mount(scope.store.manifest(one.savepoint.id), scope.store, laid_out)
-        return CheckpointRows.of(scope.spark, laid_out, read_cut(laid_out))
+        export.mount(store.manifest(one.savepoint.id), store, laid_out)
+        return CheckpointRows.of(spark, laid_out, read_cut(laid_out))
 
     def _layout(self, one: Used) -> Layout:
         """Return the fields of the state of a base."""
         assert one.savepoint is not None
-        root = self.scope.store.root
+        root = self.assignment.live.store.root
         schemas = [
             file
-            for file in self.scope.store.manifest(one.savepoint.id).native
+            for file in self.assignment.live.store.manifest(one.savepoint.id).native
             if layout.is_schema(file.path)
         ]
         found = in_parallel(lambda file: root.get(file.stored_at), schemas)

@@ -10,8 +10,8 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
 from savepoints.model import Generation, new_id, rfc3339, utc_now
 from savepoints.operations.merge import scratch
+from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import VERB, MergingPlan
-from savepoints.operations.merge.scope import FROM_NOTHING, MergeScope
 from savepoints.operations.rollback import output_ids, safety_savepoint
 from savepoints.operations.rollback.next_checkpoint import next_checkpoint
 from savepoints.operations.savepoint import history, plan_basis
@@ -28,7 +28,7 @@ from savepoints.store.tables.merge_ledger import MergeFacts, MergePolicy
 def plan(
     store: Store,
     live: Generation,
-    scope: MergeScope,
+    assignment: Assignment,
     facts: MergeFacts,
     *,
     app: App,
@@ -46,19 +46,20 @@ def plan(
         IncompatibleError: If a table does not say which entity a row is about.
     """
     settings = bindings.complete(store)
+    merge_id = assignment.affected.merge_id
     bound = settings.queries[live.query]
     cut = read_cut(Location.of(live.checkpoint))
     number = store.generations.next_number(live.query)
     checkpoint = next_checkpoint(settings, live.query, number)
     from_batch, safety_id = safety_savepoint.plan(live, bound.outputs, settings)
-    corrected = corrections(scope, number, cut.cut.batch_id, facts.policy)
+    corrected = corrections(assignment, number, cut.cut.batch_id, facts.policy)
     made = MergingPlan(
         verb=VERB,
         query=live.query,
         steps=(),
         warnings=(),
         command=command,
-        operation_id=scope.merge_id,
+        operation_id=merge_id,
         savepoint_id=safety_id,
         safety_id=safety_id,
         from_checkpoint=live.checkpoint,
@@ -71,16 +72,13 @@ def plan(
         basis=plan_basis.read(store, live.query),
         facts=facts,
         batch_id=cut.cut.batch_id,
-        place=str(scratch.place_of(store, scope.merge_id)),
+        place=str(scratch.place_of(store, merge_id)),
         replayed_batch=replayed_batch,
         corrections=corrected,
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
-        base_versions={
-            name: scope.base_versions(name) if facts.policy == "exact" else FROM_NOTHING
-            for name in app.outputs
-        },
-        descent=scope.descent,
-        archive=scope.inputs.archive(scope.name),
+        base_versions={name: assignment.base_versions(name) for name in app.outputs},
+        descent=assignment.live.descent,
+        archive=assignment.live.inputs.archive(assignment.affected.input),
         still_since=None if still_since is None else rfc3339(still_since),
         first_id=new_id("sp", utc_now()),
     )
@@ -99,7 +97,7 @@ def _steps(plan: MergingPlan) -> tuple[Step, ...]:
 
 
 def corrections(
-    scope: MergeScope, number: int, batch_id: int, policy: MergePolicy
+    assignment: Assignment, number: int, batch_id: int, policy: MergePolicy
 ) -> tuple[Correction, ...]:
     """Find out whether the outputs can be corrected without loss; nothing is written.
 
@@ -108,21 +106,22 @@ def corrections(
         FileSinkError: If one is a file sink.
         IncompatibleError: If a table does not say which entity a row is about.
     """
-    app, bound = scope.inputs.app, scope.inputs.bound
-    known = output_ids.own_ids(scope.store, app.name)
+    affected, live = assignment.affected, assignment.live
+    app, bound = live.inputs.app, live.inputs.bound
+    known = output_ids.own_ids(live.store, app.name)
     return tuple(
         correct.plan(
             name,
             bound.outputs[name],
-            [one.pinned(name) for one in scope.used.values()] if policy == "exact" else [None],
+            [one.pinned(name) for one in assignment.used.values()],
             mode=output.mode,
             key=output.key,
-            entity=None if policy == "replay-all" else scope.entity_of(name),
+            entity=None if policy == "replay-all" else affected.entity_of(name),
             owner=owner_prefix(app.name),
             own_ids=(*known, *([bound.app_ids[name]] if name in bound.app_ids else [])),
             app_id=app_id(app.name, name, number),
             batch_id=batch_id,
-            merge_id=scope.merge_id,
+            merge_id=affected.merge_id,
             own_rows=bound.own_rows.get(name),
         )
         for name, output in app.outputs.items()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from savepoints.io import Location
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge import generation_plan
-from savepoints.operations.merge.scope import FROM_NOTHING
 from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.runtime import scratch_query
 from savepoints.runtime.replay import ReplayBatch
@@ -28,14 +27,12 @@ class LateReplay(ShadowReplay):
 
     def run(self) -> None:
         """Let the application read the late events, and then bring the watermark of the cut."""
-        scope = self.scope
         last = self._logged(self.cut, self.files.cut.batch_id)
         self.progress("running the application on the late events alone")
-        late = scope.late.selectExpr("*", f"1 as {REPLAY_BATCH}")
         self.replay.write(
             {
-                name: late if name == scope.name else late.limit(0)
-                for name in scope.inputs.app.inputs
+                name: rows.selectExpr("*", f"1 as {REPLAY_BATCH}")
+                for name, rows in self.assignment.pending.items()
             }
         )
         self.replay.run(ReplayBatch(0, 0, last.timestamp_ms))
@@ -50,23 +47,33 @@ class LateReplay(ShadowReplay):
         """
         from savepoints.state.storage.row_sources import CheckpointRows
 
-        scope, files = self.scope, self.files
-        functions = merge_functions.required(scope.inputs.app)
-        live = CheckpointRows.of(scope.spark, self.cut, files)
+        assignment, files = self.assignment, self.files
+        functions = merge_functions.required(assignment.live.inputs.app)
+        live = CheckpointRows.of(assignment.spark, self.cut, files)
         state = merge_functions.state(live, self.state(), functions)
-        entities = affected_entities.versioned(scope.from_nothing, FROM_NOTHING)
         corrections = generation_plan.corrections(
-            scope, scope.generation + 1, files.cut.batch_id, self.policy_without_strategy
+            assignment,
+            assignment.live.generation + 1,
+            files.cut.batch_id,
+            self.policy_without_strategy,
         )
         self.progress("combining what they gave with what the query has")
         frames = [
             *(state.rows(one.operator_id, one.stores[0]) for one in files.operators),
             *(
-                merge_functions.rows(scope.spark, one, entities, self.outputs(), functions)
+                merge_functions.rows(
+                    assignment.spark,
+                    one,
+                    affected_entities.versioned(
+                        assignment.touched, assignment.base_versions(one.live.output.name)
+                    ),
+                    self.outputs(),
+                    functions,
+                )
                 for one in corrections
             ),
         ]
-        scratch_query.compute(frames, f"MergeFunctions of {scope.query}")
+        scratch_query.compute(frames, f"MergeFunctions of {assignment.live.name}")
 
     def follow(self, checkpoint: Location, newest: int) -> None:
         """Bring the watermark that the live query has now; see `ShadowReplay`."""

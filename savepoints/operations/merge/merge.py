@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.io import Location
-from savepoints.model import Generation, kafka_position, lowest_offsets, utc_now
+from savepoints.model import kafka_position, lowest_offsets, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.merge import (
     append,
@@ -32,6 +31,7 @@ from savepoints.operations.merge import (
     result,
     scratch,
 )
+from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.operations.merge.late_only_replay import LateReplay
 from savepoints.operations.merge.plan import (
@@ -91,8 +91,8 @@ def execute(
             return result.appended(prepared.begun, started)
         moved = finish(prepared.begun, store, wait=wait, progress=progress)
         return result.finished(store, prepared.begun, moved, started)
-    plan = prepared.plan
-    if plan.has_nothing_to_do:
+    plan, assignment = prepared.plan, prepared.assignment
+    if assignment is None:
         drop(prepared, store)
         return result.nothing(plan, started)
     with (
@@ -112,8 +112,8 @@ def execute(
     ):
         try:
             if plan.policy == "append":
-                return _append(prepared, store, progress, started)
-            done = _Merge(prepared, store, wait, progress).run(started)
+                return _append(prepared, assignment, store, progress, started)
+            done = _merge(prepared, assignment, store, wait, progress, started)
             if done.way is not None:
                 noted.note(parameters={**noted.event.parameters, "way": done.way})
             return done
@@ -166,141 +166,131 @@ def undo(begun: MergingPlan, store: Store, *, progress: Progress = silent) -> No
         apply.undo(begun, store, progress=progress)
 
 
-@dataclass(frozen=True)
-class _Merge:
-    """One merge under way; its lease is held."""
-
-    prepared: Prepared
-    store: Store
-    wait: timedelta
-    progress: Progress
-
-    @property
-    def plan(self) -> MergePlan:
-        return self.prepared.plan
-
-    @property
-    def place(self) -> Location:
-        return scratch.place_of(self.store, self.plan.operation_id)
-
-    def run(self, started: float) -> Merged:
-        with ExitStack() as needed:
-            exact = self.plan.policy == "exact"
-            for one in self.prepared.scope.used.values() if exact else ():
-                if one.savepoint is not None:
-                    needed.enter_context(self.store.using(one.savepoint.id, VERB))
-            return self._run(started, needed)
-
-    def _run(self, started: float, needed: ExitStack) -> Merged:
-        scope = self.prepared.scope
-        apply.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
-        replay = self._replayed(needed)
-        self._catch_up(replay)
-        apply.write_inputs(scope, self.place, self.plan.policy)
-        _set_aside(self.prepared, self.place)
+def _merge(
+    prepared: Prepared,
+    assignment: Assignment,
+    store: Store,
+    wait: timedelta,
+    progress: Progress,
+    started: float,
+) -> Merged:
+    """Replay beside the query, then splice while it stands still; its merge lease is held."""
+    plan = prepared.plan
+    place = scratch.place_of(store, plan.operation_id)
+    with ExitStack() as needed:
+        for savepoint_id in assignment.savepoint_ids:
+            needed.enter_context(store.using(savepoint_id, VERB))
+        apply.refuse_other_generation(store, plan.query, plan.generation)
+        replay = _replay(prepared, assignment, store, place, needed, progress)
+        _catch_up(replay, assignment.live.checkpoint)
+        apply.write_inputs(assignment, place)
+        _set_aside(prepared, assignment, place)
         still = pause_for_verb.kept(
-            self.store,
-            self.plan.query,
-            reason=f"{PAUSED_FOR}{self.plan.batch}",
-            wait=self.wait,
-            progress=self.progress,
+            store, plan.query, reason=f"{PAUSED_FOR}{plan.batch}", wait=wait, progress=progress
         )
         with still as since:
             faults.reach("merge.paused")
-            with lease.hold(self.store.root, self.plan.query, VERB) as held:
-                journal.refuse_unfinished(self.store.root, self.plan.query)
-                apply.refuse_other_generation(self.store, self.plan.query, self.plan.generation)
-                require_no_batch_written(
-                    self.prepared.app, self.prepared.settings.queries[self.plan.query], self._live
-                )
-                replay.follow(self._checkpoint, self._newest)
-                faults.reach("merge.followed")
+            with lease.hold(store.root, plan.query, VERB) as held:
+                splicing = _plan_splice(prepared, assignment, replay, store, since)
                 held.check()
-                moving = self._moving(replay, since)
-                moved = apply.carry_out(moving, self.store, held, progress=self.progress)
+                moved = apply.carry_out(splicing, store, held, progress=progress)
         pause_seconds = None if since is None else (utc_now() - since).total_seconds()
-        return result.finished(self.store, moving, moved, started, pause_seconds)
+        return result.finished(store, splicing, moved, started, pause_seconds)
 
-    @property
-    def _live(self) -> Generation:
-        return self.store.generations.current(self.plan.query)
 
-    @property
-    def _checkpoint(self) -> Location:
-        return Location.of(self._live.checkpoint)
+def _replay(
+    prepared: Prepared,
+    assignment: Assignment,
+    store: Store,
+    place: Location,
+    needed: ExitStack,
+    progress: Progress,
+) -> ShadowReplay:
+    """Save the query where it stands, and replay up to there; it goes on meanwhile.
 
-    @property
-    def _newest(self) -> int:
-        return committed_batches(self._checkpoint.list())[-1]
-
-    def _replayed(self, needed: ExitStack) -> ShadowReplay:
-        """Save the query where it stands, and replay up to there; it goes on meanwhile.
-
-        Even without controls it is seen whether the rows of the outputs are those of the entities.
-        """
-        proof = create.save(
-            self.store,
-            self.plan.query,
-            kind="merge",
-            description=f"what {self.plan.operation_id} was compared with",
-        )
-        needed.enter_context(self.store.using(proof.id, VERB))
-        cut = self.place / "cut"
-        export.mount(self.store.manifest(proof.id), self.store, cut)
-        if self.plan.policy == "replay-all":
-            replay = MergeReplay(self.prepared.scope, self.place, cut, self.progress, None, proof)
-            replay.run({})
-            faults.reach("merge.replayed")
-            return replay
-        if self.plan.policy == "merge-function":
-            alone = LateReplay(self.prepared.scope, self.place, cut, self.progress, None)
-            alone.run()
-            alone.try_out()
-            faults.reach("merge.replayed")
-            return alone
+    Even without controls it is seen whether the rows of the outputs are those of the entities.
+    """
+    plan = prepared.plan
+    proof = create.save(
+        store,
+        plan.query,
+        kind="merge",
+        description=f"what {plan.operation_id} was compared with",
+    )
+    needed.enter_context(store.using(proof.id, VERB))
+    cut = place / "cut"
+    export.mount(store.manifest(proof.id), store, cut)
+    if plan.policy == "exact":
         return replay_strategy.replayed(
-            self.prepared.scope,
-            self.prepared.settings,
-            self.place,
-            cut,
-            proof,
-            self.plan.against_short,
-            self.progress,
+            assignment, prepared.settings, place, cut, proof, plan.against_short, progress
         )
-
-    def _catch_up(self, replay: ShadowReplay) -> None:
-        """Replay what the query has run since, while it goes on, until only little is left."""
-        for _ in range(_MOST_ROUNDS):
-            if self._newest - replay.batch <= _FEW_BATCHES:
-                return
-            replay.follow(self._checkpoint, self._newest)
-
-    def _moving(self, replay: ShadowReplay, since: datetime | None) -> MergingPlan:
-        scope, plan = self.prepared.scope, self.plan
-        return generation_plan.plan(
-            self.store,
-            self._live,
-            scope,
-            _facts(self.prepared, replay.strategy),
-            app=self.prepared.app,
-            replayed_batch=replay.state().files.cut.batch_id,
-            entity_fields=replay.fields(),
-            command=plan.command,
-            still_since=since,
-        )
+    if plan.policy == "merge-function":
+        alone = LateReplay(assignment, place, cut, progress, None)
+        alone.run()
+        alone.try_out()
+        faults.reach("merge.replayed")
+        return alone
+    replay = MergeReplay(assignment, place, cut, progress, None, proof)
+    replay.run({})
+    faults.reach("merge.replayed")
+    return replay
 
 
-def _append(prepared: Prepared, store: Store, progress: Progress, started: float) -> Merged:
-    plan, scope = prepared.plan, prepared.scope
+def _catch_up(replay: ShadowReplay, checkpoint: Location) -> None:
+    """Replay what the query has run since, while it goes on, until only little is left."""
+    for _ in range(_MOST_ROUNDS):
+        newest = _newest(checkpoint)
+        if newest - replay.batch <= _FEW_BATCHES:
+            return
+        replay.follow(checkpoint, newest)
+
+
+def _plan_splice(
+    prepared: Prepared,
+    assignment: Assignment,
+    replay: ShadowReplay,
+    store: Store,
+    since: datetime | None,
+) -> MergingPlan:
+    """Replay the last batches of a query that stands still, and plan its next generation."""
+    plan = prepared.plan
+    journal.refuse_unfinished(store.root, plan.query)
+    apply.refuse_other_generation(store, plan.query, plan.generation)
+    live = store.generations.current(plan.query)
+    require_no_batch_written(prepared.app, prepared.settings.queries[plan.query], live)
+    checkpoint = Location.of(live.checkpoint)
+    replay.follow(checkpoint, _newest(checkpoint))
+    faults.reach("merge.followed")
+    return generation_plan.plan(
+        store,
+        live,
+        assignment,
+        _facts(prepared, replay.strategy),
+        app=prepared.app,
+        replayed_batch=replay.state().files.cut.batch_id,
+        entity_fields=replay.fields(),
+        command=plan.command,
+        still_since=since,
+    )
+
+
+def _newest(checkpoint: Location) -> int:
+    return committed_batches(checkpoint.list())[-1]
+
+
+def _append(
+    prepared: Prepared, assignment: Assignment, store: Store, progress: Progress, started: float
+) -> Merged:
+    plan, live = prepared.plan, assignment.live
     apply.refuse_other_generation(store, plan.query, plan.generation)
     journal.refuse_unfinished(store.root, plan.query)
-    topic = scope.inputs.topic(plan.input)
+    topic = live.inputs.topic(plan.input)
     since = produce_late.ends(prepared.settings.kafka, topic)
-    scope.require_none_arrived(since)
+    assignment.affected.refuse_arrived(since)
     place = scratch.place_of(store, plan.operation_id)
-    apply.write_inputs(scope, place, plan.policy)
-    _set_aside(prepared, place)
-    cut = read_cut(scope.checkpoint).cut
+    apply.write_inputs(assignment, place)
+    _set_aside(prepared, assignment, place)
+    cut = read_cut(live.checkpoint).cut
     begun = AppendingPlan(
         verb=APPEND,
         query=plan.query,
@@ -312,7 +302,7 @@ def _append(prepared: Prepared, store: Store, progress: Progress, started: float
         generation=plan.generation,
         batch_id=cut.batch_id,
         offsets=kafka_position(lowest_offsets(cut.offsets)),
-        descent=scope.descent,
+        descent=live.descent,
         topic=topic,
         since=kafka_position(since),
         place=str(place),
@@ -321,12 +311,12 @@ def _append(prepared: Prepared, store: Store, progress: Progress, started: float
     return result.appended(begun, started)
 
 
-def _set_aside(prepared: Prepared, place: Location) -> None:
+def _set_aside(prepared: Prepared, assignment: Assignment, place: Location) -> None:
     """Put rows of the batch that are no events where somebody wants to look at them."""
     plan = prepared.plan
     if plan.quarantine is not None and plan.set_aside:
         target = Location.of(plan.quarantine) / plan.operation_id
-        rows = prepared.scope.spark.read.parquet((place / scratch.SET_ASIDE).uri.hadoop)
+        rows = assignment.spark.read.parquet((place / scratch.SET_ASIDE).uri.hadoop)
         rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from savepoints.checkpoint.cut import CutFiles
-from savepoints.errors import UsageError
 from savepoints.model import rfc3339
+from savepoints.operations.merge import assignment as assigned
 from savepoints.operations.merge import (
     estimate,
     generation_plan,
@@ -16,10 +15,9 @@ from savepoints.operations.merge import (
 from savepoints.operations.merge import (
     functions as merge_functions,
 )
+from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import BaseUse, MergePlan
-from savepoints.operations.merge.scope import MergeScope
 from savepoints.plan import Step
-from savepoints.store.tables.merge_ledger import MergePolicy
 
 _GIVEN_UP_BY_APPEND = (
     "the events count as if they arrived now: those below the watermark are dropped, and what "
@@ -35,48 +33,38 @@ _GIVEN_UP_BY_FUNCTION = (
     "nothing is replayed, and nothing shows that the application's functions give what it would "
     "have made of these events in their time"
 )
-_ONLY_ADD: Mapping[MergePolicy, str] = {
-    "append": "nothing can be taken out of a topic",
-    "merge-function": "no function takes an event out of what it has become part of",
-}
 _UNPROVED = "nothing shows that the query can be replayed exactly: there are no control entities"
 _CORRECTED = "archive the events, note them in the ledger, and let it go on"
 
 
-def complete(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
-    """Count what is merged and replayed, and refuse what could not be corrected.
+def complete(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
+    """Count what is replayed, and refuse what could not be corrected.
 
     Raises:
-        UsageError: If it removes something, and is to be appended.
         IncompatibleError: If the merge cannot be done so.
     """
-    if plan.policy in _ONLY_ADD:
-        _require_no_removals(scope, plan.policy)
-    scope.require_removable()
-    rows = scope.late.count()
-    plan = replace(plan, rows=rows, known=max(0, plan.known - rows))
-    if not rows:
-        return plan
+    plan = replace(plan, entities=assignment.entities)
     if plan.policy == "append":
-        plan = _append(plan, scope)
-    elif plan.policy == "exact":
-        plan = _exact(plan, scope, cut)
-    elif plan.policy == "merge-function":
-        plan = _function(plan, scope, cut)
+        plan = _append(plan, assignment)
     else:
-        plan = _all(plan, scope, cut)
-    known = scope.store.events.all()
+        generation_plan.corrections(assignment, plan.generation + 1, cut.cut.batch_id, plan.policy)
+        if plan.policy == "exact":
+            plan = _exact(plan, assignment, cut)
+        elif plan.policy == "merge-function":
+            plan = _function(plan, assignment, cut)
+        else:
+            plan = _all(plan, assignment)
+    known = assignment.live.store.events.all()
     expected = estimate.expected(known, plan.query, plan.size(plan.way))
     first, *others = plan.steps
     first = replace(first, what=f"{first.what}; {estimate.text(expected)}")
     return replace(plan, expected=expected, steps=(first, *others))
 
 
-def _append(plan: MergePlan, scope: MergeScope) -> MergePlan:
-    topic = scope.inputs.topic(plan.input)
+def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:
+    topic = assignment.live.inputs.topic(plan.input)
     return replace(
         plan,
-        entities=_entities(scope),
         operators=(),
         outputs=(),
         steps=(
@@ -91,15 +79,10 @@ def _append(plan: MergePlan, scope: MergeScope) -> MergePlan:
     )
 
 
-def _all(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
-    entities = _entities(scope)
-    scope.require_replayable(entities)
-    generation_plan.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
-    everything = scope.with_late(scope.everything(scope.until))
-    events = sum(frame.count() for frame in everything.values())
+def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
+    events = assigned.count_events(assignment)
     return replace(
         plan,
-        entities=entities,
         events=events,
         steps=(
             Step("replayed", f"replay all {events} events of all entities beside {plan.query}"),
@@ -116,25 +99,18 @@ def _all(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     )
 
 
-def _entities(scope: MergeScope) -> int:
-    return scope.late.select("entity").distinct().count()
-
-
-def _function(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
-    functions = merge_functions.required(scope.inputs.app)
-    merge_functions.require_states(scope.checkpoint, cut, functions)
-    entities = _entities(scope)
-    generation_plan.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
+def _function(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
+    functions = merge_functions.required(assignment.live.inputs.app)
+    merge_functions.require_states(assignment.live.checkpoint, cut, functions)
     return replace(
         plan,
-        entities=entities,
         events=plan.rows,
         steps=(
             Step("replayed", f"run the application on the {plan.rows} late events alone"),
             Step("paused", f"let {plan.query} stand still"),
             Step(
                 "checkpoint_written",
-                f"save the present, and combine the states of {entities} entities by the "
+                f"save the present, and combine the states of {plan.entities} entities by the "
                 "application's functions",
             ),
             *(Step("outputs_corrected", f"combine their rows in {uri}") for uri in plan.outputs),
@@ -144,27 +120,15 @@ def _function(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
     )
 
 
-def _require_no_removals(scope: MergeScope, policy: MergePolicy) -> None:
-    if removed := scope.given.where("op = 'remove'").count():
-        raise UsageError(
-            f"{removed} events of the batch are removed or replaced, and {_ONLY_ADD[policy]}",
-            hint=f"leave out --policy {policy}",
-            query=scope.query,
-        )
-
-
-def _exact(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
-    used = scope.used
-    entities = sum(one.entities for one in used.values())
-    generation_plan.corrections(scope, scope.generation + 1, cut.cut.batch_id, plan.policy)
-    controls = scope.replayed.where("control").count()
-    events = sum(frame.count() for frame in scope.pending.values())
-    active = _with_events(scope)
-    known = replay_strategy.batches(scope)
-    against = replay_strategy.against_short(scope, scope.pending, known, cut)
+def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
+    used, controls = assignment.used, assignment.controls
+    events = assigned.count_events(assignment)
+    active = assigned.count_active_controls(assignment)
+    known = assignment.live.batches()
+    against = replay_strategy.against_short(assignment, assignment.pending, known, cut)
     if against:
-        replay_strategy.refuse_unknown(scope, known, cut, against)
-    batches = cut.cut.batch_id + 1 - replay_strategy.first_batch(scope)
+        replay_strategy.refuse_unknown(assignment, known, cut, against)
+    batches = cut.cut.batch_id + 1 - assignment.first_batch
     how = f"batch by batch ({batches}), since {'; '.join(against)}" if against else "in few slices"
     begins = ", ".join(
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
@@ -175,7 +139,6 @@ def _exact(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
         then = f"if one differs, replay {batches} batches one by one, and compare again"
     return replace(
         plan,
-        entities=entities,
         controls=controls,
         bases=tuple(
             BaseUse(one.savepoint.id if one.savepoint else None, one.entities)
@@ -188,8 +151,8 @@ def _exact(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
         steps=(
             Step(
                 "replayed",
-                f"replay {events} events of {entities} entities ({begins}) and {controls} control "
-                f"entities beside {plan.query}, {how}",
+                f"replay {events} events of {plan.entities} entities ({begins}) and {controls} "
+                f"control entities beside {plan.query}, {how}",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
             Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
@@ -199,15 +162,6 @@ def _exact(plan: MergePlan, scope: MergeScope, cut: CutFiles) -> MergePlan:
         ),
         warnings=_warnings(plan, controls, active),
     )
-
-
-def _with_events(scope: MergeScope) -> int:
-    """Count the controls that have an event to be replayed."""
-    controls = scope.replayed.where("control").select("entity")
-    found = controls.limit(0)
-    for frame in scope.pending.values():
-        found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
-    return found.distinct().count()
 
 
 def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:

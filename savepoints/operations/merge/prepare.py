@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.cut import CutFiles, read_cut
@@ -13,10 +15,13 @@ from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
     UnfinishedOperationError,
+    UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation, kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
-from savepoints.operations.merge import plan_steps, scratch
+from savepoints.operations.merge import affected, assignment, plan_steps, scratch
+from savepoints.operations.merge.assignment import Assignment
+from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.plan import (
     APPEND,
     PAUSED_FOR,
@@ -25,7 +30,6 @@ from savepoints.operations.merge.plan import (
     MergePlan,
     MergingPlan,
 )
-from savepoints.operations.merge.scope import MergeScope
 from savepoints.operations.run import pause
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id
@@ -43,26 +47,34 @@ from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import MergePolicy
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 # Late events. A merge is many small queries: even with 68,000, compiling them took longer.
 _COMPILED_FROM = 1_000_000
+_ONLY_ADD: Mapping[MergePolicy, str] = {
+    "append": "nothing can be taken out of a topic",
+    "merge-function": "no function takes an event out of what it has become part of",
+}
 _WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Prepared:
     """A plan, and what was found out for it, which the execution goes on with.
 
     Attributes:
         plan: The plan.
         late: The batch.
-        scope: What it concerns.
+        assignment: Its new events, their entities, and where these are replayed from; None when
+            there is nothing to do.
         app: The application.
         settings: Completed by bindings.
     """
 
     plan: MergePlan
     late: LateBatch
-    scope: MergeScope
+    assignment: Assignment | None
     app: App
     settings: Settings
 
@@ -151,6 +163,7 @@ def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
     else:
         inputs.archive(name)
         _require_one_position(query, cut)
+    live_query = LiveQuery.read(store, inputs, live, position)
     progress("reading the batch (starts Spark if it does not run yet)")
     from savepoints.spark.session import session, session_for
 
@@ -158,42 +171,72 @@ def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
     few = session_for(whole, 0)
     operation_id = new_id("op", utc_now())
     place = scratch.place_of(store, operation_id)
+    assigned = None
     try:
-        late = late_batch.read(
-            few,
-            asked.batch,
-            LateInput(name, inputs.topic(name), inputs.decoding(name), app.inputs[name].encode),
-            place / "read",
-            at=utc_now(),
-            # What is newer than all that was read does not come too late to be appended.
-            clock=None if policy == "append" else inputs.clock(few, name, position),
-            before=asked.until,
-            quarantine=None if asked.quarantine is None else place / scratch.SET_ASIDE,
-        )
-        of_many = policy == "replay-all" or late.rows >= _COMPILED_FROM
-        scope = MergeScope(
-            session_for(whole, None) if of_many else few,
-            store,
-            inputs,
-            query,
-            live.generation,
-            Location.of(live.checkpoint),
-            position,
-            name,
-            late.events.selectExpr(*EVENT, f"'{operation_id}' as merge_id", "op"),
-            operation_id,
-            _controls(asked, settings),
-            place / "scope",
-        )
-        scope.require_archived()
-        plan = _plan(asked, late, scope, cut)
+        late = _read(few, asked, live_query, name, place)
+        plan = _plan(asked, late, live_query, name, operation_id, cut)
         if plan.merged_by is None:
             progress("finding out what it concerns")
-            plan = plan_steps.complete(plan, scope, cut)
+            found = affected.find(
+                session_for(whole, None) if _is_large(asked, late) else few,
+                live_query,
+                name,
+                _events(late, asked, operation_id),
+                merge_id=operation_id,
+                controls=_controls(asked, settings),
+                place=place,
+            )
+            plan = replace(plan, rows=found.rows, known=max(0, plan.known - found.rows))
+            if found.rows:
+                assigned = assignment.assign(found, policy)
+                plan = plan_steps.complete(plan, assigned, cut)
     except BaseException:
         scratch.discard(store, operation_id)
         raise
-    return Prepared(plan, late, scope, app, settings)
+    return Prepared(plan, late, assigned, app, settings)
+
+
+def _read(
+    spark: SparkSession, asked: _Asked, live: LiveQuery, name: str, place: Location
+) -> LateBatch:
+    """Read the batch and check its rows."""
+    inputs = live.inputs
+    source = LateInput(
+        name, inputs.topic(name), inputs.decoding(name), inputs.app.inputs[name].encode
+    )
+    return late_batch.read(
+        spark,
+        asked.batch,
+        source,
+        place / "read",
+        at=utc_now(),
+        # What is newer than all that was read does not come too late to be appended.
+        clock=None if asked.policy == "append" else inputs.clock(spark, name, live.until),
+        before=asked.until,
+        quarantine=None if asked.quarantine is None else place / scratch.SET_ASIDE,
+    )
+
+
+def _is_large(asked: _Asked, late: LateBatch) -> bool:
+    return asked.policy == "replay-all" or late.rows >= _COMPILED_FROM
+
+
+def _events(late: LateBatch, asked: _Asked, merge_id: str) -> DataFrame:
+    """Return the events of a batch as the archive would have them: columns of `archive.SCHEMA`.
+
+    Raises:
+        UsageError: If some are taken out, and the policy can only add.
+    """
+    found = late.events.selectExpr(*EVENT, f"'{merge_id}' as merge_id", "op")
+    if asked.policy not in _ONLY_ADD:
+        return found
+    if removed := found.where("op = 'remove'").count():
+        raise UsageError(
+            f"{removed} events of the batch are removed or replaced, and {_ONLY_ADD[asked.policy]}",
+            hint=f"leave out --policy {asked.policy}",
+            query=asked.query,
+        )
+    return found
 
 
 def _controls(asked: _Asked, settings: Settings) -> int:
@@ -202,18 +245,20 @@ def _controls(asked: _Asked, settings: Settings) -> int:
     return settings.merge.controls if asked.controls is None else asked.controls
 
 
-def _plan(asked: _Asked, late: LateBatch, scope: MergeScope, cut: CutFiles) -> MergePlan:
+def _plan(
+    asked: _Asked, late: LateBatch, live: LiveQuery, name: str, operation_id: str, cut: CutFiles
+) -> MergePlan:
     """Return what is known of a merge before its events are compared with the query's."""
-    same = merge_ledger.find_same_batch(scope.merges[-1:], scope.name, late.content_hash)
-    app, bound = scope.inputs.app, scope.inputs.bound
+    same = merge_ledger.find_same_batch(live.merges[-1:], name, late.content_hash)
+    app, bound = live.inputs.app, live.inputs.bound
     return MergePlan(
         verb=VERB,
         query=asked.query,
         steps=(),
         warnings=(),
         command=asked.command,
-        operation_id=scope.merge_id,
-        input=scope.name,
+        operation_id=operation_id,
+        input=name,
         batch=asked.batch,
         content_hash=late.content_hash,
         set_aside=sum(one.rows for one in late.rejected),
@@ -222,7 +267,7 @@ def _plan(asked: _Asked, late: LateBatch, scope: MergeScope, cut: CutFiles) -> M
         policy=asked.policy,
         until=asked.until,
         left_out=late.left_out,
-        generation=scope.generation,
+        generation=live.generation,
         operators=tuple(f"{one.operator_id} ({one.name})" for one in cut.operators),
         outputs=tuple(bound.outputs[one] for one in app.outputs),
         merged_by=None if same is None else same.id,

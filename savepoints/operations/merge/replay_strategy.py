@@ -20,9 +20,9 @@ from savepoints.config.settings import Settings
 from savepoints.errors import CheckFailedError, IncompatibleError, SeveralRowsError
 from savepoints.io import Location
 from savepoints.model import Savepoint, lowest_offsets
-from savepoints.operations.merge import controls, lineage
+from savepoints.operations.merge import controls
+from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.entity_replay import MergeReplay
-from savepoints.operations.merge.scope import MergeScope
 from savepoints.plan import Progress
 from savepoints.sources.late.dropped_late import Read, count
 from savepoints.store.batch_log import Batch
@@ -39,19 +39,8 @@ ALTERNATIVES = (
 )
 
 
-def batches(scope: MergeScope) -> dict[int, Batch]:
-    """Return the batches that made the present, as far as they are known."""
-    return lineage.batches(scope.store, scope.query, scope.reach, scope.checkpoint)
-
-
-def first_batch(scope: MergeScope) -> int:
-    """Return the first batch that the oldest base has not seen."""
-    used = scope.used.values()
-    return min(one.savepoint.cut.batch_id + 1 if one.savepoint else 0 for one in used)
-
-
 def against_short(
-    scope: MergeScope,
+    assignment: Assignment,
     events: Mapping[str, DataFrame],
     known: Mapping[int, Batch],
     files: CutFiles,
@@ -59,7 +48,7 @@ def against_short(
     """Return why a replay in few slices cannot be exact; nothing where it may be.
 
     Args:
-        known: From `batches`.
+        known: From `LiveQuery.batches`.
     """
     reads = [
         Read(
@@ -72,7 +61,7 @@ def against_short(
     ]
     dropped = sum(count(frame, reads) for frame in events.values())
     reasons = reasons_against_short(files.operators, dropped=dropped)
-    if files.cut.watermark_ms > 0 and (lost := _lost(scope, known, files)):
+    if files.cut.watermark_ms > 0 and (lost := _lost(assignment, known, files)):
         reasons += (f"which events it dropped as late is not known: {lost}",)
     return reasons
 
@@ -97,28 +86,28 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
 
 
 def refuse_unknown(
-    scope: MergeScope, known: Mapping[int, Batch], files: CutFiles, against: Sequence[str]
+    assignment: Assignment, known: Mapping[int, Batch], files: CutFiles, against: Sequence[str]
 ) -> None:
     """Refuse a replay batch by batch where not all batches are known.
 
     Args:
-        known: From `batches`.
+        known: From `LiveQuery.batches`.
 
     Raises:
         IncompatibleError: If some are not.
     """
-    if lost := _lost(scope, known, files):
+    if lost := _lost(assignment, known, files):
         raise IncompatibleError(
-            f"{scope.query} cannot be replayed exactly: in few slices not, since "
+            f"{assignment.live.name} cannot be replayed exactly: in few slices not, since "
             f"{'; '.join(against)}; nor batch by batch, since {lost}",
             hint=f"nothing was changed; {ALTERNATIVES}",
-            query=scope.query,
+            query=assignment.live.name,
             reasons=list(against),
         )
 
 
 def replayed(
-    scope: MergeScope,
+    assignment: Assignment,
     settings: Settings,
     place: Location,
     cut: Location,
@@ -134,28 +123,28 @@ def replayed(
     Raises:
         IncompatibleError: If it cannot be replayed exactly.
     """
-    known = batches(scope)
-    replay = MergeReplay(scope, place, cut, progress, "short", proof)
+    known = assignment.live.batches()
+    replay = MergeReplay(assignment, place, cut, progress, "short", proof)
     files = replay.files
     against = tuple(planned)
-    if lowest_offsets(files.cut.offsets) != scope.until:
-        against = against_short(scope, replay.events, known, files)
+    if lowest_offsets(files.cut.offsets) != assignment.live.until:
+        against = against_short(assignment, replay.events, known, files)
     if not against:
         seen = _proved(replay, {}, settings)
         if not seen:
             return replay
         against = (seen,)
-    refuse_unknown(scope, known, files, against)
+    refuse_unknown(assignment, known, files, against)
     progress(f"replaying batch by batch: {'; '.join(against)}")
-    replay = MergeReplay(scope, place, cut, progress, "faithful", proof)
-    since = range(first_batch(scope), files.cut.batch_id + 1)
+    replay = MergeReplay(assignment, place, cut, progress, "faithful", proof)
+    since = range(assignment.first_batch, files.cut.batch_id + 1)
     if seen := _proved(replay, {one: known[one] for one in since}, settings):
         raise CheckFailedError(
-            f"{scope.query} cannot be replayed exactly: in few slices, {'; '.join(against)}; "
-            f"batch by batch, {seen}",
+            f"{assignment.live.name} cannot be replayed exactly: in few slices, "
+            f"{'; '.join(against)}; batch by batch, {seen}",
             hint="nothing was changed; its program may depend on the time of day, on the order in "
             f"which events arrive, or on other tables; {ALTERNATIVES}",
-            query=scope.query,
+            query=assignment.live.name,
             checks=[*against, seen],
         )
     return replay
@@ -165,11 +154,10 @@ def _proved(replay: MergeReplay, known: Mapping[int, Batch], settings: Settings)
     """Replay, and return what differs of the controls, in words; empty when nothing does."""
     replay.run(known)
     faults.reach("merge.replayed")
-    scope = replay.scope
-    replay.progress(f"comparing the control entities with {scope.query}")
+    replay.progress(f"comparing the control entities with {replay.assignment.live.name}")
     try:
         found = controls.compare_controls(
-            replay, settings.queries[scope.query], settings.merge.tolerance
+            replay, settings.queries[replay.assignment.live.name], settings.merge.tolerance
         )
     except SeveralRowsError as error:
         if replay.strategy == "short":
@@ -179,10 +167,10 @@ def _proved(replay: MergeReplay, known: Mapping[int, Batch], settings: Settings)
     return "" if found.holds else found.text
 
 
-def _lost(scope: MergeScope, known: Mapping[int, Batch], files: CutFiles) -> str:
+def _lost(assignment: Assignment, known: Mapping[int, Batch], files: CutFiles) -> str:
     """Return the batches that are needed and unknown; empty when all are known."""
     # That of the base, too: by its watermark the one after it drops late rows.
-    first = max(first_batch(scope) - 1, 0)
+    first = max(assignment.first_batch - 1, 0)
     lost = [one for one in range(first, files.cut.batch_id + 1) if one not in known]
     if not lost:
         return ""

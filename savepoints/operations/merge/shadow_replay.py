@@ -10,7 +10,7 @@ from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.operations.merge import scratch
-from savepoints.operations.merge.scope import MergeScope
+from savepoints.operations.merge.assignment import Assignment
 from savepoints.plan import Progress
 from savepoints.runtime.replay import PARTITIONS, Live, Replay
 from savepoints.store import batch_log
@@ -36,7 +36,7 @@ class ShadowReplay(ABC):
     # The policy whose replays have no way.
     policy_without_strategy: ClassVar[MergePolicy]
 
-    scope: MergeScope
+    assignment: Assignment
     place: Location
     cut: Location
     progress: Progress
@@ -46,10 +46,12 @@ class ShadowReplay(ABC):
     def __post_init__(self) -> None:
         """Bind the application to the scratch directory."""
         self.files: CutFiles = read_cut(self.cut)
+        policy = self.policy_without_strategy
+        self.directory = self.place / scratch.replay_directory(policy, self.strategy)
         self.replay = Replay(
-            self.scope.spark,
-            self.scope.inputs.app,
-            self.place / scratch.replay_directory(self.policy_without_strategy, self.strategy),
+            self.assignment.spark,
+            self.assignment.live.inputs.app,
+            self.directory,
             Live(self.cut, self.files),
             self._partitions,
         )
@@ -86,8 +88,8 @@ class ShadowReplay(ABC):
         """Return what a batch of the live query was, from its checkpoint or from the batch log."""
         if (found := batch_log.read_from_checkpoint(checkpoint, batch)) is not None:
             return found
-        scope = self.scope
-        copied = batch_log.read(scope.store.root, scope.query, scope.generation)
+        live = self.assignment.live
+        copied = batch_log.read(live.store.root, live.name, live.generation)
         if batch not in copied:
             raise NoCommittedBatchError(
                 f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",

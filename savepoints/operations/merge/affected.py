@@ -1,0 +1,189 @@
+"""What of a late batch is new to the query, and all events of the entities that it touches.
+
+Nothing here changes the query; all of it can be found out while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.errors import LateBatchError, NotAlignedError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets
+from savepoints.operations.merge import scratch
+from savepoints.operations.merge.live_query import LiveQuery
+from savepoints.sources.archive import archive, sample_entities
+from savepoints.sources.late import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Affected:
+    """The new events of a late batch and the entities that they touch; in Parquet files.
+
+    Attributes:
+        live: The query as it stands.
+        input: The input that the batch is of.
+        merge_id: The merge's own id, which its events have in the archive.
+        place: The scratch directory of the merge.
+        late: The events that the query has not seen: columns of `archive.SCHEMA`.
+        rows: How many they are.
+        controls: Entities that the batch does not touch, drawn at random: `entity` string.
+        history: By input, all events of both that the query has seen: columns of `archive.SCHEMA`.
+    """
+
+    spark: SparkSession
+    live: LiveQuery
+    input: str
+    merge_id: str
+    place: Location
+    late: DataFrame
+    rows: int
+    controls: DataFrame
+    history: Mapping[str, DataFrame]
+
+    def entity_of(self, output: str) -> str:
+        """Return the column of an output with the entity that a row is about."""
+        app = self.live.inputs.app
+        return app.outputs[output].entity_key or app.inputs[self.input].entity_key
+
+    def with_late(self, rows: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """Return events with the late ones, corrected.
+
+        Args:
+            rows: By input: columns of `archive.SCHEMA`.
+        """
+        merges = [*self.live.merge_ids, self.merge_id]
+        found = {}
+        for name, frame in rows.items():
+            both = frame.unionByName(self.late) if name == self.input else frame
+            found[name] = archive.applied(both, merges, self.live.merged_at)
+        return found
+
+    def refuse_arrived(self, until: KafkaOffsets) -> None:
+        """Refuse late events that have come by themselves since they were looked at.
+
+        Raises:
+            NotAlignedError: If one has: it would count twice.
+        """
+        self.refuse_among(
+            self.live.events(
+                self.spark,
+                self.input,
+                since=self.live.until,
+                until=until,
+                entities=self.late.select("entity").distinct(),
+            )
+        )
+
+    def refuse_among(self, arrived: DataFrame) -> None:
+        """Refuse late events that are among some that have arrived; see `refuse_arrived`."""
+        same = arrived.join(self.late, "event_id", "left_semi").select("event_id").first()
+        if same is not None:
+            raise NotAlignedError(
+                f"the event {same['event_id']} of the batch has arrived in "
+                f"{self.live.inputs.topic(self.input)} while the merge was under way, and would "
+                "count twice",
+                hint="nothing was changed; run the merge again, which leaves it out",
+                query=self.live.name,
+            )
+
+
+def find(
+    spark: SparkSession,
+    live: LiveQuery,
+    name: str,
+    given: DataFrame,
+    *,
+    merge_id: str,
+    controls: int,
+    place: Location,
+) -> Affected:
+    """Compare a late batch with the events that the query has seen.
+
+    Args:
+        name: The input that the batch is of.
+        given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
+        controls: How many control entities to draw.
+        place: The scratch directory of the merge.
+
+    Raises:
+        LateBatchError: If the batch removes what is not there.
+    """
+    chosen = _controls(spark, live, name, given, controls, merge_id)
+    ours = place / "affected"
+    wanted = scratch.keep(
+        spark, given.select("entity").unionByName(chosen).distinct(), ours / "entities"
+    )
+    history = {
+        each: scratch.keep(
+            spark,
+            live.events(
+                spark,
+                each,
+                since=live.beginning,
+                until=live.until,
+                entities=wanted,
+                merges=live.merge_ids,
+            ),
+            ours / "history" / each,
+        )
+        for each in live.inputs.app.inputs
+    }
+    known = archive.corrected(history[name], live.merge_ids, live.merged_at)
+    _require_removable(live, given, known)
+    late = scratch.keep(spark, _new(given, known), ours / "late")
+    return Affected(spark, live, name, merge_id, place, late, late.count(), chosen, history)
+
+
+def _controls(
+    spark: SparkSession, live: LiveQuery, name: str, given: DataFrame, count: int, seed: str
+) -> DataFrame:
+    """Draw entities that the batch does not touch: `entity` string."""
+    if not count:
+        return spark.createDataFrame([], "entity string")
+    touched = given.select("entity").distinct()
+    uri = live.inputs.archive(name)
+    found = sample_entities.entities(spark, uri, count=count, without=touched, seed=seed)
+    if len(found) < count:
+        since = archive.end(uri) or live.beginning
+        more = live.events(spark, name, since=since, until=live.until, merges=live.merge_ids)
+        others = sample_entities.among(more, count, touched, seed)
+        found += [one for one in others if one not in found][: count - len(found)]
+    return spark.createDataFrame([(one,) for one in found], "entity string")
+
+
+def _new(given: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the events of a batch that are not known."""
+    news = batch.unknown(given, known)
+    fresh = news.where("op = 'insert'")
+    # When it happened counts, and not when the one that replaces it did.
+    times = known.groupBy("event_id", "entity").agg({"event_time": "min"})
+    gone = (
+        news.where("op = 'remove'")
+        .drop("event_time")
+        .join(times.withColumnRenamed("min(event_time)", "event_time"), ["event_id", "entity"])
+        .select(*given.columns)
+    )
+    return fresh.select(*given.columns).unionByName(gone)
+
+
+def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> None:
+    removed = given.where("op = 'remove'")
+    unknown = removed.join(known, ["event_id", "entity"], "left_anti")
+    found = [str(row["event_id"]) for row in unknown.select("event_id").collect()]
+    if found:
+        raise LateBatchError(
+            f"the batch removes or replaces {len(found)} events that {live.name} has not seen of "
+            f"these entities, such as {min(found)}",
+            hint="correct the batch: leave them out, or give them with op insert; an event that "
+            "goes to another entity is removed from the one and inserted for the other",
+            query=live.name,
+            events=found[:_SHOWN],
+        )

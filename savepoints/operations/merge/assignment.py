@@ -1,0 +1,224 @@
+"""Where each entity of a merge is replayed from, and which events its replay reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.state import layout
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets
+from savepoints.operations.merge import bases as merge_bases
+from savepoints.operations.merge import scratch
+from savepoints.operations.merge.affected import Affected
+from savepoints.operations.merge.bases import Used
+from savepoints.operations.merge.live_query import LiveQuery
+from savepoints.sources.late import affected_entities
+from savepoints.sources.late.affected_entities import BaseState
+from savepoints.store.tables.merge_ledger import MergePolicy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FIRST = 0
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The entities of a merge with their bases.
+
+    Attributes:
+        used: The bases, by number; with a policy that uses no savepoint, the empty state alone.
+        replayed: The entities: `entity` string, `base` int, `control` boolean.
+        controls: How many of them are controls.
+        pending: By input, what is replayed: columns of `archive.SCHEMA`, without the events that
+            late ones take away. With the policy `exact`, what the bases have not seen.
+    """
+
+    affected: Affected
+    used: Mapping[int, Used]
+    replayed: DataFrame
+    controls: int
+    pending: Mapping[str, DataFrame]
+
+    @property
+    def live(self) -> LiveQuery:
+        """The query as it stands."""
+        return self.affected.live
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the merge."""
+        return self.affected.spark
+
+    @property
+    def entities(self) -> int:
+        """How many entities the late events touch."""
+        return sum(one.entities for one in self.used.values())
+
+    @property
+    def touched(self) -> DataFrame:
+        """The entities of the late events: `entity` string, `base` int."""
+        return self.replayed.where("not control").select("entity", "base")
+
+    @property
+    def first_batch(self) -> int:
+        """The first batch that the oldest base has not seen."""
+        return min(
+            one.savepoint.cut.batch_id + 1 if one.savepoint else 0 for one in self.used.values()
+        )
+
+    @property
+    def savepoint_ids(self) -> list[str]:
+        """The savepoints among the bases."""
+        return [one.savepoint.id for one in self.used.values() if one.savepoint is not None]
+
+    def base_versions(self, output: str) -> dict[str, int | None]:
+        """Return the version of a table at each base; None where entities begin with nothing."""
+        pinned = {str(number): one.pinned(output) for number, one in self.used.items()}
+        return {number: None if one is None else one.version for number, one in pinned.items()}
+
+
+def assign(affected: Affected, policy: MergePolicy) -> Assignment:
+    """Find where the entities begin, by what the policy replays.
+
+    Raises:
+        IncompatibleError: If one would have to begin before something that no event tells of.
+    """
+    if policy == "exact":
+        return _to_savepoints(affected)
+    late = affected.late
+    replayed = late.selectExpr("entity", f"{_FIRST} as base", "false as control").distinct()
+    entities = replayed.count()
+    used = {_FIRST: Used(BaseState(offsets=affected.live.beginning), None, entities)}
+    if policy == "replay-all":
+        affected.live.require_replayable(entities)
+        everything = affected.live.all_events(affected.spark, affected.live.until)
+        return Assignment(affected, used, replayed, 0, affected.with_late(everything))
+    alone = {
+        name: late if name == affected.input else late.limit(0)
+        for name in affected.live.inputs.app.inputs
+    }
+    return Assignment(affected, used, replayed, 0, alone)
+
+
+def keep_arrived(
+    assignment: Assignment,
+    since: KafkaOffsets,
+    until: KafkaOffsets,
+    place: Location,
+    *,
+    of_all: bool = False,
+) -> dict[str, DataFrame]:
+    """Read what has arrived of the replayed entities, or of all, since the batch was looked at.
+
+    Args:
+        place: An empty directory, where it is kept.
+
+    Returns:
+        By input: columns of `archive.SCHEMA`.
+
+    Raises:
+        NotAlignedError: If one of the late events has come by itself: it would count twice.
+    """
+    whose = None if of_all else assignment.replayed.select("entity")
+    spark, live = assignment.spark, assignment.live
+    found = {
+        name: scratch.keep(
+            spark,
+            live.events(spark, name, since=since, until=until, entities=whose),
+            place / name,
+        )
+        for name in live.inputs.app.inputs
+    }
+    assignment.affected.refuse_among(found[assignment.affected.input])
+    return found
+
+
+def count_events(assignment: Assignment) -> int:
+    """Count the events that are replayed."""
+    return sum(frame.count() for frame in assignment.pending.values())
+
+
+def count_active_controls(assignment: Assignment) -> int:
+    """Count the controls that have an event to be replayed."""
+    controls = assignment.replayed.where("control").select("entity")
+    found = controls.limit(0)
+    for frame in assignment.pending.values():
+        found = found.unionByName(frame.join(controls, "entity", "left_semi").select("entity"))
+    return found.distinct().count()
+
+
+def _to_savepoints(affected: Affected) -> Assignment:
+    live, spark = affected.live, affected.spark
+    candidates = merge_bases.candidates(
+        live.store,
+        live.name,
+        live.inputs,
+        layout.read(live.checkpoint),
+        live.history,
+        live.reach,
+        live.beginning,
+    )
+    ours = affected.place / "assigned"
+    touched, counts = _assigned(affected, candidates, ours / "candidates")
+    if len(counts) > affected_entities.MOST_BASES:
+        candidates = affected_entities.kept(counts, candidates)
+        touched, counts = _assigned(affected, candidates, ours / "bases")
+    live.require_replayable(counts.get(len(candidates) - 1, 0))
+    used = {}
+    for number, count in counts.items():
+        base = candidates[number]
+        found = None if base.savepoint_id is None else live.store.catalog.find(base.savepoint_id)
+        used[number] = Used(base, found, count)
+    replayed = scratch.keep(
+        spark,
+        touched.selectExpr("entity", "base", "false as control").unionByName(
+            _spread(affected, list(used))
+        ),
+        ours / "replayed",
+    )
+    bases = {number: one.base for number, one in used.items()}
+    entities = replayed.select("entity", "base")
+    pending = {
+        name: scratch.keep(
+            spark, affected_entities.after(rows, entities, bases), ours / "pending" / name
+        )
+        for name, rows in affected.with_late(affected.history).items()
+    }
+    return Assignment(affected, used, replayed, replayed.where("control").count(), pending)
+
+
+def _assigned(
+    affected: Affected, bases: Sequence[BaseState], place: Location
+) -> tuple[DataFrame, dict[int, int]]:
+    """Return the entities of the late events with their bases, and how many each base has."""
+    frames = [
+        one.where("merge_id is not null").select("entity", "event_time", "merge_id")
+        for one in affected.history.values()
+    ]
+    merged = reduce(lambda one, more: one.unionByName(more), frames)
+    entities = scratch.keep(
+        affected.spark, affected_entities.assigned(affected.late, merged, bases), place
+    )
+    rows = entities.groupBy("base").count().collect()
+    counts = {int(row["base"]): int(row["count"]) for row in rows}
+    return entities, dict(sorted(counts.items()))
+
+
+def _spread(affected: Affected, used: Sequence[int]) -> DataFrame:
+    """Return the controls with bases: `entity` string, `base` int, `control` boolean.
+
+    They are spread over the bases, since each may be wrong in its own way. Those with events of
+    earlier merges are left out: not every base is possible for them.
+    """
+    numbers = ", ".join(map(str, used))
+    base = f"element_at(array({numbers}), int(pmod(hash(entity), {len(used)})) + 1)"
+    controls = affected.controls
+    for frame in affected.history.values():
+        controls = controls.join(
+            frame.where("merge_id is not null").select("entity"), "entity", "left_anti"
+        )
+    return controls.selectExpr("entity", f"{base} as base", "true as control")

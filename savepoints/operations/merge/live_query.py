@@ -1,0 +1,134 @@
+"""The query that late events are merged into, as it stands: known from the store, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import position
+from savepoints.errors import IncompatibleError
+from savepoints.io import Location
+from savepoints.model import Generation, KafkaOffsets, lowest_offsets
+from savepoints.operations.merge import lineage
+from savepoints.operations.merge.lineage import GenerationHistory, Reach
+from savepoints.runtime.inputs import Inputs
+from savepoints.store.batch_log import Batch
+from savepoints.store.root import Store
+from savepoints.store.tables.merge_ledger import Merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class LiveQuery:
+    """A query at the cut up to which its events are compared with a late batch.
+
+    Attributes:
+        until: Next-to-read offsets of that cut.
+        beginning: Where the query began to read.
+        history: The generations, savepoints and merges of the store.
+        reach: How far back the query's state can be told from its events.
+        merges: The merges that its state has, the oldest first.
+    """
+
+    store: Store
+    inputs: Inputs
+    name: str
+    generation: int
+    checkpoint: Location
+    until: KafkaOffsets
+    beginning: KafkaOffsets
+    history: GenerationHistory
+    reach: Reach
+    merges: tuple[Merge, ...]
+
+    @classmethod
+    def read(cls, store: Store, inputs: Inputs, live: Generation, until: KafkaOffsets) -> LiveQuery:
+        """Read what the store and the checkpoint know of it.
+
+        Raises:
+            NotAlignedError: If a savepoint is gone from which one of its generations began.
+            NotFoundError: If an archive lacks the events of one of its merges: a replay would
+                silently take that merge back.
+        """
+        checkpoint = Location.of(live.checkpoint)
+        history = GenerationHistory.of(store)
+        merges = tuple(history.in_effect(live.query, live.generation))
+        for one in merges:
+            inputs.require_merged(one, live.query)
+        return cls(
+            store,
+            inputs,
+            live.query,
+            live.generation,
+            checkpoint,
+            until,
+            lowest_offsets(position.read(checkpoint).initial.values()),
+            history,
+            lineage.reach(store, live.query),
+            merges,
+        )
+
+    @property
+    def descent(self) -> tuple[str, ...]:
+        """The generations from which the current one descends, as the ledger has them."""
+        return self.history.ancestry(self.name, self.generation).names
+
+    @property
+    def merge_ids(self) -> list[str]:
+        """The ids of its merges."""
+        return [one.id for one in self.merges]
+
+    @property
+    def merged_at(self) -> dict[str, KafkaOffsets]:
+        """By merge, the offsets up to which records had been read then."""
+        return {one.id: one.offsets for one in self.merges}
+
+    def batches(self) -> dict[int, Batch]:
+        """Read the batches that made its present, as far as they are known."""
+        return lineage.batches(self.store, self.name, self.reach, self.checkpoint)
+
+    def events(
+        self,
+        spark: SparkSession,
+        name: str,
+        *,
+        since: KafkaOffsets,
+        until: KafkaOffsets,
+        entities: DataFrame | None = None,
+        merges: Sequence[str] = (),
+    ) -> DataFrame:
+        """Return events of an input, without running a job: columns of `archive.SCHEMA`.
+
+        Args:
+            entities: Of these alone: `entity` string; None for all.
+            merges: Events of these merges are among them.
+        """
+        return self.inputs.rows(
+            spark, name, since=since, until=until, entities=entities, merges=merges
+        )
+
+    def all_events(self, spark: SparkSession, until: KafkaOffsets) -> Mapping[str, DataFrame]:
+        """Return all events before some offsets, by input, without running a job."""
+        return {
+            name: self.events(spark, name, since=self.beginning, until=until, merges=self.merge_ids)
+            for name in self.inputs.app.inputs
+        }
+
+    def require_replayable(self, entities: int) -> None:
+        """Refuse entities that have to be replayed from before something that no event tells of.
+
+        Raises:
+            IncompatibleError: If there are such.
+        """
+        if entities and self.reach.ends_with:
+            raise IncompatibleError(
+                f"{entities} of the entities would have to be replayed from before what no event "
+                f"tells of: {self.reach.ends_with}",
+                hint="merge what is newer than that alone, or correct their state by hand: "
+                f"savepoints edit latest --query {self.name}",
+                query=self.name,
+                entities=entities,
+            )
