@@ -29,7 +29,7 @@ from savepoints.errors import (
     UnsupportedProviderError,
 )
 from savepoints.io import Location, ObjectInfo, in_parallel
-from savepoints.model import Cut
+from savepoints.model import Cut, OperatorState
 
 _BATCH = re.compile(r"^(offsets|commits)/(\d+)$")
 _OPERATOR_METADATA = re.compile(r"^state/(\d+)/_metadata/(?:metadata|v2/(\d+))$")
@@ -66,6 +66,22 @@ class CutFiles:
     def all(self) -> tuple[ObjectInfo, ...]:
         """All files, the small ones first."""
         return self.small + self.state + self.ssts
+
+    @property
+    def operator_states(self) -> tuple[OperatorState, ...]:
+        """The state of each operator as a savepoint describes it, without rows counted."""
+        return tuple(
+            OperatorState(
+                one.operator_id,
+                one.name,
+                one.stores,
+                self.partitions[one.operator_id],
+                native_only=operators.native_only(one, self.conf),
+                keyless=one.operator_id in self.keyless,
+                column_families=one.has_column_families,
+            )
+            for one in self.operators
+        )
 
 
 def committed_batches(files: Iterable[ObjectInfo]) -> list[int]:

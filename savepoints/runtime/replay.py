@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -120,7 +120,7 @@ class Replay:
             if why := native_only(one, self.live.files.conf):
                 raise IncompatibleError(
                     f"operator {one.operator_id} ({one.name}) cannot be merged: {why}",
-                    hint="read everything anew: savepoints reset --to-earliest",
+                    hint="read everything again: savepoints reset --to-earliest",
                     operator_id=one.operator_id,
                 )
         self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions)
@@ -236,17 +236,8 @@ class Replay:
     @property
     def operator_states(self) -> tuple[OperatorState, ...]:
         """The operators as the writer of state wants them."""
-        return tuple(
-            OperatorState(
-                one.operator_id,
-                one.name,
-                one.stores,
-                self.partitions,
-                keyless=one.operator_id in self.live.files.keyless,
-                column_families=one.has_column_families,
-            )
-            for one in self.operators
-        )
+        states = self.live.files.operator_states
+        return tuple(replace(one, partitions=self.partitions) for one in states)
 
     @property
     def _cut(self) -> Cut:
@@ -320,20 +311,20 @@ class Replay:
 def _require_same(live: Layout, other: Layout, program: str) -> None:
     """Check that a program keeps the state of the live query: the same fields, by name."""
     hint = (
-        "merge with the program that runs; a base of an older one is not used once there is a "
-        "newer savepoint: savepoints create"
+        "merge with the running program; to stop using savepoints of an older program, take a "
+        "new one: savepoints create"
     )
     if live.keys() != other.keys():
         raise IncompatibleError(
-            f"the live query has the state stores {_named(live)}, and {program} has "
+            f"the live query has the state stores {_named(live)}, but {program} has "
             f"{_named(other)}",
             hint=hint,
         )
     for (operator_id, store), schemas in live.items():
         for one in schema.differences(schemas, other[operator_id, store]):
             raise IncompatibleError(
-                f"{program} keeps other state than the live query: operator {operator_id}, store "
-                f"{store}: {one}",
+                f"{program} keeps different state from the live query: operator {operator_id}, "
+                f"store {store}: {one}",
                 hint=hint,
                 operator_id=operator_id,
                 store=store,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -25,9 +27,9 @@ from savepoints.errors import UsageError
 from savepoints.model import Form, Provider
 
 if TYPE_CHECKING:
-    from savepoints.operations.rollback.restore_point import PointPlan
-    from savepoints.operations.rollback.target import Meaning
-    from savepoints.operations.savepoint.restore import RestorePlan
+    from savepoints.operations.rollback.target import Meaning, Point
+    from savepoints.operations.savepoint.restore import Restored
+    from savepoints.plan import Plan
 
 
 @click.command("restore")
@@ -114,82 +116,25 @@ def command(
       savepoints restore --at-batch 1742 --query clicks --to s3a://bucket/ck --yes
       savepoints restore --at 2026-11-20T10:00:00Z --exact --query clicks --to s3a://bucket/ck --yes
     """
-    from savepoints.operations.migrate import migrate
-    from savepoints.operations.migrate.migrate import MigrationPlan
-    from savepoints.operations.rollback import restore_point
-    from savepoints.operations.rollback.restore_point import PointPlan
-    from savepoints.operations.rollback.target import Named
-    from savepoints.operations.savepoint import restore
-
-    query_id = str(uuid.uuid4()) if new_query_id else None
-    checks = outputs == "check" and not new_query_id
     of_point = None if migration else app
     where = point_of(name, at=at, exact=exact, by=by, app=of_point, at_batch=at_batch)
-    plan: RestorePlan | PointPlan
-    if migration is not None:
-        if not isinstance(where, Named) or app is None or form == "native":
-            raise UsageError(
-                "--migrate needs a savepoint, in the canonical form, and the program of --app",
-                hint="savepoints restore latest --app package.module:attribute --migrate --to …",
-            )
-        plan = migrate.plan(
-            call.store,
-            where.name,
-            to,
-            app=app,
-            query=query,
-            maps=migration.maps,
-            defaults=migration.defaults,
-            allow_dropped_state=migration.allow_dropped_state,
-            partitions=partitions,
-            provider=provider,
-            sources=sources or None,
-            query_id=query_id,
-            even_broken=even_broken,
-            check_outputs=checks,
-            progress=call.output.progress,
-        )
-    elif isinstance(where, Named):
-        plan = restore.plan(
-            call.store,
-            where.name,
-            to,
-            query=query,
-            form=form,
-            partitions=partitions,
-            provider=provider,
-            sources=sources or None,
-            query_id=query_id,
-            even_broken=even_broken,
-            check_outputs=checks,
-            accept_unreplayable=accept_unreplayable,
-        )
-    elif partitions is not None or provider is not None or sources or new_query_id:
-        raise UsageError(
-            "--partitions, --provider, --source and --new-query-id need a savepoint",
-            hint="restore the point first, save it (savepoints create), and restore that",
-        )
-    else:
-        plan = restore_point.plan(
-            call.store,
-            where,
-            to,
-            query=query,
-            form=form,
-            app=app,
-            even_broken=even_broken,
-            check_outputs=checks,
-            accept_unreplayable=accept_unreplayable,
-        )
-    if not call.confirm(plan, consent):
+    asked = _Asked(
+        to,
+        query,
+        app,
+        form,
+        partitions,
+        provider,
+        sources or None,
+        str(uuid.uuid4()) if new_query_id else None,
+        check_outputs=outputs == "check" and not new_query_id,
+        even_broken=even_broken,
+        accept_unreplayable=accept_unreplayable,
+    )
+    planned = _plan(call, where, asked, migration)
+    if not call.confirm(planned.plan, consent):
         return
-    progress = call.output.progress
-    if isinstance(plan, PointPlan):
-        restored = restore_point.execute(plan, call.store, progress=progress)
-    elif isinstance(plan, MigrationPlan):
-        restored = migrate.execute(plan, call.store, progress=progress)
-    else:
-        restored = restore.execute(plan, call.store, progress=progress)
+    restored = planned.execute()
     call.output.result(
         lambda: [
             ("checkpoint", restored.checkpoint),
@@ -203,3 +148,113 @@ def command(
         ],
         restored=restored,
     )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the options ask for, whatever is restored."""
+
+    to: str
+    query: str | None
+    app: str | None
+    form: Form | None
+    partitions: int | None
+    provider: Provider | None
+    sources: tuple[str, ...] | None
+    query_id: str | None
+    check_outputs: bool
+    even_broken: bool
+    accept_unreplayable: bool
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A plan with what carries it out."""
+
+    plan: Plan
+    execute: Callable[[], Restored]
+
+
+def _plan(
+    call: Invocation, where: Point, asked: _Asked, migration: MigrationOptions | None
+) -> _Planned:
+    """Plan a restore for a changed program, of a savepoint as it is, or of another point."""
+    from savepoints.operations.rollback.target import Named
+
+    if migration is not None:
+        return _plan_migration(call, where, asked, migration)
+    if isinstance(where, Named):
+        return _plan_savepoint(call, where.name, asked)
+    if asked.partitions is not None or asked.provider or asked.sources or asked.query_id:
+        raise UsageError(
+            "--partitions, --provider, --source and --new-query-id need a savepoint",
+            hint="restore the point first, save it (savepoints create), and restore that",
+        )
+    from savepoints.operations.rollback import restore_point
+
+    plan = restore_point.plan(
+        call.store,
+        where,
+        asked.to,
+        query=asked.query,
+        form=asked.form,
+        app=asked.app,
+        even_broken=asked.even_broken,
+        check_outputs=asked.check_outputs,
+        accept_unreplayable=asked.accept_unreplayable,
+    )
+    progress = call.output.progress
+    return _Planned(plan, lambda: restore_point.execute(plan, call.store, progress=progress))
+
+
+def _plan_savepoint(call: Invocation, name: str, asked: _Asked) -> _Planned:
+    from savepoints.operations.savepoint import restore
+
+    plan = restore.plan(
+        call.store,
+        name,
+        asked.to,
+        query=asked.query,
+        form=asked.form,
+        partitions=asked.partitions,
+        provider=asked.provider,
+        sources=asked.sources,
+        query_id=asked.query_id,
+        even_broken=asked.even_broken,
+        check_outputs=asked.check_outputs,
+        accept_unreplayable=asked.accept_unreplayable,
+    )
+    progress = call.output.progress
+    return _Planned(plan, lambda: restore.execute(plan, call.store, progress=progress))
+
+
+def _plan_migration(
+    call: Invocation, where: Point, asked: _Asked, migration: MigrationOptions
+) -> _Planned:
+    from savepoints.operations.migrate import migrate
+    from savepoints.operations.rollback.target import Named
+
+    if not isinstance(where, Named) or asked.app is None or asked.form == "native":
+        raise UsageError(
+            "--migrate needs a savepoint, in the canonical form, and the program of --app",
+            hint="savepoints restore latest --app package.module:attribute --migrate --to …",
+        )
+    progress = call.output.progress
+    plan = migrate.plan(
+        call.store,
+        where.name,
+        asked.to,
+        app=asked.app,
+        query=asked.query,
+        maps=migration.maps,
+        defaults=migration.defaults,
+        allow_dropped_state=migration.allow_dropped_state,
+        partitions=asked.partitions,
+        provider=asked.provider,
+        sources=asked.sources,
+        query_id=asked.query_id,
+        even_broken=asked.even_broken,
+        check_outputs=asked.check_outputs,
+        progress=progress,
+    )
+    return _Planned(plan, lambda: migrate.execute(plan, call.store, progress=progress))

@@ -13,7 +13,6 @@ from savepoints.checkpoint.small_files import Skeleton
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.io import Location, in_parallel
-from savepoints.model import OperatorState
 from savepoints.operations.savepoint import restore, restored_layout
 from savepoints.runtime.replay import Live
 
@@ -60,17 +59,7 @@ def write(
     in_parallel(
         lambda path: target.put(path, skeleton.changed(path, live.checkpoint.get(path))), paths
     )
-    operators = tuple(
-        OperatorState(
-            one.operator_id,
-            one.name,
-            one.stores,
-            files.partitions[one.operator_id],
-            keyless=one.operator_id in files.keyless,
-            column_families=one.has_column_families,
-        )
-        for one in files.operators
-    )
+    operators = files.operator_states
     if operators:
         if entities is None:
             rows = splice.all_of(replayed)

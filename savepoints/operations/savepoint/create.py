@@ -15,13 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from savepoints import faults
-from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.state.files import is_state_data
-from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER, native_only
 from savepoints.errors import (
-    NativeOnlyError,
-    NoCommittedBatchError,
     SavepointNotFoundError,
     UsageError,
     VerificationError,
@@ -33,7 +30,6 @@ from savepoints.model import (
     Cut,
     Form,
     Generation,
-    OperatorState,
     Savepoint,
     SavepointKind,
     checked_name,
@@ -46,31 +42,28 @@ from savepoints.operations.savepoint import (
     export,
     history,
     output_versions,
+    pin,
     restore_checks,
     topic_ids,
 )
+from savepoints.operations.savepoint import forms as saved_forms
 from savepoints.plan import (
     Plan,
     Progress,
     Step,
     silent,
 )
-from savepoints.spark.versions import SparkVersion
 from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
-from savepoints.store.savepoint.manifest import Manifest
+from savepoints.store.savepoint.manifest import Manifest, StoredFile
 from savepoints.store.tables import catalog
 
 _LOG = logging.getLogger(__name__)
 
-# A query that commits faster than its files can be copied is given this many chances.
-PIN_ATTEMPTS = 10
 # How a generation begins that this library did not start: by the first savepoint taken of it.
 _REGISTERED = "create"
-
-_EXPORT_LATER = "run savepoints export where Spark 4.2 is installed"
 
 
 @dataclass(frozen=True)
@@ -155,20 +148,10 @@ def plan(
         IncompatibleError: If something else about the checkpoint cannot be saved.
     """
     store = store.snapshot()
-    if checkpoint is not None:
-        location = Location.of(checkpoint)
-        query = store.generations.name_of(location, query and checked_name(query, "query"))
-        generation = store.generations.of_checkpoint(location)
-    elif query is not None:
-        generation = store.generations.current(query)
-        location = Location.of(generation.checkpoint)
-    else:
-        raise UsageError(
-            "say what to save", hint="savepoints create QUERY, or --checkpoint s3://bucket/path"
-        )
     for tag in tags:
         checked_tag(tag)
-    files = _read(location, batch_id)
+    query, generation, location = _locate(store, query, checkpoint)
+    files = pin.read(location, batch_id)
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
     configured = bindings.complete(store).queries.get(name)
@@ -176,24 +159,12 @@ def plan(
     if not tables and outputs is None:
         tables = history.pinned_uris(store, name)
     known = catalog.select(store.catalog.all(), query=name)
-    kept, warnings = _forms(files, forms)
-    paths = [info.path for info in files.all]
-    if sources := source_positions.unreplayable(files.cut.offsets, paths):
-        warnings += (f"{restore_checks.unreplayable_text(name, sources)} after a rollback",)
-    if not tables:
-        note = f"no output table of {name} is known, so a rollback would rewind none: name "
-        warnings += (note + "them with --table NAME=URI",)
-    batch = f"batch {files.cut.batch_id}"
-    if batch_id is None:
-        batch = f"the newest committed batch, which is {files.cut.batch_id} now"
-    steps = [Step("pinned", f"copy {len(files.all)} files of {batch}")]
-    if "canonical" in kept:
-        steps.append(Step("exported", "write the state rows as a Delta table"))
-    steps += [Step("manifest", "write the manifest"), Step("catalog", "add it to the catalog")]
+    kept, warnings = saved_forms.choose(files, forms)
+    warnings += _warnings(name, files, tables)
     return CreatePlan(
         verb="create",
         query=name,
-        steps=tuple(steps),
+        steps=_steps(files, batch_id, kept),
         warnings=warnings,
         savepoint_id=savepoint_id or new_id("sp", utc_now()),
         query_id=files.query_id,
@@ -214,42 +185,48 @@ def plan(
     )
 
 
-def _forms(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], tuple[str, ...]]:
-    """Decide which forms the savepoint gets, and what a person should know about that."""
-    if not files.operators:
-        note = "the query has no state: the savepoint holds offsets and outputs only"
-        return tuple(form for form in FORMS if form in wanted), (note,)
-    reasons = {
-        f"operator {one.operator_id} ({one.name})": reason
-        for one in files.operators
-        if (reason := native_only(one, files.conf))
-    }
-    if reasons and "native" not in wanted:
-        what, reason = next(iter(reasons.items()))
-        raise NativeOnlyError(
-            f"{what} has no canonical form: {reason}",
-            hint="save it with --format native, or --format both for the other operators",
-            operators=list(reasons),
+def _locate(
+    store: Store, query: str | None, checkpoint: str | None
+) -> tuple[str | None, Generation | None, Location]:
+    """Return what is saved: the query's name and generation, as far as known, and a checkpoint."""
+    if checkpoint is not None:
+        location = Location.of(checkpoint)
+        name = store.generations.name_of(location, query and checked_name(query, "query"))
+        return name, store.generations.of_checkpoint(location), location
+    if query is not None:
+        generation = store.generations.current(query)
+        return query, generation, Location.of(generation.checkpoint)
+    raise UsageError(
+        "nothing to save was named",
+        hint="savepoints create QUERY, or --checkpoint s3://bucket/path",
+    )
+
+
+def _warnings(name: str, files: CutFiles, tables: Mapping[str, str]) -> tuple[str, ...]:
+    found = []
+    paths = [info.path for info in files.all]
+    if sources := source_positions.unreplayable(files.cut.offsets, paths):
+        found.append(f"{restore_checks.unreplayable_text(name, sources)} after a rollback")
+    if not tables:
+        found.append(
+            f"no output table of {name} is known, so a rollback would not rewind any: name them "
+            "with --table NAME=URI"
         )
-    notes = [f"{what} is saved in the native form only: {why}" for what, why in reasons.items()]
-    nothing = len(reasons) == len(files.operators)
-    if not nothing and "canonical" in wanted and (problem := _no_raw_rows(files.cut.provider)):
-        if "native" not in wanted:
-            raise NativeOnlyError(
-                problem, hint=f"save it with --format native, then {_EXPORT_LATER}", operators=[]
-            )
-        notes.append(f"saved in the native form only: {problem}; {_EXPORT_LATER}")
-        nothing = True
-    kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
-    return tuple(kept), tuple(notes)
+    return tuple(found)
 
 
-def _no_raw_rows(provider: str) -> str | None:
-    """Return why the Spark that is installed here cannot read state rows; None if it can."""
-    version = SparkVersion.installed()
-    if provider != ROCKSDB_PROVIDER or version is None or version.reads_raw_rows:
-        return None
-    return f"Spark {version} cannot read the state rows of RocksDB"
+def _steps(files: CutFiles, batch_id: int | None, forms: Sequence[Form]) -> tuple[Step, ...]:
+    batch = f"batch {files.cut.batch_id}"
+    if batch_id is None:
+        batch = f"the newest committed batch, which is {files.cut.batch_id} now"
+    steps = [Step("pinned", f"copy {len(files.all)} files of {batch}")]
+    if "canonical" in forms:
+        steps.append(Step("exported", "write the state rows as a Delta table"))
+    return (
+        *steps,
+        Step("manifest", "write the manifest"),
+        Step("catalog", "add it to the catalog"),
+    )
 
 
 @recorded
@@ -280,7 +257,7 @@ def execute(
         done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
         if done and done[0].state == "expired":
             raise SavepointNotFoundError(
-                f"savepoint {plan.savepoint_id} was taken, and is being removed by now",
+                f"savepoint {plan.savepoint_id} was already taken and is being removed",
                 hint=f"take another: savepoints create {plan.query}",
                 savepoint=plan.savepoint_id,
             )
@@ -335,7 +312,9 @@ def save(
 def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
     generation = _generation(plan, store, checkpoint)
-    files, pinned, attempts = _pin(plan, store, checkpoint, progress)
+    files, pinned, attempts = pin.copy(
+        checkpoint, plan.batch_id, store.root, plan.savepoint_id, progress
+    )
     faults.reach("create.pinned")
 
     # Somebody may have renamed it since.
@@ -344,18 +323,7 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
     outputs = output_versions.outputs_of(query, generation.generation, files, plan.outputs, bound)
     begun = time.monotonic()
     stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
-    checksum_seconds = time.monotonic() - begun
-    copied = [file for file in stored if file.stored_at in pinned.copied]
-    shared = [file for file in stored if file.stored_at not in pinned.copied]
-    cost = Cost(
-        pin_seconds=pinned.seconds,
-        checksum_seconds=checksum_seconds,
-        objects_copied=len(copied),
-        bytes_copied=sum(file.size for file in copied),
-        objects_shared=len(shared),
-        bytes_shared=sum(file.size for file in shared),
-        attempts=attempts,
-    )
+    cost = _cost(pinned, stored, attempts, checksum_seconds=time.monotonic() - begun)
     made = Manifest(
         Savepoint(
             id=plan.savepoint_id,
@@ -365,18 +333,7 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
             cut=_dated(files.cut, generation, store),
             created_at=taken_at,
             forms=("native",),
-            operators=tuple(
-                OperatorState(
-                    operator.operator_id,
-                    operator.name,
-                    operator.stores,
-                    files.partitions[operator.operator_id],
-                    native_only=native_only(operator, files.conf),
-                    keyless=operator.operator_id in files.keyless,
-                    column_families=operator.has_column_families,
-                )
-                for operator in files.operators
-            ),
+            operators=files.operator_states,
             outputs=outputs,
             cost=cost,
             parent=plan.parent,
@@ -392,7 +349,7 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
     )
     if "canonical" not in plan.forms:
         return made
-    progress("writing the state rows (starts Spark if it does not run yet)")
+    progress("writing the state rows (starts Spark unless it is running)")
     try:
         exported = export.with_rows(made, store)
     except Exception as error:  # noqa: BLE001  (what was pinned is whole, whatever comes of its rows)
@@ -401,12 +358,32 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
     return exported if "native" in plan.forms else _without_native(exported)
 
 
+def _cost(
+    pinned: native.Pinned,
+    stored: Sequence[StoredFile],
+    attempts: int,
+    *,
+    checksum_seconds: float,
+) -> Cost:
+    copied = [file for file in stored if file.stored_at in pinned.copied]
+    shared = [file for file in stored if file.stored_at not in pinned.copied]
+    return Cost(
+        pin_seconds=pinned.seconds,
+        checksum_seconds=checksum_seconds,
+        objects_copied=len(copied),
+        bytes_copied=sum(file.size for file in copied),
+        objects_shared=len(shared),
+        bytes_shared=sum(file.size for file in shared),
+        attempts=attempts,
+    )
+
+
 def _without_rows(made: Manifest, error: Exception) -> Manifest:
     """Keep a savepoint of which only the rows could not be written."""
     reason = f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
     _LOG.error(
-        "the rows of %s were not written, it is kept in the native form: %s; add them with "
-        "savepoints export %s",
+        "the rows of %s could not be written, so it has the native form only: %s; add them "
+        "with: savepoints export %s",
         made.savepoint.id,
         reason,
         made.savepoint.id,
@@ -420,39 +397,6 @@ def _without_native(made: Manifest) -> Manifest:
         made,
         savepoint=replace(made.savepoint, forms=("canonical",)),
         native=tuple(file for file in made.native if not is_state_data(file.path)),
-    )
-
-
-def _pin(
-    plan: CreatePlan, store: Store, checkpoint: Location, progress: Progress
-) -> tuple[CutFiles, native.Pinned, int]:
-    for attempt in range(1, PIN_ATTEMPTS + 1):
-        try:
-            files = _read(checkpoint, plan.batch_id)
-            progress(f"copying {len(files.all)} files of batch {files.cut.batch_id}")
-            return files, native.pin(checkpoint, files, store.root, plan.savepoint_id), attempt
-        except FileNotFoundError as gone:
-            progress(f"the query removed {gone} meanwhile, trying a newer batch")
-    raise NoCommittedBatchError(
-        f"{checkpoint}: the query removed files faster than they could be copied, "
-        f"{PIN_ATTEMPTS} times in a row",
-        hint="raise spark.sql.streaming.minBatchesToRetain of the query",
-        checkpoint=str(checkpoint),
-    )
-
-
-def _read(checkpoint: Location, batch_id: int | None) -> CutFiles:
-    """Read a cut, looking again when the query's maintenance removes a file in between."""
-    for _ in range(PIN_ATTEMPTS):
-        try:
-            return read_cut(checkpoint, batch_id)
-        except FileNotFoundError as gone:
-            missing = gone
-    raise NoCommittedBatchError(
-        f"{checkpoint}: {missing} is missing",
-        hint="the checkpoint is damaged, or the query removes files too fast: raise "
-        "spark.sql.streaming.minBatchesToRetain",
-        checkpoint=str(checkpoint),
     )
 
 
@@ -488,8 +432,8 @@ def _refuse_other_checkpoint(
     current = store.generations.find_current(query)
     if generation is None and current is not None and current.begun_by != _REGISTERED:
         raise UsageError(
-            f"the query {query} lives at {current.checkpoint}, not at {checkpoint}",
-            hint="give the query at this checkpoint a name of its own with --query",
+            f"the checkpoint of the query {query} is {current.checkpoint}, not {checkpoint}",
+            hint="give the query at this checkpoint its own name with --query",
             query=query,
         )
 

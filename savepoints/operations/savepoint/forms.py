@@ -1,0 +1,57 @@
+"""In which forms a savepoint can be taken: natively always, as rows where Spark can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
+from savepoints.errors import NativeOnlyError
+from savepoints.model import FORMS, Form
+from savepoints.spark.versions import SparkVersion
+
+_EXPORT_LATER = "run `savepoints export` where Spark 4.2 is installed"
+
+
+def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], tuple[str, ...]]:
+    """Choose the forms that a savepoint gets, with notes on what it lacks.
+
+    Raises:
+        NativeOnlyError: If only the canonical form is asked for and an operator has none.
+    """
+    if not files.operators:
+        note = "the query has no state: the savepoint holds only offsets and outputs"
+        return tuple(form for form in FORMS if form in wanted), (note,)
+    reasons = {
+        f"operator {one.operator_id} ({one.name})": one.native_only
+        for one in files.operator_states
+        if one.native_only
+    }
+    if reasons and "native" not in wanted:
+        what, reason = next(iter(reasons.items()))
+        raise NativeOnlyError(
+            f"{what} has no canonical form: {reason}",
+            hint="use --format native, or --format both for the other operators",
+            operators=list(reasons),
+        )
+    notes = [
+        f"{what} is saved in the native form only, because {why}" for what, why in reasons.items()
+    ]
+    nothing = len(reasons) == len(files.operators)
+    if not nothing and "canonical" in wanted and (problem := _no_raw_rows(files.cut.provider)):
+        if "native" not in wanted:
+            raise NativeOnlyError(
+                problem, hint=f"use --format native, then {_EXPORT_LATER}", operators=[]
+            )
+        notes.append(f"saved in the native form only: {problem}; {_EXPORT_LATER}")
+        nothing = True
+    kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
+    return tuple(kept), tuple(notes)
+
+
+def _no_raw_rows(provider: str) -> str | None:
+    """Return why the Spark that is installed here cannot read state rows; None if it can."""
+    version = SparkVersion.installed()
+    if provider != ROCKSDB_PROVIDER or version is None or version.reads_raw_rows:
+        return None
+    return f"Spark {version} cannot read the state rows of RocksDB"

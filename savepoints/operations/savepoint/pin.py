@@ -1,0 +1,59 @@
+"""Copying a cut out of a checkpoint whose query goes on and removes old files meanwhile."""
+
+from __future__ import annotations
+
+from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.errors import NoCommittedBatchError
+from savepoints.io import Location
+from savepoints.plan import Progress
+from savepoints.store.savepoint import native
+from savepoints.store.savepoint.native import Pinned
+
+# A query that commits faster than its files can be copied is given this many chances.
+ATTEMPTS = 10
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+
+
+def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
+    """Read a cut, again when the query's maintenance removes a file in between.
+
+    Raises:
+        NoCommittedBatchError: If a file stays missing.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            return read_cut(checkpoint, batch_id)
+        except FileNotFoundError as gone:
+            missing = gone
+    raise NoCommittedBatchError(
+        f"{checkpoint}: {missing} is missing",
+        hint=f"the checkpoint is damaged, or the query removes files too fast: raise {_RETAINED}",
+        checkpoint=str(checkpoint),
+    )
+
+
+def copy(
+    checkpoint: Location,
+    batch_id: int | None,
+    store: Location,
+    savepoint_id: str,
+    progress: Progress,
+) -> tuple[CutFiles, Pinned, int]:
+    """Copy a cut into the store; return it, where it is, and how many attempts it took.
+
+    Raises:
+        NoCommittedBatchError: If the query removes files faster than they can be copied.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            files = read(checkpoint, batch_id)
+            progress(f"copying {len(files.all)} files of batch {files.cut.batch_id}")
+            return files, native.pin(checkpoint, files, store, savepoint_id), attempt
+        except FileNotFoundError as gone:
+            progress(f"the query removed {gone} in the meantime, trying a newer batch")
+    raise NoCommittedBatchError(
+        f"{checkpoint}: the query removed files faster than they could be copied, "
+        f"{ATTEMPTS} times in a row",
+        hint=f"raise {_RETAINED} of the query",
+        checkpoint=str(checkpoint),
+    )
