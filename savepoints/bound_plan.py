@@ -154,7 +154,7 @@ def _completed(
     if context.query is None:
         return dict(keywords)
     if "query" in keywords:
-        raise TypeError(f"this is the handle of query {context.query}: leave out query=")
+        raise TypeError(f"this handle belongs to the query {context.query}: omit query=")
     takes_query = "query" in list(inspect.signature(function).parameters)[given:]
     return {"query": context.query, **keywords} if takes_query else dict(keywords)
 

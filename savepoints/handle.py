@@ -160,7 +160,7 @@ class Query:
         >>> plan = clicks.rollback("latest~1", to=target)
         >>> print(plan)
         rollback clicks:
-          1. save the present, batch 3 of ...
+          1. take a safety savepoint of batch 3 of ...
         >>> plan.execute().batch_id
         1
     """

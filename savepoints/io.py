@@ -104,8 +104,8 @@ class Location:
         free = shutil.disk_usage(present).free
         if free < size:
             raise SavepointsError(
-                f"the disk of {self.uri} is full: {free} bytes are free, and {size} are needed",
-                hint="make room there: savepoints expire --keep-last 3 --yes, savepoints gc",
+                f"the disk of {self.uri} is full: {free} bytes are free, {size} are needed",
+                hint="free some space: savepoints expire --keep-last 3 --yes, then savepoints gc",
                 uri=str(self.uri),
             )
 
@@ -421,7 +421,7 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     said = plain(text)
     if _REFUSED.search(said):
         return CredentialsError(
-            f"the object store refuses access to {uri}: {said[:500]}",
+            f"the object store denies access to {uri}: {said[:500]}",
             hint="check AWS_PROFILE, the keys, and the permissions of the role",
             uri=str(uri),
         )

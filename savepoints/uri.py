@@ -54,14 +54,15 @@ class Uri:
         bucket, _, path = rest.partition("/") if scheme == "s3" else ("", "", rest)
         if "@" in bucket:
             raise UsageError(
-                f"a URI of the bucket {bucket.rpartition('@')[2]!r} has credentials in it",
-                hint="write s3://bucket/path; AWS_PROFILE or AWS' other variables say who you are",
+                f"a URI of the bucket {bucket.rpartition('@')[2]!r} contains credentials",
+                hint="use s3://bucket/path; credentials come from AWS_PROFILE or the other AWS "
+                "variables",
             )
         if scheme == "s3" and not bucket:
             raise UsageError(f"{text!r} names no bucket", hint="write s3://bucket/path")
         parts = [part for part in path.split("/") if part]
         if ".." in parts or "." in parts:
-            raise UsageError(f"{text!r} has '.' or '..' in its path", hint="write the path out")
+            raise UsageError(f"{text!r} has '.' or '..' in its path", hint="write the full path")
         return cls(scheme, bucket, "/".join(parts))
 
     def __truediv__(self, child: str) -> Uri:

@@ -103,7 +103,12 @@ def comparison(thresholds: ThresholdSettings | None = None) -> Comparison:
         worst(pairs),
         {"orders": {0: 240_112, 1: 239_888}},
         True,
-        (f"max_offsets_per_trigger of {second.query} is 500; here it is that of the first",),
+        (
+            (
+                f"max_offsets_per_trigger of {second.query} is 500; for the comparison all queries "
+                "use that of the first"
+            ),
+        ),
         (first, second, third),
         pairs,
     )

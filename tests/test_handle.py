@@ -110,7 +110,7 @@ def test_the_handle_of_a_savepoint_stays_that_one(clicks: savepoints.Query) -> N
 
 
 def test_a_query_has_a_name_already(clicks: savepoints.Query) -> None:
-    with pytest.raises(TypeError, match="handle of query clicks"):
+    with pytest.raises(TypeError, match="handle belongs to the query clicks"):
         clicks.rollback("latest", query="orders")
 
 

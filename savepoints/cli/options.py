@@ -112,7 +112,7 @@ class Invocation:
 
         if not self.settings.store:
             raise UsageError(
-                "no store is given",
+                "no store was given",
                 hint="set store in savepoints.toml, SAVEPOINTS_STORE, or --store s3://bucket/path",
             )
         return Store.at(self.settings.store, settings=self.settings, any_line=self.any_line)

@@ -86,7 +86,7 @@ def _archive(spark: SparkSession, what: Archiving) -> None:
     if (failure := query.exception()) is not None and not stopping.is_set():
         raise SavepointsError(
             f"archiving {what.topic} failed: {str(failure)[:2000]}",
-            hint="correct the cause and run it again; it goes on where the archive ends",
+            hint="fix the cause and run it again; it continues where the archive ends",
             uri=what.uri,
         )
 
@@ -109,7 +109,8 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
     if uri is None:
         raise UsageError(
             f"the input {given.input} of {given.query} has no archive",
-            hint=f'set it: [queries.{given.query}.archives] {given.input} = "s3://…"',
+            hint=f"name one in the settings: [queries.{given.query}.archives] {given.input} = "
+            '"s3://…"',
         )
     return Archiving(
         uri=uri,
@@ -126,12 +127,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("query", help="name of the query in the settings")
     parser.add_argument("input", help="name of the input in the application")
     parser.add_argument(
-        "--until", choices=["latest"], help="end when all that Kafka has now is archived"
+        "--until", choices=["latest"], help="exit when everything that Kafka has now is archived"
     )
-    parser.add_argument("--every", default="1m", help="pause between two batches (1m)")
-    parser.add_argument("--most", type=int, default=1_000_000, help="most records of a batch")
-    parser.add_argument("--compact", action="store_true", help="make few large files of many")
-    parser.add_argument("--check", action="store_true", help="compare with Kafka; 13 on problems")
+    parser.add_argument("--every", default="1m", help="time between two batches (1m)")
+    parser.add_argument(
+        "--most", type=int, default=1_000_000, help="maximum number of records per batch"
+    )
+    parser.add_argument(
+        "--compact", action="store_true", help="compact many small files into a few large ones"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare with Kafka; exit code 13 if there are problems",
+    )
     parser.add_argument("--config", type=Path, help="settings file")
     return parser
 

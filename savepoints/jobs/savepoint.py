@@ -48,8 +48,10 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Take one savepoint of a query.")
-    parser.add_argument("--store", help="root of the store; else the one in the settings")
-    parser.add_argument("--checkpoint", help="checkpoint of a query that savepoints did not start")
+    parser.add_argument("--store", help="root of the store (default: the one in the settings)")
+    parser.add_argument(
+        "--checkpoint", help="checkpoint of a query that `savepoints run` did not start"
+    )
     parser.add_argument("--name", help="name of the query")
     parser.add_argument("--table", action="append", default=[], metavar="NAME=URI")
     parser.add_argument("--format", choices=["both", *FORMS], default="both")

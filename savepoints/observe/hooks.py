@@ -87,7 +87,7 @@ def call(hooks: HookSettings, notice: Notice) -> None:
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
-            _LOG.warning("the %s has not ended after %g s", thread.name, seconds)
+            _LOG.warning("the %s has not finished after %g s", thread.name, seconds)
 
 
 def _guarded(name: str, one: Callable[[], None]) -> None:
@@ -113,7 +113,7 @@ def _run(command: str, document: str, seconds: float) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            raise TimeoutError(f"it took longer than {seconds:g} s") from None
+            raise TimeoutError(f"it took more than {seconds:g} s") from None
         if process.returncode:
             raise ChildProcessError(f"exit code {process.returncode}: {_end(errors)}")
 

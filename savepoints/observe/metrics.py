@@ -34,26 +34,26 @@ class Metric:
 METRICS = (
     Metric(
         "savepoints_last_success_timestamp_seconds", "gauge", ("query",),
-        "When the newest whole savepoint was taken, seconds since 1970.",
+        "When the newest complete savepoint was taken, in seconds since 1970.",
     ),
     Metric(
         "savepoints_catalog_size", "gauge", ("query", "state"), "Savepoints in the catalog.",
     ),
     Metric(
         "savepoints_without_rows", "gauge", ("query",),
-        "Whole savepoints whose rows could not be written; export adds them.",
+        "Complete savepoints whose rows could not be written; export adds them.",
     ),
     Metric(
         "savepoints_capture_duration_seconds", "summary", ("query",),
-        "How long taking savepoints took.",
+        "Time spent taking savepoints, in seconds.",
     ),
     Metric(
         "savepoints_captured_bytes_total", "counter", ("query",),
-        "Bytes copied and written by taking savepoints.",
+        "Bytes copied and written while taking savepoints.",
     ),
     Metric(
         "savepoints_operations_total", "counter", ("query", "verb", "result"),
-        "Verbs that ended, by result: done, failed, skipped.",
+        "Finished operations by result: done, failed, skipped.",
     ),
     Metric(
         "savepoints_restore_verify_failures_total", "counter", ("query",),
@@ -61,7 +61,7 @@ METRICS = (
     ),
     Metric(
         "savepoints_recovery_seconds", "gauge", ("query",),
-        "How long the newest restore took, by itself, in a rollback or in a drill.",
+        "Seconds of the latest restore, on its own, in a rollback or in a drill.",
     ),
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}

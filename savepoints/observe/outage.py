@@ -25,7 +25,8 @@ class Outage:
             return
         self._since = time.monotonic()
         _LOG.error(
-            "%s; %s goes on without savepoints until it does, and others may take it for stopped",
+            "%s; until then %s continues without savepoints, and other processes may take it "
+            "for stopped",
             error,
             self._query,
         )
@@ -33,5 +34,5 @@ class Outage:
     def over(self) -> None:
         """Log that the store answers again, if it did not."""
         if self._since is not None:
-            _LOG.info("the store answers again, after %.0f s", time.monotonic() - self._since)
+            _LOG.info("the store answers again after %.0f s", time.monotonic() - self._since)
             self._since = None

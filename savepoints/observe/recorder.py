@@ -65,13 +65,22 @@ class Recording:
         except Exception as error:  # noqa: BLE001  (whatever it is, the verb is more important)
             # Of a verb that failed by the same the user hears anyway.
             level = logging.DEBUG if type(error).__name__ == event.error else logging.WARNING
-            _LOG.log(level, "%s of %s is not in the events: %s", event.verb, event.query, error)
+            _LOG.log(
+                level,
+                "%s of %s could not be recorded in the events: %s",
+                event.verb,
+                event.query,
+                error,
+            )
         if openlineage.is_configured():
             try:
                 openlineage.emit(event, self.made)
             except Exception as error:  # noqa: BLE001  (likewise)
                 _LOG.warning(
-                    "%s of %s was not told to OpenLineage: %s", event.verb, event.query, error
+                    "%s of %s could not be reported to OpenLineage: %s",
+                    event.verb,
+                    event.query,
+                    error,
                 )
         notice = _notice(event, self.made)
         if notice is not None:

@@ -73,7 +73,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     if isinstance(begun, MergingPlan):
         changed += [one.live for one in begun.corrections]
     outputs = [
-        Step(f"output_{one.output.name}", f"bring {one.output.uri} back to version {one.newest}")
+        Step(f"output_{one.output.name}", f"restore {one.output.uri} to version {one.newest}")
         for one in changed
     ]
     removed = Step("checkpoint", f"remove {begun.checkpoint} if the operation wrote it")
@@ -136,7 +136,7 @@ def _plan(operation: Operation) -> TransitionPlan | ForkPlan | AppendingPlan:
         what = "undone" if operation.undone else "finished"
         raise UsageError(
             f"{operation.verb} {operation.id} was {what} at {operation.finished_at}",
-            hint=f"see what came after it: savepoints operations list --query {operation.query}",
+            hint=f"see later operations: savepoints operations list --query {operation.query}",
             operation=operation.id,
         )
     if operation.verb not in _PLANS:

@@ -90,13 +90,13 @@ class Output:
         """Refuse other modes, an upsert without a key, and a key without an upsert."""
         if self.mode not in get_args(Mode):
             raise UsageError(
-                f"an output has no mode {self.mode!r}",
+                f"unknown output mode: {self.mode!r}",
                 hint=f"use {', '.join(get_args(Mode))}; Spark's output mode update is upsert here",
             )
         if (self.mode == "upsert") != bool(self.key):
             raise UsageError(
-                f"an output of mode {self.mode!r} with the key {self.key!r} makes no sense",
-                hint="upsert needs key=(…,), the other modes have none",
+                f"an output of mode {self.mode!r} cannot have the key {self.key!r}",
+                hint="upsert needs key=(…,), the other modes take none",
             )
 
 
@@ -217,7 +217,7 @@ def load(reference: str) -> App:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the application {reference} cannot be imported: {error}",
-            hint="run the command where its package is, or install it",
+            hint="run the command in the directory of its package, or install the package",
         ) from None
     except (Exception, SystemExit) as error:  # It is whatever the program raises.
         raise UsageError(
@@ -265,5 +265,6 @@ def require_tables(application: App, tables: Mapping[str, str]) -> None:
     if missing:
         raise UsageError(
             f"output {missing[0]!r} of {application.name} has no table",
-            hint=f'set it: [queries.{application.name}.outputs] {missing[0]} = "s3://…"',
+            hint=f"name one in the settings: [queries.{application.name}.outputs] {missing[0]} "
+            '= "s3://…"',
         )

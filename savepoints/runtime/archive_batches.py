@@ -218,7 +218,7 @@ class ArchivedInputs:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
             raise NotAlignedError(
-                f"where the events of the merge {one.id} belong is known by the archive alone: "
+                f"only the archive knows where the events of the merge {one.id} belong: "
                 f"{error.message}",
                 hint=error.hint,
                 merge=one.id,

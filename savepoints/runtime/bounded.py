@@ -248,10 +248,10 @@ class _BoundedRun:
             return False
         beyond = "; ".join(one for one in self.position.begun_positions if one is not None)
         raise NotAlignedError(
-            f"batch {batch} of {self.runner.query} was begun and is in {', '.join(written)} "
-            f"already; it goes up to {beyond}, beyond the end that was asked for",
-            hint="let it be finished: savepoints run with --until latest, or with these offsets in "
-            "a file; or go back: savepoints rollback latest",
+            f"batch {batch} of {self.runner.query} was begun and is already in "
+            f"{', '.join(written)}; it extends to {beyond}, beyond the requested end",
+            hint="finish it: savepoints run with --until latest, or with these offsets in a "
+            "file; or roll back: savepoints rollback latest",
             query=self.runner.query,
             batch_id=batch,
             offsets=beyond,
@@ -366,9 +366,9 @@ def _require_not_passed(now: CheckpointPosition, begin: KafkaOffsets, ends: Kafk
                 behind, end = begin[topic][part], ends[topic][part]
                 if offset > end:
                     raise UsageError(
-                        f"{topic} partition {part}: two sources of the query are at offset "
-                        f"{behind} and at offset {offset}, so that not both can end at {end}",
-                        hint=f"choose an end that is not before {offset}",
+                        f"{topic} partition {part}: two sources of the query are at offsets "
+                        f"{behind} and {offset}, so they cannot both end at {end}",
+                        hint=f"choose an end at {offset} or later",
                         topic=topic,
                         partition=part,
                         wanted=end,
@@ -394,7 +394,7 @@ def _offsets(position: str | None) -> KafkaOffsets:
     found = kafka_offsets(position)
     if found is None:
         raise IncompatibleError(
-            f"a source of the query is at {position}, which is no position in Kafka",
+            f"a source of the query is at {position}, which is not a Kafka position",
             hint="only queries that read from Kafka alone can be run up to given offsets",
             position=position,
         )

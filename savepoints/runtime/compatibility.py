@@ -65,4 +65,4 @@ def require_same_topics(
             now.positions, settings, topics=begun_from.topics, archives=archives
         )
     except EnvironmentUnfitError as error:
-        progress(f"whether topics were made anew is not known: {error}")
+        progress(f"whether topics were recreated is unknown: {error}")

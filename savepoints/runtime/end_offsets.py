@@ -68,7 +68,7 @@ def _at(
     if moment > utc_now():
         raise UsageError(
             f"{rfc3339(moment)} is in the future, and records before it may still arrive",
-            hint="give a time that has passed, or --until latest",
+            hint="name a time in the past, or use --until latest",
         )
     return availability.at_time(topics, moment, settings, archives)
 
@@ -89,9 +89,9 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
     ]
     if missing:
         raise UsageError(
-            f"{path} leaves out {', '.join(missing)}",
-            hint="name an offset for every partition; where nothing is to be read, the one at "
-            "which the query stands",
+            f"{path} lacks {', '.join(missing)}",
+            hint="name an offset for every partition; to read nothing of one, name the query's "
+            "current offset",
         )
     if unknown := sorted(found.keys() - ranges.keys()):
         raise UsageError(
@@ -105,8 +105,8 @@ def _of_positions(positions: Sequence[str | None], name: str, ranges: Ranges) ->
     found = merge(kafka_offsets(one) or {} for one in positions)
     if found.keys() != ranges.keys():
         raise UsageError(
-            f"{name} is of {', '.join(sorted(found)) or 'no topic'}, and the query reads "
-            f"{', '.join(sorted(ranges))}",
+            f"{name} has offsets of {', '.join(sorted(found)) or 'no topic'}, but the query "
+            f"reads {', '.join(sorted(ranges))}",
             hint="choose a savepoint of this query: savepoints list",
             savepoint=name,
         )

@@ -62,10 +62,10 @@ class Inputs:
         found = self.bound.archives.get(name)
         if found is None:
             raise UsageError(
-                f"the input {name} of {self.app.name} has no archive, where what is merged is kept "
-                "for later replays",
-                hint=f'name a table for it: [queries.{self.app.name}.archives] {name} = "s3://…"; '
-                "as long as Kafka has all events, it may be empty",
+                f"the input {name} of {self.app.name} has no archive, which keeps merged "
+                "events for later replays",
+                hint=f"name a table for it: [queries.{self.app.name}.archives] {name} = "
+                '"s3://…"; it may be empty as long as Kafka has all events',
                 query=self.app.name,
                 input=name,
             )
@@ -150,10 +150,10 @@ class Inputs:
         table = archive_table.open_if_exists(Location.of(uri)) if uri else None
         if table is None or not archive_table.has(table, one.id, 0):
             raise NotFoundError(
-                f"the events of the merge {one.id}, which {query} has in its state, are not in the "
-                f"archive of {one.input}, {uri or 'which has none'}",
-                hint=f"name the archive that has them: [queries.{query}.archives] {one.input}; or "
-                f"go back to before the merge first: savepoints list --query {query}",
+                f"the events of the merge {one.id}, which are in the state of {query}, are not "
+                f"in the archive of {one.input}, {uri or 'which has none'}",
+                hint=f"name the archive that has them: [queries.{query}.archives] {one.input}; "
+                f"or roll back to before the merge first: savepoints list --query {query}",
                 merge=one.id,
             )
 
@@ -176,7 +176,9 @@ class Inputs:
         raise UsageError(
             f"{self.app.name} has no input {name}"
             if name
-            else f"{self.app.name} has {len(known)} inputs, and which one the batch is of is open",
-            hint=f"say one of: --input {', --input '.join(known)}",
+            else (
+                f"{self.app.name} has {len(known)} inputs: name the one that the batch belongs to"
+            ),
+            hint=f"use one of: --input {', --input '.join(known)}",
             query=self.app.name,
         )

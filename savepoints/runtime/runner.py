@@ -120,7 +120,7 @@ class _RunningBatch:
         if last != self._last or not query.status["isTriggerActive"]:
             self._last, self._begun = last, now
             return
-        self._progress(f"the batch that runs has taken {now - self._begun:.0f} s so far")
+        self._progress(f"the current batch has been running for {now - self._begun:.0f} s")
 
 
 class Runner:
@@ -392,14 +392,14 @@ class Runner:
         if damage_patterns.is_in(text):
             raise CheckpointDamagedError(
                 what,
-                hint="make its checkpoint anew from the newest good savepoint: "
-                f"savepoints run {self.query} --recover",
+                hint="rebuild its checkpoint from the newest good savepoint: savepoints run "
+                f"{self.query} --recover",
                 query=self.query,
                 checkpoint=str(self.checkpoint),
             )
         raise SavepointsError(
             what,
-            hint="correct the cause and run it again, or go back: savepoints rollback latest",
+            hint="fix the cause and run it again, or roll back: savepoints rollback latest",
             query=self.query,
         )
 
@@ -450,7 +450,7 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
 def _fails_on_nothing(app: App, error: BaseException) -> SavepointsError:
     return SavepointsError(
         f"the program {app.name} fails on empty inputs: {cause(report(error))}",
-        hint="correct the cause; nothing was changed",
+        hint="nothing was changed; fix the cause and run the command again",
         query=app.name,
     )
 

@@ -124,7 +124,7 @@ class ScratchQuery:
         if failure is not None:
             raise SavepointsError(
                 f"the replay of {self.app.name} failed: {cause(report(failure))}",
-                hint="nothing was changed; correct the cause and run the command again",
+                hint="nothing was changed; fix the cause and run the command again",
                 query=self.app.name,
             )
 

@@ -15,7 +15,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once."""
 
     def handle(number: int, _frame: object) -> None:
-        _LOG.info("signal %s: ending, after a batch that runs", number)
+        _LOG.info("signal %s: ending after the current batch", number)
         for one, before in previous.items():
             signal.signal(one, before)
         stop()

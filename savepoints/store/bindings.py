@@ -195,7 +195,7 @@ def _json(bound: QuerySettings) -> dict[str, Any]:
 
 def _document(root: Location, query: str, generation: int) -> Document[Binding | None]:
     hint = (
-        f"write what generation {generation} of {query} is bound to into a table "
+        f"write the program, outputs and topics of generation {generation} of {query} into "
         f"[queries.{query}] of savepoints.toml, then delete the file"
     )
     return Document(root, _path(query, generation), Binding.from_json, hint)

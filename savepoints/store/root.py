@@ -71,8 +71,9 @@ class Store:
         if found := re.search(r"[?#]", uri):
             # The rest may be a token: it is not repeated, and no table is made with it in its name.
             raise UsageError(
-                f"the store's URI {uri[: found.start()]!r} is followed by {found[0]!r} and more",
-                hint="write s3://bucket/path alone; AWS' variables say who you are",
+                f"the store's URI {uri[: found.start()]!r} is followed by {found[0]!r}, which "
+                "is not supported",
+                hint="use only s3://bucket/path; credentials come from the AWS variables",
             )
         return cls(Location.of(uri), any_line, settings or Settings())
 
@@ -97,8 +98,8 @@ class Store:
         if not store.exists():
             raise StoreNotFoundError(
                 f"there is no store at {store.root}: it has no {_MARK}",
-                hint="check the URI; the first create, run or attach makes a store, or "
-                f"savepoints init --store {store.root}",
+                hint="check the URI; a store is created by the first create, run or attach, or "
+                f"by: savepoints init --store {store.root}",
                 uri=str(store.root),
             )
         return store
@@ -118,7 +119,7 @@ class Store:
             return False
         if json.dumps(FORMAT).encode() not in mark:
             raise IncompatibleError(
-                f"{self.root / _MARK} does not say {FORMAT}: {mark[:100]!r}",
+                f"{self.root / _MARK} does not contain {FORMAT}: {mark[:100]!r}",
                 hint="read this store with the version of savepoints that made it; if the file is "
                 f"damaged, delete it and run: savepoints init --store {self.root}",
                 uri=str(self.root),
@@ -139,7 +140,7 @@ class Store:
             mark = {"format": FORMAT, "made_at": rfc3339(utc_now())}
             with suppress(FileExistsError):
                 self.root.create(_MARK, json.dumps(mark).encode())
-                progress(f"made a store at {self.root}")
+                progress(f"created a store at {self.root}")
         return self
 
     def with_settings(self: _S, settings: Settings) -> _S:  # noqa: PYI019

@@ -40,7 +40,7 @@ def test_init_makes_a_store_once(place: Location, call: Call) -> None:
     second = call("init", "--store", uri, "-o", "json")
 
     assert first.code == 0
-    assert f"made a store at {uri}".split() == first.err.split()[1:]
+    assert f"created a store at {uri}".split() == first.err.split()[1:]
     assert (second.code, json.loads(second.out)["made"]) == (0, False)
     assert call("list", "--store", uri).code == 0
 
@@ -57,8 +57,8 @@ def test_the_first_create_makes_the_store_and_says_so(
     first, second = call(*arguments), call(*arguments)
 
     assert (first.code, second.code) == (0, 0)
-    assert "made a store at" in first.err
-    assert "made a store at" not in second.err
+    assert "created a store at" in first.err
+    assert "created a store at" not in second.err
     assert len(Store.open(uri).catalog.all()) == 2
 
 
@@ -71,7 +71,7 @@ def test_many_can_make_one_store(place: Location) -> None:
     for one in makers:
         one.join()
 
-    assert set(said) == {f"made a store at {store.root}"}
+    assert set(said) == {f"created a store at {store.root}"}
     take(store, unpack("rocksdb", place / "checkpoint"))
 
 

@@ -116,10 +116,10 @@ def test_a_failing_savepoint_never_stops_the_query(
         lambda: "failed" in [one.result for one in attached.attempts[done:]], "a failed attempt"
     )
     job.add(2)
-    wait_until(lambda: Location.of(str(job.checkpoint)).exists("commits/1"), "the query goes on")
+    wait_until(lambda: Location.of(str(job.checkpoint)).exists("commits/1"), "the query continues")
 
     assert job.query.isActive
-    assert "the query goes on" in caplog.text
+    assert "the query continues" in caplog.text
     attached.detach()
 
 

@@ -27,7 +27,7 @@ pytestmark = [
 REPLAYED: dict[MergePolicy, str] = {
     "exact": "comparing the control entities",
     "replay-all": "replaying all events",
-    "merge-function": "combining what they gave",
+    "merge-function": "combining the result with the",
 }
 MEANWHILE = (
     [Event("6", "a", 32, 44), Event("7", "c", 64, 61)],

@@ -132,9 +132,9 @@ def test_functions_that_cannot_be_used_are_refused_while_the_query_runs(begun: L
     batch = begun.write(LATE)
     before = begun.desk.rows()
     cases: list[tuple[dict[str, CombineFunction | dict[str, CombineFunction]], str]] = [
-        ({"rows": doubling}, "gives 2 rows instead of 1"),
-        ({"rows": other_key}, "changes k, which is of the key"),
-        ({"states": {"0": nothing}}, "combining states of operator 0 .* gives .'strange'."),
+        ({"rows": doubling}, "returned 2 rows instead of 1"),
+        ({"rows": other_key}, "changed k, which belongs to the key"),
+        ({"states": {"0": nothing}}, "combining states of operator 0 .* returned .'strange'."),
     ]
     for functions, said in cases:
         prepared = with_functions(begun.prepare(batch, policy=POLICY), **functions)
@@ -144,7 +144,7 @@ def test_functions_that_cannot_be_used_are_refused_while_the_query_runs(begun: L
     assert begun.desk.rows() == before
     assert begun.desk.store.generations.current("windowed").generation == 1
     removal = begun.write([LATE[0]], "gone.parquet", op="remove")
-    with pytest.raises(UsageError, match="no function takes an event out"):
+    with pytest.raises(UsageError, match="no function can remove an event from"):
         begun.prepare(removal, policy=POLICY)
 
 

@@ -157,7 +157,7 @@ def test_an_output_that_others_wrote_to_is_refused_before_anything_is_touched(
     before = [info.path for info in shop.store.root.list()]
     code, _, said = shop.call("rollback", "latest", "--yes")
     assert code == 13
-    assert "others have written" in said
+    assert "other writers" in said
     assert "--outputs none" in said
     assert [info.path for info in shop.store.root.list()] == before
     rows = open_table(shop.table).to_pyarrow_table().num_rows

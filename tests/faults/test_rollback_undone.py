@@ -101,7 +101,7 @@ def test_an_undo_that_is_killed_goes_on(local_store: Store, on_local: Location, 
     killed.require_as_before()
 
 
-@pytest.mark.parametrize("point", some(1, UNDO_POINTS[:3], "half undone"))
+@pytest.mark.parametrize("point", some(1, UNDO_POINTS[:3], "undoing"))
 def test_a_rollback_that_was_half_undone_can_only_be_undone(
     local_store: Store, on_local: Location, point: str
 ) -> None:
@@ -109,10 +109,10 @@ def test_a_rollback_that_was_half_undone_can_only_be_undone(
     killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
     assert killed.undo(point) == -signal.SIGKILL
 
-    with pytest.raises(UnfinishedOperationError, match="half undone") as refused:
+    with pytest.raises(UnfinishedOperationError, match="undoing") as refused:
         unfinished.resume(local_store, killed.id)
     assert f"operations undo {killed.id}" in refused.value.hint
-    with pytest.raises(UnfinishedOperationError, match="half undone"):
+    with pytest.raises(UnfinishedOperationError, match="undoing"):
         rollback.plan(local_store, killed.saved.id, to=str(killed.target))
 
     assert killed.undo() == 0
@@ -124,7 +124,7 @@ def test_once_the_generation_has_begun_it_can_only_be_finished(
 ) -> None:
     killed = Killed(local_store, on_local, "rollback.generation_begun")
 
-    with pytest.raises(UsageError, match="begun already") as refused:
+    with pytest.raises(UsageError, match="has already begun") as refused:
         unfinished.undo(local_store, killed.id)
     assert f"operations resume {killed.id}" in refused.value.hint
 
@@ -139,7 +139,7 @@ def test_rows_of_others_since_the_rewind_are_not_undone_away(
     killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
     write_output(killed.table, "somebody-else")
 
-    with pytest.raises(NotAlignedError, match="others have written"):
+    with pytest.raises(NotAlignedError, match="other writers"):
         unfinished.undo(local_store, killed.id)
 
     assert journal.unfinished(local_store.root, "totals") is not None

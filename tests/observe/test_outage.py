@@ -20,8 +20,8 @@ def test_each_outage_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
             outage.noticed(UnreachableError(f"no answer to request {attempt}"))
         outage.over()
 
-    told = "no answer to request 0; totals goes on without savepoints until it does, and others may"
-    begun = ("ERROR", f"{told} take it for stopped")
-    ended = ("INFO", "the store answers again, after 0 s")
+    told = "no answer to request 0; until then totals continues without savepoints, and other"
+    begun = ("ERROR", f"{told} processes may take it for stopped")
+    ended = ("INFO", "the store answers again after 0 s")
     found = [(one.levelname, one.getMessage()) for one in caplog.records]
     assert found == [begun, ended, begun, ended]

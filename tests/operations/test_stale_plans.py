@@ -185,7 +185,7 @@ def test_trap_a_plan_of_a_generation_that_somebody_else_has_begun(
     roll_back(query, 1)()
     before = contents(query.place)
 
-    with pytest.raises(StalePlanError, match="its generation was 1 and is 2") as refused:
+    with pytest.raises(StalePlanError, match="it was in generation 1 and is now in 2") as refused:
         late()
 
     assert "savepoints events --query totals" in refused.value.hint

@@ -42,7 +42,7 @@ def test_a_file_of_offsets_is_in_spark_s_form(local_store: Store, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"orders": {"0": 20}}', r"leaves out orders partition 1 \(Kafka has 0 to 30\)"),
+        ('{"orders": {"0": 20}}', r"lacks orders partition 1 \(Kafka has 0 to 30\)"),
         ('{"orders": {"0": 20, "1": 30}, "x": {"0": 1}}', "names x, which the query does not read"),
         ('{"orders": {"0": -1, "1": 30}}', "latest"),
         ("offsets", "not JSON"),
@@ -83,7 +83,7 @@ def test_a_savepoint_is_where_its_cut_was(local_store: Store) -> None:
 def test_a_savepoint_of_other_topics_is_refused(local_store: Store) -> None:
     local_store.catalog.add(savepoint(3, offsets=('{"visits":{"0":12}}',), tags=("friday",)))
 
-    with pytest.raises(UsageError, match="is of visits, and the query reads orders"):
+    with pytest.raises(UsageError, match="has offsets of visits, but the query reads orders"):
         resolve(local_store, "friday")
 
 

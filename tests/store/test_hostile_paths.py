@@ -216,9 +216,9 @@ def test_the_store_refuses_to_look_for_what_is_no_id(
 ) -> None:
     (on_local / "x").put("manifest.json", b"secret")
 
-    with pytest.raises(VerificationError, match="which is no id"):
+    with pytest.raises(VerificationError, match="which is not a valid id"):
         local_store.manifest(hostile)
-    with pytest.raises(VerificationError, match="which is no id"):
+    with pytest.raises(VerificationError, match="which is not a valid id"):
         labels.read(local_store.root, hostile)
 
 

@@ -78,7 +78,7 @@ def require_used(given: Sequence[Rename], used: Sequence[Rename], known: Sequenc
         if fits == 0:
             raise UsageError(
                 f"--map {one.text} matches nothing in the savepoint or the program",
-                hint=f"there are: {', '.join(known)}" if known else "there is no state",
+                hint=f"they are: {', '.join(known)}" if known else "there is no state",
             )
         if fits > 1:
             raise UsageError(

@@ -51,10 +51,12 @@ def _try(permission: str, do: Callable[[], object]) -> Seen:
         do()
     except CredentialsError as error:
         grade = "warning" if permission == "delete" else "broken"
-        return Seen(name, grade, error.message, f"give it to the role; needed by {verbs}")  # type: ignore[arg-type]
+        return Seen(name, grade, error.message, f"grant it to the role; needed by {verbs}")  # type: ignore[arg-type]
     except FileNotFoundError:
-        return Seen(name, "warning", "not tried: nothing could be written", "give put first")
-    return Seen(name, "ok", f"given; needed by {verbs}")
+        return Seen(
+            name, "warning", "not tried, because nothing could be written", "give put first"
+        )
+    return Seen(name, "ok", f"granted; needed by {verbs}")
 
 
 def _present(directory: Location, path: str) -> None:
@@ -68,20 +70,25 @@ def _conditional(directory: Location) -> Seen:
     try:
         first = directory.create("condition", b"1")
         if _succeeds(lambda: directory.create("condition", b"2")):
-            ignored = "an object that exists was created again: If-None-Match is ignored"
+            ignored = "an existing object could be created again: If-None-Match is ignored"
         else:
             directory.replace("condition", b"3", first)
             if not _succeeds(lambda: directory.replace("condition", b"4", first)):
-                return Seen(name, "ok", "works: no second create, no replace of an old version")
-            ignored = "an older version was replaced: If-Match is ignored"
+                return Seen(
+                    name,
+                    "ok",
+                    "works: an object is neither created twice nor "
+                    "replaced through an outdated ETag",
+                )
+            ignored = "an object could be replaced through an outdated ETag: If-Match is ignored"
     except SavepointsError as error:
         ignored = error.message
     return Seen(
         name,
         "broken",
         ignored,
-        "two processes could hold one lease and lose rows of the catalog: use a store that has "
-        "conditional writes, as S3 does",
+        "two processes could hold the same lease and lose rows of the catalog: use a store "
+        "with conditional writes, such as S3",
     )
 
 
@@ -100,12 +107,12 @@ def _clock(stored: datetime, before: datetime, after: datetime) -> Seen:
     skew = max(ahead, behind, timedelta())
     name = "clock"
     if skew <= CLOCK_SKEW:
-        return Seen(name, "ok", f"at most {CLOCK_SKEW.total_seconds():.0f} s from the store's")
+        return Seen(name, "ok", f"within {CLOCK_SKEW.total_seconds():.0f} s of the store's clock")
     which = "behind" if ahead > behind else "ahead of"
     return Seen(
         name,
         "broken" if skew > TTL else "warning",
         f"this machine is {skew.total_seconds():.0f} s {which} the store",
-        f"set it by NTP: leases allow {CLOCK_SKEW.total_seconds():.0f} s between two machines; "
-        f"from {TTL.total_seconds():.0f} s on they are taken from processes that live",
+        f"synchronize it with NTP: leases tolerate {CLOCK_SKEW.total_seconds():.0f} s between "
+        f"two machines; beyond {TTL.total_seconds():.0f} s they are taken from live processes",
     )

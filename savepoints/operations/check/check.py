@@ -48,12 +48,12 @@ def check(store: Store, *, progress: Progress = silent) -> Health:
         SavepointsError: If the store does not answer.
     """
     begun = time.monotonic()
-    progress(f"trying what may be done in {store.root}")
+    progress(f"trying the permissions in {store.root}")
     seen = access.check_access(store.root)
     progress("comparing the catalog with the savepoints")
     seen += contents.check_contents(store)
     seen += environment.check_environment(store.settings)
-    progress("looking at the queries and their outputs")
+    progress("checking the queries and their outputs")
     # What is damaged here, catalog or generations, was named already.
     with suppress(VerificationError):
         seen += queries.check_queries(store)

@@ -25,9 +25,13 @@ _REBUILD = "savepoints check --rebuild-catalog"
 _READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.parquet))")
 _TABLES = {
     "catalog": f"rebuild it: {_REBUILD}",
-    "generations": "compare savepoints lineage with what you know; to accept it as it is now, "
-    "delete generations/_sums/, which the next commit writes again",
-    "events": "to accept it as it is now, delete events/_sums/, which the next commit writes again",
+    "generations": (
+        "compare `savepoints lineage` with what you know; to accept the table as it "
+        "is, delete generations/_sums/, which the next commit writes again"
+    ),
+    "events": (
+        "to accept the table as it is, delete events/_sums/, which the next commit writes again"
+    ),
 }
 
 
@@ -57,15 +61,15 @@ def check_contents(store: Store) -> list[Seen]:
 
 
 def _no_store(store: Store) -> Seen:
-    what = f"there is none at {store.root} yet"
-    return Seen("store", "warning", what, f"make it: savepoints init --store {store.root}")
+    what = f"there is no store at {store.root} yet"
+    return Seen("store", "warning", what, f"create it: savepoints init --store {store.root}")
 
 
 def _unread(table: str, unfit: Mapping[str, str]) -> Seen | None:
     """Report that a table is not read because one of its files is damaged; None when none is."""
     if table not in unfit:
         return None
-    return Seen(table, "broken", f"is not read, as {unfit[table]} is damaged", _TABLES[table])
+    return Seen(table, "broken", f"was not read, because {unfit[table]} is damaged", _TABLES[table])
 
 
 def _catalog_rows(store: Store) -> list[Savepoint] | Seen:
@@ -75,7 +79,7 @@ def _catalog_rows(store: Store) -> list[Savepoint] | Seen:
         return Seen("catalog", "broken", error.message, f"rebuild it: {_REBUILD}")
     hostile = [one.id for one in rows if not is_id(one.id)]
     if hostile:
-        what = f"has rows whose id is none, such as {hostile[0]!r}"
+        what = f"has rows with invalid ids, such as {hostile[0]!r}"
         return Seen("catalog", "broken", what, f"rebuild it: {_REBUILD}")
     return rows
 
@@ -93,23 +97,23 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
         Seen(
             one.savepoint_id,
             "warning",
-            "has a manifest and no row in the catalog, so it does not exist",
-            f"give it its row: {_REBUILD}",
+            "has a manifest but no row in the catalog, so no command sees it",
+            f"add its row: {_REBUILD}",
         )
         for one in directories.values()
         if one.savepoint_id not in known and (one.manifest or one.is_newer)
     ]
     seen += [
-        Seen(manifest_path(one.savepoint_id), "warning", one.problem, "savepoints gc removes it")
+        Seen(manifest_path(one.savepoint_id), "warning", one.problem, "to remove it: savepoints gc")
         for one in directories.values()
         if one.savepoint_id not in known and "cannot be read" in one.problem
     ]
     names = {info.path.split("/")[1] for info in store.root.list("savepoints")}
     if foreign := sorted(name for name in names if not is_id(name)):
-        what = f"{len(foreign)} directories are no savepoints, such as {foreign[0]!r}"
-        seen.append(Seen("savepoints/", "warning", what, "look at them and delete them by hand"))
+        what = f"{len(foreign)} directories are not savepoints, such as {foreign[0]!r}"
+        seen.append(Seen("savepoints/", "warning", what, "inspect them and delete them by hand"))
     if not seen:
-        what = f"{len(rows)} savepoints, each as its manifest and labels say"
+        what = f"{len(rows)} savepoints, each consistent with its manifest and labels"
         seen.append(Seen("catalog", "ok", what))
     return seen
 
@@ -117,20 +121,20 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
 def _compare(store: Store, row: Savepoint, found: Directory | None) -> list[Seen]:
     if found is None or found.manifest is None:
         problem = found.problem if found else "has no manifest"
-        advice = f"restore another one; to take away rows without a manifest: {_REBUILD}"
+        advice = f"restore another savepoint; to remove rows that have no manifest: {_REBUILD}"
         return [Seen(manifest_path(row.id), "broken", f"{row.id} {problem}", advice)]
     seen = [
         _seen(one) for one in verification.compare_with_catalog(store.root, row, found.manifest)
     ]
     if row.state == "broken":
         what = f"is broken: {row.state_reason}"
-        advice = f"restore another one; look again: savepoints verify {row.id}"
+        advice = f"restore another savepoint; to check this one again: savepoints verify {row.id}"
         seen.append(Seen(row.id, "warning", what, advice))
     return seen
 
 
 def _seen(finding: Finding) -> Seen:
-    return Seen(finding.what, finding.grade, finding.problem, f"correct the row: {_REBUILD}")
+    return Seen(finding.what, finding.grade, finding.problem, f"rebuild the row: {_REBUILD}")
 
 
 def _repeated(table: str, keys: Iterable[object]) -> list[Seen]:
@@ -153,7 +157,7 @@ def _generations(store: Store) -> list[Seen]:
         numbers = {one.generation for one in mine}
         lost = sorted(set(range(1, max(numbers) + 1)) - numbers)
         if lost:
-            what = f"generation {lost[0]} of {query} is not there"
+            what = f"generation {lost[0]} of {query} is missing"
             seen.append(Seen("generations", "broken", what, "rows of the table were lost"))
         current = [one for one in mine if one.status == "current"]
         if len(current) != 1:
@@ -169,13 +173,13 @@ def _checkpoint(generation: Generation) -> Seen | None:
             return None
         what = "has no file 'metadata'"
     except SavepointsError as error:
-        what = f"cannot be looked at: {error.message}"
+        what = f"cannot be read: {error.message}"
     return Seen(
         f"checkpoint of {generation.query}",
         "warning",
         f"{generation.checkpoint} of generation {generation.generation} {what}",
-        "nothing to do before its first batch; otherwise go back: savepoints rollback latest "
-        f"--query {generation.query}",
+        "before the first batch this is normal; otherwise roll back: savepoints rollback "
+        f"latest --query {generation.query}",
     )
 
 
@@ -183,7 +187,9 @@ def _events(store: Store) -> Seen:
     try:
         return Seen("events", "ok", f"{len(store.events.all())} events")
     except VerificationError as error:
-        advice = "verbs work without; to begin a new table, move the directory events/ away"
+        advice = (
+            "all commands work without it; to start a new table, move the directory events/ away"
+        )
         return Seen("events", "broken", error.message, advice)
 
 
@@ -199,7 +205,7 @@ def _table_files(root: Location) -> list[Seen]:
         for table, advice in _TABLES.items()
         for path, problem in checksums.problems(root / table).items()
     ]
-    return seen or [Seen("table files", "ok", "each as it was written")]
+    return seen or [Seen("table files", "ok", "each unchanged since it was written")]
 
 
 def _operations(root: Location) -> list[Seen]:
@@ -213,13 +219,13 @@ def _operation(root: Location, path: str) -> Seen | None:
     try:
         operation = journal.document(root, path).read()
     except VerificationError as error:
-        advice = "make sure that nothing runs on the query, then delete the file"
+        advice = "make sure that nothing is running on the query, then delete the file"
         return Seen(path, "broken", error.message, advice)
     # None: it was finished at this moment.
     if operation is None or operation.finished_at is not None or path.count("/") > 1:
         return None
     after = ", ".join(operation.done) or "its beginning"
-    what = f"{operation.verb} of {operation.query} was interrupted after {after}, or runs now"
+    what = f"{operation.verb} of {operation.query} was interrupted after {after}, or is running now"
     return Seen(path, "warning", what, f"finish it: {operation.command}")
 
 
@@ -259,9 +265,9 @@ def _leftovers(store: Store, named: set[str]) -> list[Seen]:
         return [Seen("leftovers", "warning", error.message, error.hint)]
     seen = [Seen("leftovers", "warning", one, "see the manifest it names") for one in plan.warnings]
     seen += [
-        Seen(one.place, "warning", one.why, f"gc will {one.action} it: savepoints gc --yes")
+        Seen(one.place, "warning", one.why, f"to {one.action} it: savepoints gc --yes")
         for one in plan.orphans
         if one.name not in named
     ]
-    young = f"; {plan.young} are too young to tell" if plan.young else ""
+    young = f"; {plan.young} are too recent to judge" if plan.young else ""
     return seen or [Seen("leftovers", "ok", f"none{young}")]

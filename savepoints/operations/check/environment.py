@@ -36,7 +36,9 @@ def _java() -> Seen:
     try:
         java = find_java()
     except EnvironmentUnfitError as error:
-        return Seen("Java", "warning", f"{error.message}: only for verbs without a JVM", error.hint)
+        return Seen(
+            "Java", "warning", f"{error.message}: only commands that need no JVM work", error.hint
+        )
     return Seen("Java", "ok", f"{java.version} ({java.executable})")
 
 
@@ -56,12 +58,12 @@ def _package(name: str, *, wanted: bool) -> Seen:
         found = metadata.version(name)
     except metadata.PackageNotFoundError:
         grade = "warning" if wanted else "ok"
-        what = "is not installed: only for verbs without a JVM"
+        what = "is not installed: only commands that need no JVM work"
         return Seen(name, grade, what, install if wanted else "")  # type: ignore[arg-type]
     if all(_fits(found, *bound) for bound in bounds):
-        return Seen(name, "ok", f"{found}, as tested ({text})")
-    what = f"{found} is installed, and what was tested is {text}"
-    return Seen(name, "warning", what, f"{install}; restores are tested before they are trusted")
+        return Seen(name, "ok", f"{found}, a tested version ({text})")
+    what = f"{found} is installed; tested versions: {text}"
+    return Seen(name, "warning", what, f"{install}; test a restore before you rely on it")
 
 
 def _bounds(name: str) -> list[tuple[str, str]]:
@@ -85,12 +87,12 @@ def _numbers(version: str) -> list[int]:
 def _jars(settings: Settings) -> Seen:
     if settings.jars is None:
         packages = settings.spark.conf.get("spark.jars.packages")
-        what = f"spark.jars.packages: {packages}" if packages else "not set: Spark has its own"
+        what = f"spark.jars.packages: {packages}" if packages else "not set: Spark uses its own"
         return Seen("jars", "ok", what)
     count = len(list(settings.jars.glob("*.jar")))
     if count == 0:
-        advice = "set jars to the directory with Delta's, Kafka's and S3A's jars"
-        return Seen("jars", "broken", f"there are none in {settings.jars}", advice)
+        advice = "set `jars` to the directory with the jars of Delta, Kafka and S3A"
+        return Seen("jars", "broken", f"there are no jars in {settings.jars}", advice)
     return Seen("jars", "ok", f"{count} in {settings.jars}")
 
 
@@ -106,15 +108,17 @@ def _log_store(settings: Settings) -> Seen:
     shared = [uri for uri, count in Counter(uris).items() if count > 1]
     text = ", ".join(f"{key}={value}" for key, value in stores.items()) or "Delta's default"
     if any(_MANY_DRIVERS in value for value in stores.values()):
-        return Seen("log store", "ok", f"{text}: several Spark drivers may write a table on S3")
-    alone = "one Spark driver at a time may write a table on S3"
+        return Seen(
+            "log store", "ok", f"{text}: several Spark drivers may write to one table on S3"
+        )
+    alone = "only one Spark driver at a time may write to a table on S3"
     if shared:
         return Seen(
             "log store",
             "broken",
             f"{text}: {alone}, but {shared[0]} is an output of several queries",
-            "commits of one driver can overwrite those of another: give each query tables of its "
-            f"own, or set {_LOG_STORE}s3a.impl to io.delta.storage.S3DynamoDBLogStore everywhere",
+            "one driver's commits can overwrite another's: give each query its own tables, or "
+            f"set {_LOG_STORE}s3a.impl to io.delta.storage.S3DynamoDBLogStore in every driver",
         )
-    what = f"{text}: {alone}; the lease sees to that for what `run` writes"
+    what = f"{text}: {alone}; the lease guarantees that for tables that `run` writes"
     return Seen("log store", "ok", what)

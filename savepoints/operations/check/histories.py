@@ -31,8 +31,8 @@ def check_histories(store: Store, savepoints: Sequence[Savepoint]) -> list[Seen]
 def _batches(store: Store, generation: Generation, savepoints: Sequence[Savepoint]) -> list[Seen]:
     where = f"batches/{generation.query}/{generation.generation}"
     advice = (
-        "merges that replay these batches are refused; restore the file from the bucket's older "
-        "versions, or delete it: what Spark still keeps is copied again by the next run"
+        "merges that replay these batches are refused; restore the file from an older version "
+        "in the bucket, or delete it: the next run copies again what Spark still keeps"
     )
     try:
         known = batch_log.read(store.root, generation.query, generation.generation)
@@ -47,7 +47,7 @@ def _batches(store: Store, generation: Generation, savepoints: Sequence[Savepoin
     ]
     if not other:
         return []
-    what = f"says other offsets of a batch than the savepoint {other[0]} of it"
+    what = f"disagrees with the savepoint {other[0]} about the offsets of a batch"
     return [Seen(where, "broken", what, advice)]
 
 
@@ -61,8 +61,8 @@ def _journals(store: Store, generations: Sequence[Generation]) -> list[Seen]:
         Seen(
             f"generation {one.generation} of {one.query}",
             "warning",
-            f"was begun by {one.begun_by}, and its journal in operations/ is gone",
-            "rollback --undo does not know it: go back by the id of the safety savepoint instead",
+            f"was begun by {one.begun_by}, but its journal in operations/ is missing",
+            "rollback --undo does not know it: roll back to the id of the safety savepoint instead",
         )
         for one in generations
         if one.status == "current" and one.begun_by in _JOURNALLED and one.checkpoint not in known

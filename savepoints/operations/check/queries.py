@@ -52,7 +52,7 @@ def _pace(name: str, checkpoint: str | None, mine: Sequence[Savepoint], settings
     what = f"pace of {name}"
     retained = settings.spark.conf.get(_RETAINED, str(_DEFAULT_RETAINED))
     if not retained.isdecimal():
-        return Seen(what, "broken", f"{_RETAINED} is {retained!r}", "give it a whole number")
+        return Seen(what, "broken", f"{_RETAINED} is {retained!r}", "set it to a whole number")
     try:
         times = _commits(Location.of(checkpoint)) if checkpoint else []
     except SavepointsError as error:
@@ -60,19 +60,19 @@ def _pace(name: str, checkpoint: str | None, mine: Sequence[Savepoint], settings
     # Those of a restored checkpoint were copied at one moment.
     gaps = [(late - early).total_seconds() for early, late in pairwise(times) if late > early]
     if not gaps:
-        return Seen(what, "ok", "fewer than two batches so far: nothing to compare")
+        return Seen(what, "ok", "fewer than two batches so far, so nothing to compare")
     kept = median(gaps) * int(retained)
     seen = f"a batch every {median(gaps):.1f} s, so each is kept for {kept:.0f} s"
     taken = [one.cost.pin_seconds for one in mine[:_SAVEPOINTS]]
     if not taken:
         return Seen(what, "ok", f"{seen}; no savepoints yet")
-    seen += f"; copying one took up to {max(taken):.1f} s"
+    seen += f"; copying a batch took up to {max(taken):.1f} s"
     if max(taken) <= kept / 2:
         return Seen(what, "ok", seen)
     return Seen(
         what,
         "warning",
-        f"{seen}: its files may be removed before they are copied",
+        f"{seen}: Spark may remove its files before they are copied",
         f"raise {_RETAINED} of the query ({retained} now)",
     )
 
@@ -95,7 +95,7 @@ def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[S
         try:
             if output.kind == "files":
                 file_sink.require_reachable(output)
-                seen.append(Seen(what, "ok", "its log can be taken back to the newest savepoint"))
+                seen.append(Seen(what, "ok", "the log reaches back to the newest savepoint"))
                 continue
             table = batch_version.open_table(output.uri)
             files = retention.retention(table.metadata().configuration, retention.FILES_PROPERTY)
@@ -113,14 +113,14 @@ def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[S
                 Seen(
                     what,
                     "warning",
-                    f"savepoints are kept for {_days(within)}, versions of the output for "
-                    f"{_days(files)}: older savepoints cannot take it back",
-                    f"set {retention.FILES_PROPERTY} of {output.uri} to interval "
-                    f"{within.days + 1} days",
+                    f"savepoints are kept for {_days(within)}, but versions of the output for "
+                    f"{_days(files)}: older savepoints cannot rewind it",
+                    f"set {retention.FILES_PROPERTY} of {output.uri} to 'interval "
+                    f"{within.days + 1} days'",
                 )
             )
         else:
-            seen.append(Seen(what, "ok", f"versions can be read for {_days(files)}"))
+            seen.append(Seen(what, "ok", f"old versions stay readable for {_days(files)}"))
     return seen
 
 

@@ -132,8 +132,9 @@ def plan(
     settings = bindings.complete(store)
     if len(set(queries)) < max(2, len(queries)):
         raise UsageError(
-            f"{', '.join(queries) or 'nothing'}: that is not two or more different queries",
-            hint="make another one of a savepoint: savepoints fork SAVEPOINT NAME",
+            "name at least two different queries to compare, not: "
+            f"{', '.join(queries) or 'nothing'}",
+            hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
     for query in queries:
         store.generations.current(query)
@@ -272,7 +273,7 @@ class _Compare:
             compatibility.require_layout(
                 self.store, runner, compared.checkpoint, compared.bound.app
             )
-        self.progress(f"running {compared.query} to the common end")
+        self.progress(f"running {compared.query} to the common end offsets")
         with self.store.scratch() as scratch, stopped_by_signals(runner.stop):
             ran = bounded.run_to(
                 runner,
@@ -285,9 +286,9 @@ class _Compare:
             )
         if not ran.caught_up:
             raise SavepointsError(
-                f"the comparison was stopped: {compared.query} has {ran.remaining_records} records "
-                "to read",
-                hint="run it again; it goes on where the queries are",
+                f"the comparison was stopped: {compared.query} has {ran.remaining_records} "
+                "records left to read",
+                hint="run it again; it continues where the queries are",
                 query=compared.query,
             )
         rate = ran.input_rows / ran.seconds if ran.input_rows else None
@@ -319,7 +320,7 @@ class _Compare:
         if taken is None:
             raise NoCommittedBatchError(
                 f"{compared.query} has committed no batch, so there is nothing to compare",
-                hint="its topics are empty; choose a later end",
+                hint="its topics are empty up to there; choose a later end",
                 query=compared.query,
             )
         return taken.id
@@ -340,6 +341,6 @@ def _ends(store: Store, until: str, query: str, ranges: Ranges, settings: Settin
 
 def _will_run(one: Run) -> str:
     if not one.records:
-        return f"{one.query} is there already, or has only to finish a batch"
+        return f"{one.query} has reached the end already, or only has to finish a batch"
     since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
     return f"run {one.query} ({one.application}) from {since}: {one.records} records"

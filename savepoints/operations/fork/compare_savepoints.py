@@ -95,8 +95,9 @@ def compare_at(
 def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
     if len({one.query for one in savepoints}) < max(2, len(savepoints)):
         raise UsageError(
-            f"{', '.join(one.query for one in savepoints)} are not two or more different queries",
-            hint="make another one of a savepoint: savepoints fork SAVEPOINT NAME",
+            "give savepoints of at least two different queries, not of: "
+            f"{', '.join(one.query for one in savepoints)}",
+            hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
     first = savepoints[0]
     for other in savepoints[1:]:
@@ -104,7 +105,7 @@ def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
             raise NotAlignedError(
                 f"{first.query} is at {'; '.join(map(str, first.cut.offsets))} in {first.id}, and "
                 f"{other.query} is at {'; '.join(map(str, other.cut.offsets))} in {other.id}",
-                hint=f"run them to one end: savepoints compare {first.query} {other.query}",
+                hint=f"run both to the same end: savepoints compare {first.query} {other.query}",
                 savepoints=[first.id, other.id],
             )
 
@@ -133,7 +134,7 @@ class _Compared:
         from savepoints.spark.session import session
 
         keys = self._keys()
-        self.progress("comparing (starts Spark if it does not run yet)")
+        self.progress("comparing (starts Spark unless it is running)")
         spark = session(self.settings, f"savepoints compare {self.savepoints[0].query}")
         figures = [sql_metrics.measure(spark, one.outputs, self.metrics) for one in self.savepoints]
         variants = tuple(map(self._variant, self.savepoints, figures))

@@ -98,7 +98,7 @@ class ComparisonRun:
     def problems(self) -> tuple[str, ...]:
         """Why batches cannot be the same."""
         found = (one.problem for one in self.approaches.values())
-        return tuple(f"batches will not be the same: {one}" for one in found if one)
+        return tuple(f"the queries will run different batches: {one}" for one in found if one)
 
 
 def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuery:
@@ -128,7 +128,7 @@ def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
             raise UsageError(
                 f"{first.query} reads {', '.join(first.topics)} and {other.query} reads "
                 f"{', '.join(other.topics)}",
-                hint="only queries of the same topics see the same events; see "
+                hint="only queries that read the same topics see the same events; see "
                 "[queries.NAME.topics] in the settings",
             )
     return list(first.topics)
@@ -151,8 +151,8 @@ def other_settings(queries: Sequence[ComparedQuery]) -> tuple[str, ...]:
     most = first.bound.max_offsets_per_trigger
     return tuple(
         f"max_offsets_per_trigger of {compared.query} is "
-        f"{compared.bound.max_offsets_per_trigger or 'none'}"
-        f"; here it is that of {first.query} for all: {most or 'none'}"
+        f"{compared.bound.max_offsets_per_trigger or 'none'}; for the comparison all queries "
+        f"use that of {first.query}: {most or 'none'}"
         for compared in queries[1:]
         if compared.bound.max_offsets_per_trigger != most
     )

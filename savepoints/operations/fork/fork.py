@@ -130,10 +130,10 @@ def execute(
 def undo_plan(plan: ForkPlan) -> Plan:
     """Say what taking an interrupted fork back would do."""
     removed = [
-        Step(f"output_{one.output.name}", f"remove {one.uri} if the operation wrote it")
+        Step(f"output_{one.output.name}", f"remove {one.uri} if this operation wrote it")
         for one in plan.outputs
     ]
-    checkpoint = Step("checkpoint", f"remove {plan.checkpoint} if the operation wrote it")
+    checkpoint = Step("checkpoint", f"remove {plan.checkpoint} if this operation wrote it")
     return Plan("undo", plan.query, (*removed, checkpoint), ())
 
 
@@ -152,8 +152,8 @@ def undo(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> None:
 def _refuse_taken(plan: ForkPlan, store: Store) -> None:
     if store.generations.all(plan.query):
         raise TargetExistsError(
-            f"the query {plan.query} came to be since the plan was made",
-            hint="give the fork another name",
+            f"the query {plan.query} was created after the plan was made",
+            hint="choose another name for the fork",
             query=plan.query,
         )
 

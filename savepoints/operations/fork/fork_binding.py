@@ -83,8 +83,8 @@ def bind_fork(
     )
     if table is not None and table.app_name not in {bound.app_name, program.name}:
         raise UsageError(
-            f"{program.reference} is the application {program.name!r}, and [queries.{name}] does "
-            "not say that it is to run under another name",
+            f"{program.reference} is the application {program.name!r}, and [queries.{name}] "
+            "does not allow it to run under another name",
             hint=f'set app_name = "{program.name}" in [queries.{name}]',
             query=name,
         )
@@ -97,8 +97,8 @@ def _program(
 ) -> _Program:
     if reference is None:
         raise UsageError(
-            f"what the fork {name} is to run is not known: {saved.query} is not in the settings",
-            hint="say it: --app module:attr",
+            f"the program of the fork {name} is unknown: {saved.query} is not in the settings",
+            hint="name it: --app module:attr",
             query=name,
         )
     if origin is not None and reference == origin.app and origin.app_name is None:
@@ -122,7 +122,7 @@ def _tables(
         raise UsageError(
             f"{program.reference} has no output {unknown[0]!r}, only "
             f"{', '.join(program.outputs) or 'none'}",
-            hint="take it out, or correct its name",
+            hint="remove it, or correct its name",
             query=name,
         )
     if table is not None:
@@ -146,8 +146,8 @@ def _require(name: str, outputs: Iterable[str], tables: Mapping[str, str]) -> No
         if one not in tables:
             raise UsageError(
                 f"the output {one} of the fork {name} has no table",
-                hint=f"say where it goes: --table {one}=s3://bucket/path, or in "
-                f"[queries.{name}.outputs] if there is such a table",
+                hint=f"name one: --table {one}=s3://bucket/path, or in "
+                f"[queries.{name}.outputs] if the settings have that table",
                 query=name,
                 output=one,
             )
@@ -157,8 +157,8 @@ def _checkpoints(name: str, given: str | None, follows: QuerySettings | None) ->
     found = given or (follows.checkpoints if follows else None)
     if found is None:
         raise UsageError(
-            f"where the checkpoints of the fork {name} go is not known",
-            hint="say it: --checkpoints s3://bucket/checkpoints",
+            f"the directory for the checkpoints of the fork {name} is unknown",
+            hint="name it: --checkpoints s3://bucket/checkpoints",
             query=name,
         )
     return found
@@ -180,8 +180,9 @@ def _refuse_contradictions(
     for option, given, there in pairs:
         if given is not None and given != there:
             raise UsageError(
-                f"{option} {given} contradicts [queries.{name}] in the settings, which has {there}",
-                hint="leave the option out, or change the settings, which win",
+                f"{option} {given} contradicts [queries.{name}] in the settings, which says "
+                f"{there}",
+                hint="omit the option, or change the settings, which take precedence",
                 query=name,
             )
 
@@ -194,27 +195,28 @@ def _notes(
     pinned: Mapping[str, OutputVersion],
 ) -> list[str]:
     notes = [
-        f"{program.reference} has no output {one}: it is left out"
+        f"{program.reference} has no output {one}, so it is left out"
         for one in pinned
         if one not in tables
     ]
     notes += [
-        f"the savepoint does not have the output {one}: {uri} begins empty"
+        f"the savepoint does not have the output {one}, so {uri} starts empty"
         for one, uri in tables.items()
         if one not in pinned
     ]
     known = origin.app if origin else saved.application
     if known != program.reference:
         notes.append(
-            f"it runs {program.reference}, and the savepoint is of {known or 'an unknown program'}"
-            ": whether that fits the state is looked at by run, before the first batch"
+            f"the fork runs {program.reference}, but the savepoint was taken from "
+            f"{known or 'an unknown program'}: run checks that the state fits before the first "
+            "batch"
         )
     notes += [
-        f"others write to {pinned[one].uri} too: their rows up to its version are in the fork's "
-        "table as well"
+        f"other writers use {pinned[one].uri} too: their rows up to that version are copied to "
+        "the fork's table as well"
         for one in (origin.own_rows if origin else {})
         if one in pinned and one in tables
     ]
     if not pinned:
-        notes.append(f"the savepoint {saved.id} has no outputs, so no rows are copied")
+        notes.append(f"the savepoint {saved.id} has no outputs, so no rows will be copied")
     return notes

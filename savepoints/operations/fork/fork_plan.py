@@ -134,7 +134,7 @@ def plan_all(
     store = store.snapshot()
     if not names or len(set(names)) < len(names):
         raise UsageError(
-            f"each fork needs a name of its own, and given are: {', '.join(names) or 'none'}",
+            f"each fork needs its own name; given: {', '.join(names) or 'none'}",
             hint="savepoints fork SAVEPOINT variant_a variant_b",
         )
     # One savepoint for all of them, also when a new one is taken meanwhile.
@@ -274,8 +274,8 @@ def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan 
             return replace(ForkPlan.from_json(one.plan), steps=(), warnings=(), finished=True)
     what = f"begun by {first.begun_by}" + (f" from {first.begun_from}" if first.begun_from else "")
     raise TargetExistsError(
-        f"the store has a query {name} already, {what}",
-        hint="give the fork another name; see the ones there are: savepoints lineage",
+        f"the store already has a query {name}, {what}",
+        hint="choose another name for the fork; existing ones: savepoints lineage",
         query=name,
     )
 
@@ -296,7 +296,9 @@ def _steps(
     return (
         Step("checkpoint_written", f"restore {saved.id} (batch {batch}, {form}) to {checkpoint}"),
         *(Step(step_of(one), what_of(one)) for one in outputs),
-        Step("generation_begun", f"begin generation {FIRST} of {name}, with a Spark id of its own"),
+        Step(
+            "generation_begun", f"begin generation {FIRST} of {name}, with its own Spark query id"
+        ),
     )
 
 
@@ -328,8 +330,8 @@ def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
     for query, bound in settings.queries.items():
         if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
             raise TargetExistsError(
-                f"{uri} is an output of {query}, and two may not write one table",
-                hint=f"give {name} a table of its own: --table NAME=URI",
+                f"{uri} is an output of {query}, and two queries may not write to one table",
+                hint=f"give {name} its own table: --table NAME=URI",
                 uri=uri,
             )
 
@@ -347,8 +349,8 @@ def _refuse_overlaps(places: Sequence[tuple[str, str]]) -> None:
     for (one, first), (other, second) in combinations(places, 2):
         if _within(first, second) or _within(second, first):
             raise TargetExistsError(
-                f"{one} and {other} would lie in one place: {first} and {second}",
-                hint="give each a place of its own: --table NAME=URI, --checkpoints URI",
+                f"{one} and {other} would share a location: {first} and {second}",
+                hint="give each its own location: --table NAME=URI, --checkpoints URI",
             )
 
 

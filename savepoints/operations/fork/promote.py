@@ -230,7 +230,7 @@ class _Promotion:
         found = position.read(Location.of(generation.checkpoint))
         if found.committed is None:
             raise NoCommittedBatchError(
-                f"{generation.query} has no committed batch, so where it stands is not known",
+                f"{generation.query} has no committed batch, so its position is unknown",
                 hint=f"run it first: savepoints run {generation.query} --until latest",
                 query=generation.query,
             )
@@ -266,10 +266,10 @@ class _Promotion:
         )
         if failed := [one for one in found if not one.passed]:
             raise CheckFailedError(
-                f"{self.plan.fork} does not take over from {self.plan.query}: "
+                f"{self.plan.fork} may not take over from {self.plan.query}: "
                 + "; ".join(f"{one.name}: {one.found}" for one in failed),
-                hint=f"look closer: savepoints compare {self.plan.query} {self.plan.fork} --until "
-                "latest; or promote without: --no-checks",
+                hint=f"compare them: savepoints compare {self.plan.query} {self.plan.fork} "
+                "--until latest; or promote without checks: --no-checks",
                 query=self.plan.query,
                 checks=[one.name for one in failed],
             )
@@ -307,8 +307,8 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     """
     if one.keys() != other.keys():
         raise UsageError(
-            f"one reads {', '.join(sorted(one))}, the other {', '.join(sorted(other))}: they "
-            "cannot be brought to the same offsets",
+            f"one reads {', '.join(sorted(one))}, the other {', '.join(sorted(other))}, so "
+            "they cannot be run to the same offsets",
             hint="fork again, with the topics of the live query",
         )
     return {

@@ -90,9 +90,9 @@ def _of_rows(
     for name in names:
         new, old = int(rows[name] or 0), int(rows[f"{_LIVE}{name}"] or 0)
         share = abs(new - old) / old if old else 0.0
-        found = f"{new} rows, live has {old}"
+        found = f"{new} rows, the live query has {old}"
         if wanted.rows is not None:
-            found += f"; {share:.4f} of them more or less, {wanted.rows:g} may be"
+            found += f"; a difference of {share:.4f}, at most {wanted.rows:g} allowed"
         is_lost = old > 0 and new == 0
         yield Check(
             f"rows of {name}", not is_lost and (wanted.rows is None or share <= wanted.rows), found
@@ -120,7 +120,7 @@ def _of_lag(live: Generation, settings: Settings) -> Check:
         topic: {part: ranges[topic][part].end for part in parts} for topic, parts in reached.items()
     }
     behind, most = count(reached, ends), settings.promote.max_lag
-    limit = "" if most is None else f", {most} may be"
+    limit = "" if most is None else f", at most {most} allowed"
     return Check("lag", most is None or behind <= most, f"{behind} records to read{limit}")
 
 

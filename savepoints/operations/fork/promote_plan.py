@@ -80,16 +80,16 @@ def plan(
     if (begun := _begun(store, origin, command)) is not None:
         bound = begun.binding.settings() if begun.binding else store.settings.queries[origin]
         return PromotePlan(
-            VERB, origin, begun.steps, ("an interrupted promotion is finished",),
+            VERB, origin, begun.steps, ("finishing an interrupted promotion",),
             fork, begun.hand_over, "", bound.app, checks, command, (), begun,
         )  # fmt: skip
     bases = tuple((one, plan_basis.read_but_savepoints(store, one)) for one in (fork, origin))
     completed = bindings.complete(store)
     live_bound, fork_bound = (
-        completed.bound(one, "it cannot be run to exact offsets") for one in (origin, fork)
+        completed.bound(one, "it cannot be stopped at exact offsets") for one in (origin, fork)
     )
     if fork == origin:
-        raise UsageError(f"{fork} cannot take over from itself", hint="name a fork of it")
+        raise UsageError(f"{fork} cannot take over from itself", hint="name one of its forks")
     _refuse_done(store, fork, origin)
     _refuse_unmerged(store, fork, origin)
     promote_steps.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
@@ -116,8 +116,8 @@ def _origin(store: Store, fork: str) -> str:
     if not generations or generations[0].begun_from is None:
         store.generations.current(fork)
         raise UsageError(
-            f"{fork} was not made by fork, so which query it is to take over from is open",
-            hint=f"say it: savepoints promote {fork} --into QUERY",
+            f"{fork} was not made by `fork`, so it is unclear which query it takes over from",
+            hint=f"name it: savepoints promote {fork} --into QUERY",
             query=fork,
         )
     return store.manifest(generations[0].begun_from).savepoint.query
@@ -132,9 +132,10 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
     batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
     if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
         raise UsageError(
-            f"{fork} took over from {live} at {rfc3339(now.begun_at)}, and has not moved since",
-            hint=f"go on with savepoints run {live}, or savepoints resume {live}; or undo it: "
-            f"savepoints promote {live} --undo",
+            f"{fork} took over from {live} at {rfc3339(now.begun_at)} and has committed "
+            "nothing since",
+            hint=f"continue: savepoints run {live}, or savepoints resume {live}; or undo it: "
+            f"savepoints undo {live}",
             query=live,
         )
 
@@ -153,10 +154,10 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
     for one in merged(live):
         if merge_ledger.find_same_batch(there, one.input, one.content_hash) is None:
             raise NotAlignedError(
-                f"{one.rows} late events of {one.batch} were merged into {live}, and {fork} does "
-                "not have them: they would be lost",
-                hint=f"merge them into it: savepoints merge {fork} --batch {one.batch}; or fork "
-                f"{live} again",
+                f"{one.rows} late events of {one.batch} were merged into {live} but not into "
+                f"{fork}: they would be lost",
+                hint=f"merge them into the fork: savepoints merge {fork} --batch {one.batch}; "
+                f"or fork {live} again",
                 query=fork,
                 merge=one.id,
             )
@@ -180,24 +181,24 @@ def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:
 def _steps(
     live: str, fork: str, bound: QuerySettings, hand_over: HandOver, state: str, *, checks: bool
 ) -> Iterator[Step]:
-    yield Step("catch_up", f"run {fork} to where {live} is, which goes on meanwhile")
+    yield Step("catch_up", f"run {fork} to the position of {live}, which keeps running")
     if state != "stopped":
         yield Step("pause", f"pause {live} between two batches")
     yield Step("meet", f"run both to exactly the same offsets, {fork} with {bound.app}")
     if checks:
-        yield Step(
-            "checks", f"check {fork}; if it fails, {live} goes on as if nothing had happened"
-        )
-    yield Step("fork_saved", f"save {fork} and {live} where they stand")
-    yield Step("checkpoint_written", f"restore the savepoint of {fork} as the next of {live}")
+        yield Step("checks", f"check {fork}; if a check fails, {live} continues unchanged")
+    yield Step("fork_saved", f"take a savepoint of {fork} and of {live}")
+    yield Step(
+        "checkpoint_written", f"restore the savepoint of {fork} as the next generation of {live}"
+    )
     for name, uri in sorted(bound.outputs.items()):
         if hand_over == "replace":
             yield Step("outputs_taken_over", f"give the live table {name} the rows of {uri}")
         else:
-            yield Step(f"output_{name}_rewound", f"let {live} go on in {uri}")
+            yield Step(f"output_{name}_rewound", f"let {live} continue in {uri}")
     yield Step("generation_begun", f"begin the next generation of {live} with {bound.app}")
     if state in ("running", "resuming", "pausing"):
-        yield Step("resume", f"let the run of {live} go on")
+        yield Step("resume", f"resume the run of {live}")
 
 
 def _warnings(
@@ -206,20 +207,20 @@ def _warnings(
     if hand_over == "replace":
         yield (
             "streaming readers of the live tables see all rows replaced in one commit; those "
-            "without skipChangeCommits fail and start over"
+            "without skipChangeCommits fail and must start over"
         )
     else:
         for name, uri in sorted(other.outputs.items()):
-            yield f"readers of {name} have to go from {mine.outputs.get(name)} to {uri}"
+            yield f"readers of {name} have to switch from {mine.outputs.get(name)} to {uri}"
     if mine.app != other.app:
         yield (
-            f"{live} goes on with {other.app}; its settings, with {mine.app}, may stay as they "
-            "are, or say so from then on, app_name and topics too"
+            f"{live} continues with {other.app}; its settings may keep {mine.app}, or be "
+            "changed to the new program, including app_name and topics"
         )
     elif state != "stopped":
         yield (
-            f"both run {mine.app}: the process of {live} goes on with the code that it has loaded; "
-            "if that has changed, stop it first"
+            f"both run {mine.app}: the process of {live} keeps the code that it has loaded; if "
+            "the code has changed, stop it first"
         )
     if state == "stopped":
-        yield f"no run of {live} is there: start it afterwards with savepoints run {live}"
+        yield f"{live} is not running: start it afterwards: savepoints run {live}"

@@ -79,7 +79,7 @@ def require_possible(
     if other.outputs.keys() != mine.outputs.keys():
         raise UsageError(
             f"{fork} writes {_listed(other.outputs)}, and {live} {_listed(mine.outputs)}",
-            hint="give both the same outputs by name in the settings",
+            hint="give both queries outputs of the same names in the settings",
             query=live,
         )
     number = store.generations.current(fork).generation
@@ -87,8 +87,8 @@ def require_possible(
     if hand_over == "point" and known is not None and known.clone_of:
         name, one = next(iter(known.clone_of.items()))
         raise IncompatibleError(
-            f"{other.outputs.get(name)} is a shallow clone: it reads files of {one.uri}, which "
-            "nobody would keep once readers have left it",
+            f"{other.outputs.get(name)} is a shallow clone of {one.uri}, whose files nothing "
+            "would protect once readers have switched",
             hint="promote with --outputs replace, or fork again with --outputs copy",
             query=fork,
         )
@@ -143,7 +143,7 @@ def plan(
             *output_ids.output_steps(pointed),
             *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
-            Step("settled", f"save where it begins{_and_end(fork.query, hand_over)}"),
+            Step("settled", f"take a savepoint of its beginning{_and_end(fork.query, hand_over)}"),
         ),
         warnings=(),
         command=command,
@@ -198,7 +198,7 @@ def carry_out(plan: PromotionPlan, store: Store, held: Lease, *, progress: Progr
             store,
             plan.query,
             kind="fork",
-            description=f"as {plan.fork} was when it took over",
+            description=f"{plan.fork} as it was when it took over",
             savepoint_id=plan.first_id,
         )
         if plan.paused:
@@ -222,7 +222,7 @@ def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
 
     def give_back() -> None:
         for one in plan.taken:
-            progress(f"bringing {one.live.output.uri} back to version {one.live.newest}")
+            progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
             replace_content.undo(one, plan.operation_id)
         if plan.paused:
             # It waits until the operation is taken back to its end.

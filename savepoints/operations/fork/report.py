@@ -83,7 +83,7 @@ def require() -> None:
     except ImportError:
         raise MissingExtraError(
             "reports need jinja2, which is not installed",
-            hint="pip install 'savepoints[report]', or leave --report out",
+            hint="pip install 'savepoints[report]', or omit --report",
         ) from None
 
 
@@ -98,7 +98,7 @@ def write(comparison: Comparison, path: Path) -> None:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(
-            f"the report cannot be written: {error}", hint="give --report another path"
+            f"the report cannot be written: {error}", hint="choose another path for --report"
         ) from None
 
 

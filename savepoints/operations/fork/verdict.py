@@ -244,7 +244,7 @@ def _of_state(state: StateDifference, limits: ThresholdSettings) -> Iterator[_Fi
     most = f"at most {_percent(limits.state_rows)}"
     if state.share is None:
         yield _Finding(
-            f"state differs, in a part that is not known without the canonical form ({most})",
+            f"the state differs; by how much is unknown without the canonical form ({most})",
             exceeds=True,
         )
         return

@@ -209,19 +209,20 @@ def _verdict(
     ]
     problems += [_gone(one, found) for one, found in gone[:_GONE_SHOWN]]
     if len(gone) > _GONE_SHOWN:
-        problems.append(f"and {len(gone) - _GONE_SHOWN} partitions more")
+        problems.append(f"and {len(gone) - _GONE_SHOWN} more partitions")
     if problems:
         return "no", "; ".join(problems)
     if not position:
-        return "unknown", "it has no offsets of Kafka, and other sources are not asked"
+        return "unknown", "it has no Kafka offsets, and other sources are not checked"
     if any(one.available == "unknown" for one in partitions):
-        return "unknown", "its offsets are there, but records between them may not be: compacted"
+        return "unknown", (
+            "its offsets exist, but records in between may be gone: the topic is compacted"
+        )
     if archived := sum(one.archived for one in partitions):
         return "yes", (
-            "Kafka and the archive have every record that comes after it: "
-            f"{archived} of them only the archive"
+            f"Kafka and the archive have every record after it: {archived} of them only the archive"
         )
-    return "yes", "Kafka has every record that comes after it"
+    return "yes", "Kafka has every record after it"
 
 
 def _is_renewed(savepoint: Savepoint, name: str, topics: Mapping[str, Topic]) -> bool:
@@ -244,18 +245,17 @@ def _findings(
         topic = topics[name]
         if topic.policy is not None and topic.policy.compacts:
             found.append(
-                f"topic {name} is compacted: its offsets stay, but a record vanishes when a newer "
-                "one of its key comes, so that a restored query may read fewer records than the "
-                "original did"
+                f"topic {name} is compacted: a record vanishes once a newer one with its key "
+                "arrives, so a restored query may read fewer records than the original did"
             )
         if name not in savepoint.topics:
             found.append(
-                f"the id of topic {name} was not recorded: if it was deleted and recreated, "
-                "that is not noticed"
+                f"the id of topic {name} was not recorded, so it cannot be noticed if the "
+                "topic was deleted and recreated"
             )
     sources = savepoint.cut.offsets
     found += [
-        f"source {number} is not Kafka: it was not asked"
+        f"source {number} is not Kafka and was not checked"
         for number, one in enumerate(sources)
         if position and one is not None and kafka_offsets(one) is None
     ]
@@ -268,7 +268,10 @@ def _newer(one: PartitionAvailability) -> str:
         f"its beginning, offset {one.earliest}"
     )
     if one.earliest:
-        text += "; what was before is gone, and Spark stops for that unless failOnDataLoss is false"
+        text += (
+            "; earlier records are gone, and Spark fails because of that unless "
+            "failOnDataLoss is false"
+        )
     return text
 
 

@@ -56,7 +56,7 @@ def forecast(
         query: Name of the query, for the way out where nothing was measured.
     """
     if backlog == 0:
-        return Forecast("now", "there is nothing left to read", 0.0, 0.0)
+        return Forecast("now", "nothing is left to read", 0.0, 0.0)
     measure = f"measure it: savepoints run {query} --until latest"
     if speed is None or arriving is None:
         nothing = f"nothing measured yet; {measure}"
@@ -69,14 +69,14 @@ def forecast(
         backlog, speed.lowest_records_per_second, arriving.highest_records_per_second
     )
     verdict: CatchesUp = "never"
-    reason = "the input is faster than the fastest past run"
+    reason = "the input arrives faster than the fastest past run read"
     if longest is not None:
-        verdict, reason = "yes", "even the slowest past run read faster than the input"
+        verdict, reason = "yes", "even the slowest past run read faster than the input arrives"
     elif speed.at_least:
         # Such figures can show that it catches up, never that it does not.
         verdict, reason = "unknown", f"past runs were stopped and may have waited; {measure}"
     elif shortest is not None:
-        verdict, reason = "maybe", "only the faster past runs read faster than the input"
+        verdict, reason = "maybe", ("only the faster past runs read faster than the input arrives")
     return Forecast(verdict, reason, shortest, longest)
 
 

@@ -173,7 +173,7 @@ def diff(
     if operator is not None and not (operators.before or operators.after):
         raise UsageError(
             f"neither {pair.before.id} nor {pair.after.id} has an operator {operator}",
-            hint=f"leave --operator out, or see: savepoints show {pair.after.id}",
+            hint=f"omit --operator, or list the operators: savepoints show {pair.after.id}",
         )
     found = ValueChange(*(read_state.variables(store, one) for one in (pair.before, pair.after)))
     same, unknown = [], set()
@@ -274,7 +274,7 @@ def _rows(
             stack.enter_context(read_state.mounted(store, one, operator_ids, progress))
             for one in (pair.before, pair.after)
         ]
-        progress("comparing the state (starts Spark if it does not run yet)")
+        progress("comparing the state (starts Spark unless it is running)")
         spark = session(store.settings, f"savepoints diff {pair.after.query}")
 
         def reader(savepoint: Savepoint, checkpoint: Location) -> Callable[[Variable], DataFrame]:

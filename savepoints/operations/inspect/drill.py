@@ -202,8 +202,8 @@ class _Drill:
                 (self.scratch / _PLANNED).copy_from(live, path, path)
             except FileNotFoundError:
                 raise NoCommittedBatchError(
-                    f"{live} no longer has the offsets of batch {batch}, so the drill cannot run "
-                    f"the batches since {self.savepoint.cut.batch_id} as live did",
+                    f"{live} no longer has the offsets of batch {batch}, so the drill cannot "
+                    f"repeat the batches since {self.savepoint.cut.batch_id}",
                     hint="drill a newer savepoint, or raise spark.sql.streaming.minBatchesToRetain",
                     checkpoint=str(live),
                     batch_id=batch,
@@ -251,7 +251,9 @@ class _Drill:
         for one in self.savepoint.outputs:
             rows = by_row.differences(spark, self._live_output(one, live), outputs[one.name].uri)
             if rows.missing or rows.extra:
-                problem = f"{rows.missing} rows of live are missing, {rows.extra} are extra"
+                problem = (
+                    f"{rows.missing} rows of the live table are missing, {rows.extra} are extra"
+                )
                 found.append(DrillDifference(f"output {one.name}", problem))
         return found
 

@@ -14,7 +14,7 @@ from savepoints.sources.kafka.offsets import Range, Ranges
 from savepoints.sources.kafka.probe_records import ProbeRecord
 from savepoints.sources.kafka.topics import Topic, TopicRetention
 
-_FOREVER = "kept without a limit"
+_FOREVER = "kept forever"
 # What Kafka writes at most besides key, value and headers, for a record in a batch of its own.
 _ADDED_BYTES = 80
 
@@ -97,14 +97,14 @@ def soonest(
     if unknown:
         (topic, part), one = next(iter(sorted(unknown.items())))
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        return None, f"not known of {topic} partition {part}{more}: {one.basis}", ()
+        return None, f"unknown for {topic} partition {part}{more}: {one.basis}", ()
     ends = [(one.until, place, one.basis) for place, one in kept.items() if one.until is not None]
     if not ends:
         return None, _FOREVER, ()
     first, (topic, part), basis = min(ends)
     findings: tuple[str, ...] = ()
     if first <= now:
-        what = f"what comes next in {topic} partition {part}"
+        what = f"the next record of {topic} partition {part}"
         findings = (f"Kafka may remove {what} at any moment: it is kept until {rfc3339(first)}",)
     return first, f"{topic} partition {part}: {basis}", findings
 
@@ -151,7 +151,7 @@ def _partition(
         return RecordRetention(None, topic.policy_problem, known=False)
     if "delete" not in policy.cleanup:
         return RecordRetention(
-            None, "cleanup.policy is compact: nothing is removed for its age or size"
+            None, "cleanup.policy is compact, so nothing is removed because of its age or size"
         )
     limits = []
     if policy.retention_ms is not None:
@@ -179,7 +179,7 @@ def _by_time(
     if offset == found.end:
         return RecordRetention(
             _later(now, retention_ms / 1000),
-            f"no record waits there yet; one that came now would be kept for {keeps}",
+            f"no record waits there yet; one that arrives now is kept for {keeps}",
         )
     arrived = read[0].timestamp if read else None
     if arrived is None:
@@ -188,7 +188,8 @@ def _by_time(
         )
     return RecordRetention(
         _later(arrived, retention_ms / 1000),
-        f"{keeps}, and the record at offset {offset} is of {rfc3339(arrived)} ({policy.times})",
+        f"{keeps}, and the record at offset {offset} arrived at {rfc3339(arrived)} "
+        f"({policy.times})",
     )
 
 
@@ -208,7 +209,7 @@ def _by_size(
     if left <= 0:
         return RecordRetention(now, measured)
     if per_second <= 0:
-        return RecordRetention(None, f"{measured}: nothing comes that would push it out")
+        return RecordRetention(None, f"{measured}: no input arrives that would push it out")
     return RecordRetention(_later(now, left / (per_second * size)), measured)
 
 

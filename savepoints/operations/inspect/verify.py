@@ -139,8 +139,8 @@ def verify(
         reports = checking.run([savepoint])
         if not reports.reports:
             raise SavepointNotFoundError(
-                f"savepoint {savepoint.id} was removed meanwhile",
-                hint="see what there is: savepoints list",
+                f"savepoint {savepoint.id} was removed in the meantime",
+                hint="list the savepoints: savepoints list",
                 savepoint=savepoint.id,
             )
         _note(noted, reports)
@@ -180,8 +180,8 @@ def _subset(share: str | None, depth: Depth) -> ReadSubset | None:
     """Return of which files to read which share, None for none."""
     if share is not None and depth != "checksums":
         raise UsageError(
-            f"the depth {depth} cannot be had of a share of the files",
-            hint="read a share with --checksums, or leave --read-data out",
+            f"the depth {depth} needs all files, not a share of them",
+            hint="check a share with --checksums, or omit --read-data",
         )
     return None if depth == "structure" else ReadSubset.parse(share) if share else ALL
 
@@ -189,7 +189,7 @@ def _subset(share: str | None, depth: Depth) -> ReadSubset | None:
 def _note(noted: Recording, reports: Reports) -> None:
     broken = [one for one in reports.reports if one.grade == "broken"]
     what = [f"{one.savepoint_id}: {_reason(one.findings)}" for one in broken]
-    counted = f"{len(reports.reports)} looked at, {len(broken)} broken"
+    counted = f"{len(reports.reports)} checked, {len(broken)} broken"
     noted.note(
         result="failed" if broken else "done",
         message="; ".join([f"{reports.grade}, {counted}", *what]),
@@ -220,7 +220,7 @@ class _Verification:
         manifests = in_parallel(self._manifest, savepoints)
         whole = [one for one in manifests if isinstance(one, Manifest)]
         count = len({file.stored_at for one in whole for file in one.files})
-        self.progress(f"looking at {count} files")
+        self.progress(f"checking {count} files")
         looked = verification.check_files(self.store.root, whole, self.share)
         pairs = list(zip(savepoints, manifests, strict=True))
         if self.depth in {"structure", "checksums"}:
@@ -283,7 +283,7 @@ class _Verification:
             return None, []
         rows, findings = verification.compare_rows(self.store, savepoint)
         if self.depth in {"contents", "deep"} and not findings and savepoint.operators:
-            self.progress(f"reading {rows} rows (starts Spark if it does not run yet)")
+            self.progress(f"reading {rows} rows (starts Spark unless it is running)")
             with reading(self.store, savepoint.id, "verify"):
                 findings += verification.compare_contents(self.store, savepoint)
         return rows, findings
@@ -316,7 +316,9 @@ class _Verification:
             changed = self.store.catalog.relabel([savepoint.id], change)
         except Exception as error:  # noqa: BLE001  (deltalake and obstore: whatever refuses to write)
             _LOG.debug("could not mark %s", savepoint.id, exc_info=True)
-            problem = f"cannot be told that {savepoint.id} is {report.grade}: {str(error)[:300]}"
+            problem = (
+                f"could not be updated with {savepoint.id} being {report.grade}: {str(error)[:300]}"
+            )
             findings = (*report.findings, Finding("warning", "the catalog", problem))
             return replace(report, grade=worst(one.grade for one in findings), findings=findings)
         return replace(report, state=changed[0].state if changed else report.state)
@@ -344,5 +346,5 @@ def reading(store: Store, savepoint_id: str, verb: str) -> Iterator[None]:
         try:
             stack.enter_context(store.using(savepoint_id, verb))
         except CredentialsError as error:
-            _LOG.warning("nobody is told that %s is being read: %s", savepoint_id, error)
+            _LOG.warning("could not announce that %s is being read: %s", savepoint_id, error)
         yield

@@ -111,7 +111,7 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     done = _is_there(store, target, savepoint, known)
     kept, notes = _labels(savepoint, known)
     if not target.exists():
-        notes += (f"there is no store at {target.root} yet: one is made",)
+        notes += (f"there is no store at {target.root} yet: it will be created",)
     steps = (
         Step("files", f"copy {len(stored.files) - len(present)} files ({missing} bytes)"),
         Step("manifest", f"write labels and manifest to {target.root}"),
@@ -121,7 +121,7 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
         verb="copy",
         query=savepoint.query,
         steps=() if done else steps,
-        warnings=(f"{target.root} has it already: nothing to do",) if done else notes,
+        warnings=(f"{target.root} already has it: nothing to do",) if done else notes,
         savepoint_id=savepoint.id,
         query_id=savepoint.query_id,
         destination=str(target.root),
@@ -203,7 +203,7 @@ def _copy_files(
             target.delete([path])
             _require_whole(source, file)
             raise VerificationError(
-                f"{target}/{path} did not arrive as it is at {source}",
+                f"{target}/{path} differs from {source} after the copy",
                 hint="run the command again",
                 file=path,
             )
@@ -218,7 +218,7 @@ def _require_whole(source: Location, file: StoredFile) -> None:
             return
     except FileNotFoundError:
         raise _damaged(source, file, "is missing") from None
-    raise _damaged(source, file, "has another SHA-256 than the manifest says")
+    raise _damaged(source, file, "does not have the SHA-256 of the manifest")
 
 
 def _damaged(source: Location, file: StoredFile, problem: str) -> VerificationError:
@@ -234,7 +234,7 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
     if savepoint.state == "broken":
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
-            hint="copy another one; when it was mended: savepoints verify " + savepoint.id,
+            hint="copy another one; if it was repaired: savepoints verify " + savepoint.id,
             savepoint=savepoint.id,
         )
     stored = store.manifest(savepoint.id)
@@ -243,7 +243,7 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {wrong[0].what} {wrong[0].problem}"
             + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
-            hint=f"see all: savepoints verify {savepoint.id}",
+            hint=f"see all damage: savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
             files=[one.what for one in wrong],
         )
@@ -273,9 +273,9 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     if target.root.exists(path) and target.root.get(path) == store.root.get(path):
         return
     raise TargetExistsError(
-        f"{target.root} has a savepoint {savepoint.id} with another content",
-        hint=f"nothing is ever overwritten; compare them: savepoints show {savepoint.id} "
-        f"--store {target.root}. If one was exported since, export the other too",
+        f"{target.root} has a savepoint {savepoint.id} with different content",
+        hint=f"nothing is overwritten; compare them: savepoints show {savepoint.id} --store "
+        f"{target.root}. If one was exported since, export the other too",
         savepoint=savepoint.id,
         target=str(target.root),
     )
@@ -285,8 +285,8 @@ def _refuse_nested(source: Location, target: Location) -> None:
     one, other = f"{source}/", f"{target}/"
     if one.startswith(other) or other.startswith(one):
         raise UsageError(
-            f"{target} and {source} lie within each other",
-            hint="give the root of another store",
+            f"one of {target} and {source} contains the other",
+            hint="name the root of another store",
         )
 
 
@@ -299,7 +299,9 @@ def _labels(savepoint: Savepoint, known: Sequence[Savepoint]) -> tuple[Labels, t
     taken = tag.tagged(known, savepoint.query, savepoint.tags)
     taken = {name: one for name, one in taken.items() if one != savepoint.id}
     tags = tuple(name for name in savepoint.tags if name not in taken)
-    notes = (f"the tag {name} is left out: it names {one} there" for name, one in taken.items())
+    notes = (
+        f"the tag {name} is left out, because it names {one} there" for name, one in taken.items()
+    )
     return replace(savepoint.labels, tags=tags), tuple(notes)
 
 

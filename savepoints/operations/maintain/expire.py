@@ -146,8 +146,8 @@ def plan(
     queries = sorted({one.query for one in rows})
     if query is not None and query not in queries:
         raise QueryNotFoundError(
-            f"the store {store.root} has no savepoints of a query {query!r}",
-            hint=f"it has some of: {', '.join(queries) or 'none'}",
+            f"the store {store.root} has no savepoints of the query {query!r}",
+            hint=f"it has savepoints of: {', '.join(queries) or 'none'}",
             query=query,
             known=queries,
         )
@@ -157,9 +157,9 @@ def plan(
     general = policy or RetentionPolicy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
-            "nothing says which savepoints to keep, so nothing is removed",
-            hint="say it, for example: savepoints expire --keep-last 10 --keep-daily 7, or under "
-            "[retention] in the settings",
+            "no rule says which savepoints to keep, so nothing is removed",
+            hint="give a rule, for example: savepoints expire --keep-last 10 --keep-daily 7, "
+            "or [retention] in the settings",
         )
     mine = [one for one in rows if one.query in policies]
     decisions = decide(mine, policies, removal.needed(store), now=utc_now())

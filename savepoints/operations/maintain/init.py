@@ -111,7 +111,7 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
         _comment(
             f"settings for savepoints of {found.query}, from its checkpoint {found.checkpoint}"
         ),
-        f"# What it does not say is marked {FILL_IN}. Look at all of it with: savepoints config",
+        f"# Fill in the lines marked {FILL_IN}. Show the effective settings: savepoints config",
         "",
         "# Where savepoints are kept.",
         f"store = {_quoted(store)}"
@@ -125,17 +125,17 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
         f"[queries.{query}]",
         *(_comment(line) for line in _about(found)),
         f"app = {_quoted('package.module:app')}{_mark('the savepoints.App, for run and rollback')}",
-        "# Below it each generation of the query gets its checkpoint.",
+        "# Each generation of the query gets a checkpoint below it.",
         f"checkpoints = {_quoted(found.checkpoint.rpartition('/')[0] or '/')}",
         "# When run takes savepoints: an interval, or a cron expression.",
         f"every = {_quoted(_USUAL_INTERVAL)}",
         "",
-        "# The Delta tables that it writes, which a rollback takes back together with the state.",
+        "# The Delta tables that it writes; a rollback rewinds them together with the state.",
         f"[queries.{query}.outputs]",
         *(f"{_key(name)} = {_quoted(uri)}" for name, uri in outputs.items()),
         *([] if outputs else ['# name = "s3://bucket/table"' + _mark("each table, if there are")]),
         "",
-        "# What expire keeps; without any of these it removes nothing.",
+        "# What `expire` keeps; without any of these it removes nothing.",
         "[retention]",
         "keep_last = 10",
         'keep_within = "2d"',
@@ -147,10 +147,10 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
 
 def _about(found: CheckpointFacts) -> list[str]:
     rate = found.seconds_per_batch
-    operators = ", ".join(found.operators) or "none: savepoints hold offsets and outputs"
+    operators = ", ".join(found.operators) or "none: savepoints hold only offsets and outputs"
     return [
-        f"Spark's id {found.query_id}; batches {found.first_batch} to {found.last_batch} are kept"
-        + (f", one in {rate:.1f} s" if rate else ""),
+        f"Spark's query id {found.query_id}; keeps batches {found.first_batch} to "
+        f"{found.last_batch}" + (f", one in {rate:.1f} s" if rate else ""),
         f"stateful operators: {operators}",
         *(
             f"source {number}: {_source_text(source)}"

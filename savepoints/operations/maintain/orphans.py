@@ -169,14 +169,14 @@ def _look_at_directory(
     except VerificationError as error:
         unclear = unclear or (error.message if one.manifest else "")
     if unclear:
-        search.findings.append(f"{one.savepoint_id} is left as it is: {unclear}")
+        search.findings.append(f"{one.savepoint_id} stays as it is: {unclear}")
         return False
     place = directory(one.savepoint_id)
     removed = said is not None and said.state == "expired"
     sizes = {path: info.size for path, info in shared.get(one.query_id or "", {}).items()}
     missing = search.there.missing(one.savepoint_id, sizes)
     if one.manifest and not missing and not removed:
-        why = "is whole and has no row"
+        why = "is complete but has no row"
         search.add(place, "savepoint", "adopt", why, one.query_id, one.files)
         return False
     lacks = f"lacks {len(missing)} of its files, such as {missing[0]}" if missing else one.problem
@@ -196,14 +196,14 @@ def _look_at_shared(
     if not unnamed:
         return
     if problems := search.there.unknown(query_id, staying):
-        left = f"{len(unnamed)} shared files of {query_id} are left, for it may need them"
+        left = f"{len(unnamed)} shared files of {query_id} stay, because it may need them"
         search.findings += [f"{problem}; {left}" for problem in problems]
         return
     old = [info for info in unnamed if info.last_modified <= search.oldest]
     search.young += len(unnamed) - len(old)
     if old:
         place = f"{inventory.SHARED}/{query_id}"
-        search.add(place, "shared", "delete", "no manifest names them", query_id, old)
+        search.add(place, "shared", "delete", "no manifest refers to them", query_id, old)
 
 
 def _look_at_the_rest(search: _Search) -> None:
@@ -216,11 +216,13 @@ def _look_at_the_rest(search: _Search) -> None:
     for place, files in laid_out.items():
         if place in going_on:
             continue  # What a merge has made, which it is finished with.
-        search.add(place, "scratch", "delete", "what used it was interrupted", None, files)
+        search.add(
+            place, "scratch", "delete", "the process that used it was interrupted", None, files
+        )
     gone = set(readers.leftovers(root))
     for info in root.list("uses"):
         if info.path in gone:
-            search.add(info.path, "sign", "delete", "the reader is gone", None, [info])
+            search.add(info.path, "sign", "delete", "its reader is gone", None, [info])
 
 
 def _shared(search: _Search) -> dict[str, dict[str, ObjectInfo]]:

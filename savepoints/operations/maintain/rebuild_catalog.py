@@ -116,7 +116,7 @@ def plan(store: Store) -> RebuildPlan:
     operation = new_id("op", utc_now())
     aside = f"catalog-damaged-{operation}" if found.is_damaged else None
     steps = [
-        *([Step("aside", f"put the damaged table aside in {aside}/")] if aside else ()),
+        *([Step("aside", f"move the damaged table to {aside}/")] if aside else ()),
         *(Step("added", f"add {one}") for one in added),
         *(Step("changed", f"correct the row of {one}") for one in changed),
         *(Step("removed", f"remove the row of {one}, which has no manifest") for one in removed),
@@ -128,10 +128,10 @@ def plan(store: Store) -> RebuildPlan:
         query="",
         steps=tuple(steps),
         warnings=(
-            *(() if steps else ("the catalog says what the savepoints say: nothing to do",)),
+            *(() if steps else ("the catalog agrees with the savepoints: nothing to do",)),
             *found.notes,
-            *(f"the row of {one} stays: {found.damaged[one]}" for one in kept),
-            *(f"{one} cannot be had back: {found.damaged[one]}" for one in lost),
+            *(f"the row of {one} stays unchanged: {found.damaged[one]}" for one in kept),
+            *(f"{one} cannot be recovered: {found.damaged[one]}" for one in lost),
         ),
         operation_id=operation,
         added=tuple(added),
@@ -152,7 +152,7 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
     begun = time.monotonic()
     found = _look(store)
     if plan.aside is not None and found.is_damaged:
-        progress(f"putting the damaged table aside in {plan.aside}/")
+        progress(f"moving the damaged table to {plan.aside}/")
         store.catalog.rebuild(list(found.savepoints.values()), store.root / plan.aside)
         faults.reach("rebuild-catalog.anew")
     elif not plan.done:
@@ -201,7 +201,7 @@ def _look(store: Store) -> _Found:
     by_id = {one.id: one for one in rows or ()}
     whole = [one for one in directories.values() if one.manifest is not None]
     known = in_parallel(lambda one: described(store, by_id.get(one.savepoint_id), one), whole)
-    notes = [f"{problem}; its labels are those known otherwise" for _, problem in known if problem]
+    notes = [f"{problem}; its labels come from the catalog" for _, problem in known if problem]
     savepoints = {
         one.id: one
         for one, _ in known

@@ -70,7 +70,7 @@ def freed(
     staying = [name for name in there.directories if name not in going]
     problems = there.unknown(query_id, staying)
     if problems:
-        left = f"the shared files of {query_id} are left, for some may be needed"
+        left = f"the shared files of {query_id} stay, because some may be needed"
         return {}, tuple(f"{problem}; {left}" for problem in problems)
     wanted = there.shared(staying)
     exist = inventory.shared_files(store.root, query_id)

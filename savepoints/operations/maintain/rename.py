@@ -58,8 +58,8 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
     journal.refuse_unfinished(store.root, query)
     if store.generations.all(to):
         raise TargetExistsError(
-            f"the store {store.root} has a query {to} already",
-            hint="take another name: savepoints list says which there are",
+            f"the store {store.root} already has a query {to}",
+            hint="choose another name; existing ones: savepoints list",
             query=to,
         )
     _refuse_managed(store, query)
@@ -67,12 +67,12 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
         verb="rename",
         query=query,
         steps=(
-            Step("savepoints", f"call {len(mine)} savepoints savepoints of {to}"),
-            Step("generations", f"call {len(generations)} generations generations of {to}"),
+            Step("savepoints", f"assign {len(mine)} savepoints to {to}"),
+            Step("generations", f"assign {len(generations)} generations to {to}"),
         ),
         warnings=(
-            f"rollback --undo no longer knows what was done to {query}: go back by the savepoint",
-            f"whoever starts {query} has to say the new name, if it says one",
+            f"rollback --undo no longer finds what was done to {query}: roll back to the savepoint",
+            f"a driver that names {query} has to use the new name",
         ),
         to=to,
         savepoints=len(mine),
@@ -94,8 +94,8 @@ def execute(plan: RenamePlan, store: Store) -> None:
             leases.enter_context(lease.hold(store.root, name, "rename"))
         if store.generations.all(plan.to):
             raise TargetExistsError(
-                f"the store {store.root} has a query {plan.to} by now",
-                hint="take another name: savepoints list says which there are",
+                f"the store {store.root} has a query {plan.to} in the meantime",
+                hint="choose another name; existing ones: savepoints list",
                 query=plan.to,
             )
         # Savepoints first: as long as the generations have the old name, the verb can be repeated.
@@ -116,18 +116,18 @@ def _refuse_managed(store: Store, query: str) -> None:
     mine = [one for one in store.catalog.all() if one.query == query]
     reasons = {
         "the settings name it": query in store.settings.queries,
-        "its tables have transactions of that name": any(
+        "its tables have transactions under that name": any(
             output.app_id.startswith(begins) for one in mine for output in one.outputs
         ),
         "savepoints run starts it": any(one.application for one in mine)
         or any(bindings.find(store.root, query, one.generation) for one in generations),
-        "its merges are of that name": bool(store.ledger.all(query)),
+        "its merges are recorded under that name": bool(store.ledger.all(query)),
     }
     for reason, holds in reasons.items():
         if holds:
             raise UsageError(
                 f"{query} cannot be renamed: {reason}",
-                hint=f"make a copy of it under another name: savepoints fork latest --query {query}"
-                " --name NEW",
+                hint="fork it under another name instead: savepoints fork latest --query "
+                f"{query} --name NEW",
                 query=query,
             )

@@ -66,7 +66,7 @@ def plan(
     store = store.snapshot()
     if not (add or remove) and description is None and pinned is None:
         raise UsageError(
-            "nothing is to be changed",
+            "nothing to change",
             hint="give tags, --remove TAG, --description TEXT, --pin or --unpin",
         )
     for tag in add:
@@ -86,15 +86,15 @@ def plan(
     if not move:
         require_free(holders, savepoint.query)
     steps = [
-        *(Step("moved", f"take the tag {tag} from {one}") for tag, one in holders.items()),
+        *(Step("moved", f"remove the tag {tag} from {one}") for tag, one in holders.items()),
         *(Step("tagged", f"tag it {tag}") for tag in add if tag not in savepoint.tags),
-        *(Step("untagged", f"take the tag {tag} away") for tag in remove),
+        *(Step("untagged", f"remove the tag {tag}") for tag in remove),
     ]
     if description is not None:
-        what = f"describe it: {description}" if description else "take its description away"
+        what = f"describe it: {description}" if description else "remove its description"
         steps.append(Step("described", what))
     if pinned is not None:
-        what = "pin it: retention leaves it alone" if pinned else "unpin it"
+        what = "pin it: retention never removes it" if pinned else "unpin it"
         steps.append(Step("pinned" if pinned else "unpinned", what))
     return TagPlan(
         verb="tag",
@@ -154,8 +154,8 @@ def require_free(holders: dict[str, str], query: str) -> None:
     """
     for tag, holder in holders.items():
         raise TargetExistsError(
-            f"the savepoint {holder} of {query} is tagged {tag!r} already",
-            hint=f"take another tag, or move it: savepoints tag NAME {tag} --move",
+            f"the savepoint {holder} of {query} already has the tag {tag!r}",
+            hint=f"choose another tag, or move it: savepoints tag NAME {tag} --move",
             tag=tag,
             savepoint=holder,
         )

@@ -87,10 +87,9 @@ class Affected:
         same = arrived.join(self.late, "event_id", "left_semi").select("event_id").first()
         if same is not None:
             raise NotAlignedError(
-                f"the event {same['event_id']} of the batch has arrived in "
-                f"{self.live.inputs.topic(self.input)} while the merge was under way, and would "
-                "count twice",
-                hint="nothing was changed; run the merge again, which leaves it out",
+                f"the event {same['event_id']} of the batch arrived in "
+                f"{self.live.inputs.topic(self.input)} during the merge and would count twice",
+                hint="nothing was changed; run the merge again: it will leave the event out",
                 query=self.live.name,
             )
 
@@ -180,10 +179,10 @@ def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> N
     found = [str(row["event_id"]) for row in unknown.select("event_id").collect()]
     if found:
         raise LateBatchError(
-            f"the batch removes or replaces {len(found)} events that {live.name} has not seen of "
-            f"these entities, such as {min(found)}",
-            hint="correct the batch: leave them out, or give them with op insert; an event that "
-            "goes to another entity is removed from the one and inserted for the other",
+            f"the batch removes or replaces {len(found)} events that {live.name} has never "
+            f"seen for these entities, such as {min(found)}",
+            hint="correct the batch: leave them out, or use op insert; to move an event to "
+            "another entity, remove it from one and insert it for the other",
             query=live.name,
             events=found[:_SHOWN],
         )

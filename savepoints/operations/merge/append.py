@@ -94,7 +94,8 @@ def refuse_undo(plan: AppendingPlan) -> NoReturn:
         UsageError: Says how to finish it.
     """
     raise UsageError(
-        f"some of the events may be in {plan.topic} already, from where nothing is taken back",
+        f"some of the events may already be in {plan.topic}, and nothing can be removed from a "
+        "topic",
         hint=f"finish it: savepoints operations resume {plan.operation_id}",
         operation=plan.operation_id,
     )
@@ -108,7 +109,7 @@ def _journal(plan: AppendingPlan, store: Store) -> Journal:
         return Journal(store.root, begun)
     if plan.resumed:
         raise UnfinishedOperationError(
-            f"{plan.operation_id} was finished by another process meanwhile",
+            f"{plan.operation_id} was finished by another process in the meantime",
             hint="see the result: savepoints operations list",
             operation=plan.operation_id,
         )

@@ -164,7 +164,7 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
 
     def give_back() -> None:
         for one in plan.corrections:
-            progress(f"bringing {one.live.output.uri} back to version {one.live.newest}")
+            progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
             correct.undo(one, plan.operation_id)
         if plan.paused:
             # It waits until the operation is taken back to its end.
@@ -183,8 +183,8 @@ def refuse_other_generation(store: Store, query: str, generation: int) -> None:
     now = store.generations.current(query)
     if now.generation != generation:
         raise NotAlignedError(
-            f"{query} was in generation {generation} when the merge began, and is in "
-            f"{now.generation} now, begun by {now.begun_by}",
+            f"{query} was in generation {generation} when the merge began; now it is in "
+            f"{now.generation}, begun by {now.begun_by}",
             hint="nothing was changed; run the merge again",
             query=query,
         )

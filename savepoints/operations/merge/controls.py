@@ -45,8 +45,8 @@ class Proof:
             if one.entities
         ]
         return (
-            f"{' and '.join(found)} of the control entities, which no late event touches, come out "
-            f"otherwise than it has them, such as {self.samples[0]}"
+            f"{' and '.join(found)} of the control entities, which no late event touches, "
+            f"differ from the live query, such as {self.samples[0]}"
         )
 
 
@@ -85,7 +85,7 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
         for one in replay.proof.outputs
     )
     samples = [
-        f"{one.entity}: {one.live} live, {one.replayed} replayed, in operator {one.operator_id}"
+        f"{one.entity} in operator {one.operator_id}: {one.live} live, {one.replayed} replayed"
         for one in state.sample
     ] + [f"{each} in {one.output}" for one in outputs for each in one.sample]
     return Proof(state.rows, state.different, outputs, tuple(samples))

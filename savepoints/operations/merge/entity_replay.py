@@ -222,7 +222,8 @@ class MergeReplay(ShadowReplay):
             if one.savepoint is not None
         ]
         if seeds and self.replay.operators:
-            self.progress(f"taking {sum(one.entities for one in used.values())} states from bases")
+            entities = self.assignment.entities
+            self.progress(f"copying the state of {entities} entities from the base savepoints")
             self.replay.seed(seeds, watermark_ms=low, timestamp_ms=last.timestamp_ms)
         return low
 

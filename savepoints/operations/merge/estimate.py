@@ -82,5 +82,5 @@ def _count(parameters: Mapping[str, str], size: Size) -> int:
 def text(found: Expected | None) -> str:
     """Describe it, as the end of a step."""
     if found is None:
-        return "how long that takes is not known: it is the first such merge of this query"
-    return f"about {found.seconds:.0f} s in all ({found.basis})"
+        return "duration unknown: this is the first such merge of the query"
+    return f"about {found.seconds:.0f} s in total ({found.basis})"

@@ -27,14 +27,14 @@ def required(app: App) -> MergeFunctions:
     """
     if app.merge is None:
         raise IncompatibleError(
-            f"the application {app.name} does not say how late events combine with what it has",
-            hint="give it functions: App(…, merge=MergeFunctions(states=…, rows=…)), see "
+            f"the application {app.name} does not define how late events combine with its state",
+            hint="define functions: App(…, merge=MergeFunctions(states=…, rows=…)), see "
             "docs/merging.md; or merge without --policy, which replays the events",
             query=app.name,
         )
     if lacking := [name for name in app.outputs if name not in app.merge.rows]:
         raise IncompatibleError(
-            f"the application {app.name} does not say how rows of {lacking[0]} combine",
+            f"the application {app.name} does not define how rows of {lacking[0]} combine",
             hint="add it to MergeFunctions(rows=…), see docs/merging.md",
             query=app.name,
             outputs=lacking,
@@ -91,7 +91,7 @@ def rows(
     """
     from savepoints.outputs.correct import combine as correct_combine
 
-    assert correction.entity is not None, "all rows are replaced by a replay of everything alone"
+    assert correction.entity is not None, "only a replay of everything replaces all rows"
     one = functions.rows[correction.live.output.name]
     table = EntityRows.of(
         spark, correction.live, correction.entity, correction.mode, correction.key

@@ -92,7 +92,10 @@ def _steps(plan: MergingPlan) -> tuple[Step, ...]:
         Step("checkpoint_written", f"write {plan.checkpoint} with {whose} replaced"),
         *(Step("outputs_corrected", correct.what(one)) for one in plan.corrections),
         Step("generation_begun", f"begin generation {plan.generation} of {plan.query}"),
-        Step("settled", f"archive the events, note them in the ledger, save {plan.first_id}"),
+        Step(
+            "settled",
+            (f"archive the events, record them in the ledger, take the savepoint {plan.first_id}"),
+        ),
     )
 
 

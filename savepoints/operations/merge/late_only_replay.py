@@ -57,7 +57,7 @@ class LateReplay(ShadowReplay):
             files.cut.batch_id,
             self.policy_without_strategy,
         )
-        self.progress("combining what they gave with what the query has")
+        self.progress("combining the result with the state of the query")
         frames = [
             *(state.rows(one.operator_id, one.stores[0]) for one in files.operators),
             *(

@@ -125,10 +125,10 @@ class LiveQuery:
         """
         if entities and self.reach.ends_with:
             raise IncompatibleError(
-                f"{entities} of the entities would have to be replayed from before what no event "
-                f"tells of: {self.reach.ends_with}",
-                hint="merge what is newer than that alone, or correct their state by hand: "
-                f"savepoints edit latest --query {self.name}",
+                f"{entities} of the entities would have to be replayed from before a change "
+                f"that no event explains: {self.reach.ends_with}",
+                hint="merge only events that are newer than that, or correct their state by "
+                f"hand: savepoints edit latest --query {self.name}",
                 query=self.name,
                 entities=entities,
             )

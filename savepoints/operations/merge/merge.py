@@ -215,7 +215,7 @@ def _replay(
         store,
         plan.query,
         kind="merge",
-        description=f"what {plan.operation_id} was compared with",
+        description=f"the live query that {plan.operation_id} was compared with",
     )
     needed.enter_context(store.using(proof.id, VERB))
     cut = place / "cut"

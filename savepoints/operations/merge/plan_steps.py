@@ -20,21 +20,23 @@ from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.plan import Step
 
 _GIVEN_UP_BY_APPEND = (
-    "the events count as if they arrived now: those below the watermark are dropped, and what "
-    "depends on the order of events comes out otherwise than if they had come in time"
+    "the events count as if they arrived now: those below the watermark are dropped, and "
+    "results that depend on the order of events differ from those of a timely arrival"
 )
-_STAYS = "it cannot be taken back: the events stay in {topic}, and are read again after a rollback"
+_STAYS = "this cannot be undone: the events stay in {topic}, and are read again after a rollback"
 _GIVEN_UP_BY_ALL = (
-    "all events count as if they had come in the order of event time: what the query made of the "
-    "order in which they arrived, such as those that it dropped as late, comes out otherwise, for "
-    "entities too that the batch does not touch"
+    "all events count as if they had arrived in the order of event time: results that depend "
+    "on the actual order of arrival, such as events dropped as late, change even for entities "
+    "that the batch does not touch"
 )
 _GIVEN_UP_BY_FUNCTION = (
-    "nothing is replayed, and nothing shows that the application's functions give what it would "
-    "have made of these events in their time"
+    "nothing is replayed, and nothing proves that the application's functions give the result "
+    "of a timely arrival"
 )
-_UNPROVED = "nothing shows that the query can be replayed exactly: there are no control entities"
-_CORRECTED = "archive the events, note them in the ledger, and let it go on"
+_UNPROVED = (
+    "nothing proves that the query can be replayed exactly: this policy has no control entities"
+)
+_CORRECTED = "archive the events, record them in the ledger, and resume the query"
 
 
 def complete(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
@@ -69,7 +71,7 @@ def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:
         outputs=(),
         steps=(
             Step("produced", f"produce {plan.rows} events to the end of {topic}"),
-            Step("in_ledger", "note them in the ledger"),
+            Step("in_ledger", "record them in the ledger"),
         ),
         warnings=(
             _GIVEN_UP_BY_APPEND,
@@ -86,8 +88,8 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
         events=events,
         steps=(
             Step("replayed", f"replay all {events} events of all entities beside {plan.query}"),
-            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
-            Step("checkpoint_written", "save the present, and replace all of the state"),
+            Step("paused", f"pause {plan.query}, and replay what has arrived since"),
+            Step("checkpoint_written", "take a savepoint of the present, and replace all state"),
             *(Step("outputs_corrected", f"replace its rows in {uri}") for uri in plan.outputs),
             Step("settled", _CORRECTED),
         ),
@@ -107,11 +109,11 @@ def _function(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePl
         events=plan.rows,
         steps=(
             Step("replayed", f"run the application on the {plan.rows} late events alone"),
-            Step("paused", f"let {plan.query} stand still"),
+            Step("paused", f"pause {plan.query}"),
             Step(
                 "checkpoint_written",
-                f"save the present, and combine the states of {plan.entities} entities by the "
-                "application's functions",
+                f"take a savepoint of the present, and combine the states of {plan.entities} "
+                "entities with the application's functions",
             ),
             *(Step("outputs_corrected", f"combine their rows in {uri}") for uri in plan.outputs),
             Step("settled", _CORRECTED),
@@ -129,14 +131,16 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
     if against:
         replay_strategy.refuse_unknown(assignment, known, cut, against)
     batches = cut.cut.batch_id + 1 - assignment.first_batch
-    how = f"batch by batch ({batches}), since {'; '.join(against)}" if against else "in few slices"
+    how = (
+        f"batch by batch ({batches}), because {'; '.join(against)}" if against else "in few slices"
+    )
     begins = ", ".join(
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
         for one in used.values()
     )
     then = "refuse if one differs"
     if not against:
-        then = f"if one differs, replay {batches} batches one by one, and compare again"
+        then = f"if one differs, replay {batches} batches one by one and compare again"
     return replace(
         plan,
         controls=controls,
@@ -155,8 +159,11 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
                 f"control entities beside {plan.query}, {how}",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
-            Step("paused", f"let {plan.query} stand still, and replay what has arrived since"),
-            Step("checkpoint_written", "save the present, and replace the state of these entities"),
+            Step("paused", f"pause {plan.query}, and replay what has arrived since"),
+            Step(
+                "checkpoint_written",
+                ("take a savepoint of the present, and replace the state of these entities"),
+            ),
             *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
             Step("settled", _CORRECTED),
         ),
@@ -168,13 +175,13 @@ def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
     notes = []
     if controls and not active:
         notes.append(
-            "no control entity has events since its base, so that it comes out as it was shows "
-            "little: ask for more of them with --controls"
+            "no control entity has events since its base savepoint, so comparing them proves "
+            "little: use more of them with --controls"
         )
     if not controls:
         notes.append(
-            "no control entities are replayed, so nothing shows that the query can be replayed "
-            "exactly"
+            "no control entities are replayed, so nothing proves that the query can be "
+            "replayed exactly"
         )
     return (*notes, *_not_merged(plan))
 
@@ -183,9 +190,9 @@ def _not_merged(plan: MergePlan) -> tuple[str, ...]:
     notes = []
     if plan.left_out and plan.until is not None:
         notes.append(
-            f"{plan.left_out} rows of the batch are left out, since they are not from before "
+            f"{plan.left_out} rows of the batch are left out, because they are not from before "
             f"{rfc3339(plan.until)}"
         )
     if plan.set_aside:
-        notes.append(f"{plan.set_aside} rows of the batch are no events and are set aside")
+        notes.append(f"{plan.set_aside} rows of the batch are not valid events and are set aside")
     return tuple(notes)

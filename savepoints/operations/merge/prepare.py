@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 # Late events. A merge is many small queries: even with 68,000, compiling them took longer.
 _COMPILED_FROM = 1_000_000
 _ONLY_ADD: Mapping[MergePolicy, str] = {
-    "append": "nothing can be taken out of a topic",
-    "merge-function": "no function takes an event out of what it has become part of",
+    "append": "nothing can be removed from a topic",
+    "merge-function": "no function can remove an event from a state that includes it",
 }
 _WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
@@ -164,7 +164,7 @@ def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
         inputs.archive(name)
         _require_one_position(query, cut)
     live_query = LiveQuery.read(store, inputs, live, position)
-    progress("reading the batch (starts Spark if it does not run yet)")
+    progress("reading the batch (starts Spark unless it is running)")
     from savepoints.spark.session import session, session_for
 
     whole = session(settings, f"savepoints merge {query}")
@@ -176,7 +176,7 @@ def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
         late = _read(few, asked, live_query, name, place)
         plan = _plan(asked, late, live_query, name, operation_id, cut)
         if plan.merged_by is None:
-            progress("finding out what it concerns")
+            progress("finding the affected entities")
             found = affected.find(
                 session_for(whole, None) if _is_large(asked, late) else few,
                 live_query,
@@ -233,7 +233,7 @@ def _events(late: LateBatch, asked: _Asked, merge_id: str) -> DataFrame:
     if removed := found.where("op = 'remove'").count():
         raise UsageError(
             f"{removed} events of the batch are removed or replaced, and {_ONLY_ADD[asked.policy]}",
-            hint=f"leave out --policy {asked.policy}",
+            hint=f"omit --policy {asked.policy}",
             query=asked.query,
         )
     return found
@@ -328,7 +328,7 @@ def _let_go_on(store: Store, query: str, progress: Progress) -> None:
     """Let a query go on that a merge has paused which was killed then."""
     now = pause.state(store, query)
     if now.wanted == "paused" and now.reason.startswith(PAUSED_FOR):
-        progress(f"{query} was paused for a merge that was killed: it goes on")
+        progress(f"{query} was paused for a merge that was killed: resuming it")
         pause.resume(store, query, progress=progress)
 
 
@@ -345,7 +345,7 @@ def _require_one_position(query: str, cut: CutFiles) -> None:
             for part, offset in parts.items():
                 if stands.setdefault((topic, part), offset) != offset:
                     raise IncompatibleError(
-                        f"two sources of {query} read {topic} and stand at different offsets of "
+                        f"two sources of {query} read {topic} and are at different offsets of "
                         f"partition {part}, {stands[topic, part]} and {offset}",
                         hint=f"run it to the end of the topic first: savepoints run {query} "
                         "--until latest",
@@ -353,9 +353,9 @@ def _require_one_position(query: str, cut: CutFiles) -> None:
                     )
     if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
         raise IncompatibleError(
-            f"the watermark of {query} is that of the input that is ahead "
-            f"({_WATERMARK_POLICY}), so late events of the other one could be dropped",
-            hint="only queries with the policy min can be merged into",
+            f"the watermark of {query} follows the input that is ahead ({_WATERMARK_POLICY}), "
+            "so late events of the other input could be dropped",
+            hint="merges need the policy min",
             query=query,
         )
 
@@ -380,9 +380,9 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
     ]
     if written:
         raise NotAlignedError(
-            f"batch {begun} of {live.query} was begun and not finished, and {written[0]} has its "
-            "rows already",
-            hint=f"let it be finished: savepoints run {live.query} --until latest",
+            f"batch {begun} of {live.query} was begun and not finished, but {written[0]} "
+            "already has its rows",
+            hint=f"finish it: savepoints run {live.query} --until latest",
             query=live.query,
             batch_id=begun,
         )

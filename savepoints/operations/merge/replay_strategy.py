@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _FORGETS = "dedupeWithinWatermark"
 _PROCESSING_TIME = "ProcessingTime"
 ALTERNATIVES = (
-    "give something up: --policy replay-all replays all events in the order of event time, "
-    "--policy append counts the late ones as if they arrived now, --policy merge-function combines "
-    "by functions of the application (see docs/merging.md)"
+    "accept less: --policy replay-all replays all events in the order of event time, --policy "
+    "append counts the late ones as if they arrived now, --policy merge-function combines with "
+    "functions of the application (see docs/merging.md)"
 )
 
 
@@ -62,7 +62,7 @@ def against_short(
     dropped = sum(count(frame, reads) for frame in events.values())
     reasons = reasons_against_short(files.operators, dropped=dropped)
     if files.cut.watermark_ms > 0 and (lost := _lost(assignment, known, files)):
-        reasons += (f"which events it dropped as late is not known: {lost}",)
+        reasons += (f"which events it dropped as late is unknown: {lost}",)
     return reasons
 
 
@@ -77,9 +77,11 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
     for one in operators:
         what = f"operator {one.operator_id} ({one.name})"
         if one.name == _FORGETS:
-            found.append(f"{what} forgets what it has seen by the watermark of each batch")
+            found.append(
+                f"{what} forgets what it has seen according to the watermark of each batch"
+            )
         if one.properties.get("timeMode") == _PROCESSING_TIME:
-            found.append(f"{what} goes by the processing time of each batch")
+            found.append(f"{what} depends on the processing time of each batch")
     if dropped:
         found.append(f"the live query may have dropped {dropped} of the events as late")
     return tuple(found)
@@ -98,8 +100,8 @@ def refuse_unknown(
     """
     if lost := _lost(assignment, known, files):
         raise IncompatibleError(
-            f"{assignment.live.name} cannot be replayed exactly: in few slices not, since "
-            f"{'; '.join(against)}; nor batch by batch, since {lost}",
+            f"{assignment.live.name} cannot be replayed exactly: not in a few slices, because "
+            f"{'; '.join(against)}; not batch by batch, because {lost}",
             hint=f"nothing was changed; {ALTERNATIVES}",
             query=assignment.live.name,
             reasons=list(against),
@@ -140,10 +142,10 @@ def replayed(
     since = range(assignment.first_batch, files.cut.batch_id + 1)
     if seen := _proved(replay, {one: known[one] for one in since}, settings):
         raise CheckFailedError(
-            f"{assignment.live.name} cannot be replayed exactly: in few slices, "
+            f"{assignment.live.name} cannot be replayed exactly: in a few slices, "
             f"{'; '.join(against)}; batch by batch, {seen}",
-            hint="nothing was changed; its program may depend on the time of day, on the order in "
-            f"which events arrive, or on other tables; {ALTERNATIVES}",
+            hint="nothing was changed; the program may depend on the time of day, on the order "
+            f"of arrival, or on other tables; {ALTERNATIVES}",
             query=assignment.live.name,
             checks=[*against, seen],
         )

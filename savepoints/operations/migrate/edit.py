@@ -130,7 +130,7 @@ def plan(
     family = editable.family(store, savepoint, chosen, deletes=change.delete)
     function = getattr(change.function, "__qualname__", None) if change.function else None
     with store.using(savepoint.id, "edit"):
-        progress("looking for the rows (starts Spark if it does not run yet)")
+        progress("finding the rows (starts Spark unless it is running)")
         found = _edited(store, savepoint, family, change)
         counted = found.count()
         _require_rows(savepoint, chosen.options, change, counted, at_most)
@@ -141,7 +141,7 @@ def plan(
         verb="edit",
         query=savepoint.query,
         steps=(
-            Step("files", f"copy the small files of {savepoint.id} to a new savepoint {new}"),
+            Step("files", f"copy the metadata files of {savepoint.id} to a new savepoint {new}"),
             Step("rows", f"copy its state, and {what} of {counted.rows} rows of {family}"),
             Step("manifest", "write the manifest"),
             Step("catalog", "add it to the catalog"),
@@ -242,10 +242,10 @@ def _make(
     counted, contents = found.write(canonical.table(store.root, plan.savepoint_id).uri)
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
-            f"{counted.chosen} rows were chosen and {counted.changed} changed, where "
-            f"{plan.rows_chosen} and {plan.rows_changed} were planned, or other rows or values: "
-            "the change does not give the same twice",
-            hint="use no rand() or now() in it; nothing was changed",
+            f"{counted.chosen} rows were chosen and {counted.changed} changed, but "
+            f"{plan.rows_chosen} and {plan.rows_changed} were planned, or the rows or values "
+            "differ: the change is not deterministic",
+            hint="do not use rand() or now() in it; nothing was changed",
         )
     faults.reach("edit.rows")
     rows = canonical.stored_files(store.root, plan.savepoint_id)
@@ -331,15 +331,15 @@ def _require_change(change: StateEdit, reason: str) -> None:
     given = [bool(change.assignments), change.delete, change.function is not None]
     if sum(given) != 1:
         raise UsageError(
-            "say what becomes of the rows: set something, or remove them, not both",
+            "choose what happens to the rows: either set values or remove them",
             hint="--set 'count = count + 1', or --delete",
         )
     if change.delete and change.where is None:
         raise UsageError(
-            "rows are removed by a condition only", hint="to remove all of them: --where true"
+            "removing rows needs a condition", hint="to remove all of them: --where true"
         )
     if not reason.strip():
-        raise UsageError("no reason is given", hint="it is recorded: --reason 'ticket 4711'")
+        raise UsageError("a reason is missing", hint="it will be recorded: --reason 'ticket 4711'")
 
 
 def _require_editable(savepoint: Savepoint) -> None:
@@ -352,15 +352,15 @@ def _require_editable(savepoint: Savepoint) -> None:
     if native := [one for one in savepoint.operators if one.native_only]:
         raise NativeOnlyError(
             f"the state of savepoint {savepoint.id} cannot be written as rows: operator "
-            f"{native[0].operator_id} ({native[0].name}) has no canonical form: "
+            f"{native[0].operator_id} ({native[0].name}) has no canonical form, because "
             f"{native[0].native_only}",
-            hint="it can only be restored as it is: savepoints restore --format native",
+            hint="it can only be restored unchanged: savepoints restore --format native",
             savepoint=savepoint.id,
         )
     if "canonical" not in savepoint.forms:
         raise NativeOnlyError(
-            f"savepoint {savepoint.id} has no canonical rows, which are what is edited",
-            hint=f"write them first: savepoints export {savepoint.id}",
+            f"savepoint {savepoint.id} has no canonical rows, and only these can be edited",
+            hint=f"export them first: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )
 
@@ -368,14 +368,16 @@ def _require_editable(savepoint: Savepoint) -> None:
 def _require_rows(
     savepoint: Savepoint, options: str, change: StateEdit, counted: Counted, at_most: int
 ) -> None:
-    look = f"look at the rows: savepoints state {savepoint.id} {options}"
+    look = f"see the rows: savepoints state {savepoint.id} {options}"
     if not counted.chosen:
         raise NotFoundError(
-            f"no row of {counted.rows} fits: {change.where}", hint=look, savepoint=savepoint.id
+            f"none of {counted.rows} rows matches: {change.where}",
+            hint=look,
+            savepoint=savepoint.id,
         )
     if not change.delete and not counted.changed:
         raise NotFoundError(
-            f"{counted.chosen} rows fit, and have these values already",
+            f"{counted.chosen} rows match, but already have these values",
             hint=look,
             savepoint=savepoint.id,
         )
@@ -389,16 +391,16 @@ def _require_rows(
 
 
 def _warnings(savepoint: Savepoint, change: StateEdit, counted: Counted) -> tuple[str, ...]:
-    note = "the new savepoint has the canonical form only, and latest, @TIME and run --recover pass"
-    notes = [f"{note} over it: it is meant by its id or a tag"]
+    note = "the new savepoint has the canonical form only, and latest, @TIME and run --recover skip"
+    notes = [f"{note} it: refer to it by its id or a tag"]
     if savepoint.outputs:
         notes.append(
-            "outputs are not edited: rows that were written from this state stay as they are until "
-            "the query writes them again"
+            "outputs are not edited: rows already written from this state stay until the query "
+            "writes them again"
         )
     if not change.delete and change.function is None and counted.changed < counted.chosen:
         notes.append(
-            f"{counted.chosen - counted.changed} of the {counted.chosen} chosen rows have these "
-            "values already"
+            f"{counted.chosen - counted.changed} of the {counted.chosen} chosen rows already "
+            "have these values"
         )
     return tuple(notes)

@@ -40,12 +40,13 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
         raise _refused(variable, f"its values are encoded as {savepoint.settings[_ENCODING_KEY]}")
     if variable.kind in {"side", "store"}:
         raise _refused(
-            variable, "a join keeps each row under a number, counts them and finds them by values"
+            variable,
+            ("a join stores each row under a number, and counts and finds rows by their values"),
         )
     if variable.kind == "timers":
-        raise _refused(variable, "timers are kept twice, by key and by time")
+        raise _refused(variable, "timers are stored twice, by key and by time")
     if variable.kind == "rows" and variable.operator_name not in _ONE_ROW_A_KEY:
-        raise _refused(variable, "it is not known how this operator finds its rows")
+        raise _refused(variable, "how this operator finds its rows is unknown")
     checkpoint = store.root / manifest.directory(savepoint.id) / "checkpoint"
     schemas = {
         one.column_family: one
@@ -55,7 +56,7 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
     if name not in schemas:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: it has no schema of {variable}",
-            hint=f"see all: savepoints verify {savepoint.id}",
+            hint=f"see all damage: savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
         )
     if deletes:
@@ -81,16 +82,18 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
 def _require_free(variable: Variable, schemas: Mapping[str, StateSchema]) -> None:
     """Refuse to remove rows of which other rows know."""
     if variable.kind == "list":
-        raise _refused(variable, "elements of lists are counted elsewhere and have no name", "set")
+        raise _refused(variable, "list elements have no name and are counted elsewhere", "set")
     known = [one for one in schemas if one.startswith("$") and one.endswith(f"_{variable.name}")]
     if variable.ttl or known:
-        where = ", ".join(sorted(known)) or "its index of times"
+        where = ", ".join(sorted(known)) or "its time index"
         raise _refused(variable, f"{where} would still have the rows that were removed", "set")
 
 
 def _refused(variable: Variable, why: str, instead: str | None = None) -> IncompatibleError:
     return IncompatibleError(
         f"rows of {variable} cannot be {'removed' if instead else 'changed'} by hand: {why}",
-        hint="set their values: --set" if instead else "see what else there is: savepoints state",
+        hint="set their values: --set"
+        if instead
+        else ("list what can be edited: savepoints state"),
         operator_id=variable.operator_id,
     )

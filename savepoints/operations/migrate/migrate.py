@@ -214,9 +214,9 @@ def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:
     """Refuse to make state where there was none: Spark would write no store of no rows."""
     if compared.program.operators and not savepoint.operators:
         raise LayoutChangedError(
-            f"savepoint {savepoint.id} has no state, and {compared.program.reference} keeps some",
-            hint="begin it without a checkpoint, at the savepoint's offsets: "
-            "savepoints reset QUERY --from-file OFFSETS",
+            f"savepoint {savepoint.id} has no state, but {compared.program.reference} has",
+            hint="start it with empty state at the savepoint's offsets: savepoints reset QUERY "
+            "--from-file OFFSETS",
             savepoint=savepoint.id,
         )
 
@@ -226,19 +226,24 @@ def _require_possible(report: Upgrade, *, allow_dropped_state: bool) -> None:
     reasons = [each for one in report.operators for each in one.reasons] + list(report.sources)
     worst = max(reasons, key=lambda one: VERDICTS.index(one.verdict), default=None)
     if worst is not None and worst.verdict in {"incompatible", "unknown"}:
-        verb = "cannot go on" if worst.verdict == "incompatible" else "may not be able to go on"
+        verb = (
+            "cannot go on" if worst.verdict == "incompatible" else ("may not be able to continue")
+        )
         raise LayoutChangedError(
             f"{report.app} {verb} with the state of {report.savepoint_id}: {worst.place}: "
             f"{worst.text}",
             hint=worst.hint
-            or f"see all: savepoints upgrade check --app {report.app} --from {report.savepoint_id}",
+            or (
+                f"see all problems: savepoints upgrade check --app {report.app} --from "
+                f"{report.savepoint_id}"
+            ),
             savepoint=report.savepoint_id,
             verdict=report.verdict,
         )
     if report.dropped and not allow_dropped_state:
         raise LayoutChangedError(
             f"{report.app} has no place for {'; '.join(_lost(report))}",
-            hint="if it may be left behind, add --allow-dropped-state",
+            hint="if it may be dropped, add --allow-dropped-state",
             savepoint=report.savepoint_id,
             dropped=[one.what for one in report.dropped],
         )
@@ -258,7 +263,7 @@ def _step(one: OperatorVerdict) -> Step:
 def _sentence(one: OperatorVerdict) -> str:
     """Say what becomes of an operator, in one line."""
     if one.operator_id is None:
-        return f"leave {'all' if one.rows is None else one.rows} rows behind"
+        return f"drop {'all' if one.rows is None else one.rows} rows"
     if one.was_operator_id is None:
         return "begin without state"
     rows = "its rows" if one.rows is None else f"{one.rows} rows"

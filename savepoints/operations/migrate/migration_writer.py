@@ -98,7 +98,7 @@ class Writing:
 
         plan = self.plan
         program = self.compared.program
-        self.progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
+        self.progress(f"writing {plan.rows} state rows (starts Spark unless it is running)")
         rows = migrate.Migration(self.compared.transfers, program.values, program.keys)
         try:
             written = write.write_state(
@@ -170,8 +170,8 @@ def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[
         expected = min(expected, merged.get(number, expected))
         if counted[number] != expected:
             raise NotAlignedError(
-                f"operator {number} ({one.name}) has {counted[number]} rows of state where "
-                f"{expected} were to be written",
-                hint="run the command again; the directory cannot be started as it is",
+                f"operator {number} ({one.name}) has {counted[number]} rows of state, but "
+                f"{expected} should have been written",
+                hint="run the command again; the query cannot be started from this directory",
                 operator_id=number,
             )

@@ -30,8 +30,8 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest
 
 _NOT_SEEN = (
-    "filters, maps and what an aggregate is computed of leave no trace in the state: max(a) that "
-    "became max(b) of the same type looks the same"
+    "filters, maps and the inputs of aggregates leave no trace in the state: max(a) looks like "
+    "max(b) of the same type"
 )
 
 
@@ -152,7 +152,7 @@ def with_types(one: OperatorVerdict, found: OperatorComparison, encoding: str) -
         assert transfer.was is not None
         family = str(transfer.schema.column_family)
         if encoding.lower() != UNSAFE_ROW:
-            text = f"its rows would have to be written anew, but they are encoded as {encoding}"
+            text = f"its rows would have to be rewritten, but they are encoded as {encoding}"
             reasons.append(Reason("incompatible", family, text))
             continue
         try:
@@ -164,7 +164,7 @@ def with_types(one: OperatorVerdict, found: OperatorComparison, encoding: str) -
             for column in _begun(transfer.columns):
                 column_transforms.start(column)
         except IncompatibleError as error:
-            text = f"its rows would have to be written anew, but {error.message}"
+            text = f"its rows would have to be rewritten, but {error.message}"
             reasons.append(Reason("incompatible", family, text))
     if not reasons:
         return one
@@ -219,14 +219,14 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
     topics = set(sources)
     saved = {topic for one in positions if one for topic in one}
     if not saved:
-        text = "the savepoint has no offsets of Kafka, so the sources were not compared"
+        text = "the savepoint has no Kafka offsets, so the sources were not compared"
         return (Reason("compatible", "sources", text),)
-    hint = "restore it with --source for each source of the program, or keep the topics"
+    hint = "restore it with --source for each source of the program, or keep its topics"
     gone = [
         Reason(
             "incompatible",
             f"topic {topic}",
-            "the savepoint has offsets of it, and the program does not read it",
+            "the savepoint has offsets of it, but the program does not read it",
             hint,
         )
         for topic in sorted(saved - topics)
@@ -235,7 +235,7 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
         Reason(
             "incompatible",
             f"topic {topic}",
-            "the program reads it, and the savepoint has no offsets of it",
+            "the program reads it, but the savepoint has no offsets of it",
             hint,
         )
         for topic in sorted(topics - saved)
@@ -249,9 +249,9 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
         Reason(
             "incompatible",
             f"source {place}",
-            f"the savepoint has offsets of {', '.join(sorted(was))} there, and the program reads "
-            f"{now}: its inputs have another order",
-            "put the inputs in their old order, or say where each goes on: --source keep:N",
+            f"the savepoint has offsets of {', '.join(sorted(was))} there, but the program "
+            f"reads {now}: its inputs are in a different order",
+            "restore the old order of the inputs, or map each source: --source keep:N",
         )
         for place, (was, now) in enumerate(zip(positions, sources, strict=True))
         if was and set(was) != {now}
@@ -262,7 +262,7 @@ def _unused(now: NewProgram, transfers: Sequence[Transfer]) -> tuple[str, ...]:
     """Describe functions of a program that nothing uses."""
     used = {name for one in transfers for name in (one.function, one.key_function)}
     return tuple(
-        f"the program's migrate has {name!r}, which fits no state of it"
+        f"the program's `migrate` has {name!r}, which matches none of its states"
         for name in now.app.migrate
         if name not in used
     )

@@ -56,8 +56,8 @@ def refuse_active(
     gaps = sorted((after - before).total_seconds() for before, after in itertools.pairwise(times))
     if not gaps:
         raise QueryRunningError(
-            f"cannot tell whether {query} is running: nobody has its lease, and it has "
-            "committed only one batch, so its pace is unknown",
+            f"cannot tell whether {query} is running: no process holds its lease, and with "
+            "only one committed batch its pace is unknown",
             hint="stop its driver, then add --stopped",
             query=query,
         )
@@ -66,14 +66,15 @@ def refuse_active(
     watched = max(2 * apart, _SHORTEST_SECONDS)
     since = max((utc_now() - times[-1]).total_seconds(), 0.0)
     assumed = (
-        f"nobody has {query}, which its own driver starts: it is assumed to be stopped, because"
+        f"no process holds {query}, whose driver is not `savepoints run`; assuming that it is "
+        "stopped, because"
     )
     if since > watched + _CLOCKS_SECONDS:
         return (f"{assumed} its last batch was committed {_text(since)} ago",)
     if watched > _WATCHED_SECONDS:
         raise QueryRunningError(
-            f"cannot tell whether {query} is running: nobody has its lease, and its batches were "
-            f"{_text(apart)} apart, the last {_text(since)} ago",
+            f"cannot tell whether {query} is running: no process holds its lease, and its "
+            f"batches were {_text(apart)} apart, the last {_text(since)} ago",
             hint="stop its driver, then add --stopped",
             query=query,
         )
@@ -83,8 +84,8 @@ def refuse_active(
         time.sleep(min(_POLL_SECONDS, watched))
         if _entries(checkpoint) != before:
             raise QueryRunningError(
-                f"{query} runs: its driver has just committed a batch in {checkpoint}",
-                hint="stop it; attach it next time, so that others are told who runs it",
+                f"{query} is running: its driver just committed a batch in {checkpoint}",
+                hint="stop it; attach it next time, so that others can see who runs it",
                 query=query,
             )
     return (f"{assumed} nothing was committed for {_text(watched)}",)

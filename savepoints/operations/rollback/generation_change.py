@@ -332,7 +332,7 @@ def undo(
         also()
         for one in plan.outputs:
             check()
-            progress(f"bringing {one.output.uri} back to version {one.newest}")
+            progress(f"restoring {one.output.uri} to version {one.newest}")
             rewind.undo(one, plan.operation_id)
 
     take_back(plan, store, give_back, progress)
@@ -370,7 +370,7 @@ def take_back(
             for one in store.generations.all(plan.query)
         ):
             raise UsageError(
-                f"generation {plan.generation} of {plan.query} has begun already",
+                f"generation {plan.generation} of {plan.query} has already begun",
                 hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}",
                 operation=plan.operation_id,
             )
@@ -392,7 +392,7 @@ def _refuse_changed(plan: TransitionPlan, store: Store) -> None:
         plan_basis.refuse_changed(store, plan.query, plan.verb, plan.basis)
     if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
         raise QueryRunningError(
-            f"{plan.from_checkpoint} changed since the plan was made: the query is running",
+            f"{plan.from_checkpoint} has changed since the plan was made: the query is running",
             hint=f"stop the query, then {plan.verb} again",
             query=plan.query,
         )
@@ -412,7 +412,7 @@ def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
         return
     raise StalePlanError(
         f"{plan.query} has reached batch {newest} since this {plan.verb} began at batch "
-        f"{plan.from_batch}, and its safety savepoint does not have that",
+        f"{plan.from_batch}, so its safety savepoint is out of date",
         hint="stop the query; undo this: savepoints operations undo "
         f"{plan.operation_id}; then {plan.verb} again",
         query=plan.query,

@@ -76,8 +76,8 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
     ]
     if other:
         raise UsageError(
-            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)}, and can only "
-            "be finished that way",
+            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)} and can "
+            "only be finished with the same",
             hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
             f"savepoints operations undo {plan.operation_id}",
             operation=plan.operation_id,
@@ -113,7 +113,7 @@ def reopen(plan: JournalledPlan, store: Store) -> Journal:
     operation = journal.unfinished(store.root, plan.query)
     if operation is None:
         raise UnfinishedOperationError(
-            f"{plan.verb} {plan.operation_id} was finished by another process meanwhile",
+            f"{plan.verb} {plan.operation_id} was finished by another process in the meantime",
             hint=f"see the result: savepoints operations list --query {plan.query}",
             operation=plan.operation_id,
         )

@@ -12,8 +12,9 @@ def next_checkpoint(settings: Settings, query: str, number: int) -> str:
     configured = settings.queries.get(query)
     if configured is None:
         raise UsageError(
-            f"the query {query} is not in the settings, nor is the place of its new checkpoint",
-            hint="give a directory that does not exist: --to s3://bucket/path",
+            f"the query {query} is not in the settings, so the directory of its new checkpoint "
+            "is unknown",
+            hint="name a directory that does not exist: --to s3://bucket/path",
             query=query,
         )
     return str(checkpoint_of(configured.checkpoints, query, number))

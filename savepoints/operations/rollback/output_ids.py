@@ -79,8 +79,8 @@ def keep_output(
         if batch_id is None and was.version >= 0:
             raise FileSinkError(
                 f"{uri} is written by Spark's file sink, which silently drops batches whose "
-                "numbers it has seen, and with an empty state they are counted from 0 again",
-                hint="use --outputs truncate, or give the query a new directory to write to",
+                "numbers it has seen, and with an empty state batches start from 0 again",
+                hint="use --outputs truncate, or give the query a new output directory",
                 uri=uri,
             )
         return None

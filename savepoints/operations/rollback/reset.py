@@ -244,7 +244,8 @@ def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     target = Location.of(plan.checkpoint)
     if not native.claim(target, f"{VERB} {plan.operation_id}"):
         raise TargetExistsError(
-            f"{target} has been started already", hint="nothing is ever overwritten; give --to"
+            f"{target} has already been started",
+            hint="nothing is overwritten; name another directory with --to",
         )
     faults.reach("reset.claimed")
     for name, position in plan.sources:
@@ -265,7 +266,7 @@ def _present(context: QueryContext) -> _Present:
     not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
     if not_kafka:
         raise IncompatibleError(
-            f"source {not_kafka[0]} of {query} is not Kafka's, and only Kafka's can be reset",
+            f"source {not_kafka[0]} of {query} is not a Kafka source, and only those can be reset",
             hint="start a new query for it",
             query=query,
         )
@@ -284,8 +285,8 @@ def _unstarted(
     """Return where a generation stands that has committed nothing: at its beginning."""
     if bound is None:
         raise NoCommittedBatchError(
-            f"{generation.checkpoint} has no committed batch, so what {generation.query} reads is "
-            "not known",
+            f"{generation.checkpoint} has no committed batch, so what {generation.query} reads "
+            "is unknown",
             hint=f"add a table [queries.{generation.query}] to the settings, or run a batch",
             query=generation.query,
         )
@@ -296,8 +297,8 @@ def _unstarted(
         positions = [{bound.topics.get(name, one.topic): {}} for name, one in inputs.items()]
     else:
         raise NoCommittedBatchError(
-            f"{generation.query} has {len(inputs)} sources and was never started, so in which "
-            "order Spark counts them is not known",
+            f"{generation.query} has {len(inputs)} sources and was never started, so the order "
+            "in which Spark numbers them is unknown",
             hint=f"run a batch first: savepoints run {generation.query} --max-records 1",
             query=generation.query,
         )
@@ -319,7 +320,7 @@ def _moves(
     if isinstance(target, datetime):
         if target > utc_now():
             raise UsageError(
-                f"{rfc3339(target)} is in the future", hint="use --to-latest, or a time before"
+                f"{rfc3339(target)} is in the future", hint="use --to-latest, or an earlier time"
             )
         target = Target("time", offsets=availability.at_time(topics, target, kafka, archives))
     found = kafka_topics.describe(topics, kafka)
@@ -330,7 +331,7 @@ def _moves(
     if missing := [name for name in topics if name not in found]:
         raise SourceDataGoneError(
             f"Kafka has no topic {missing[0]}, which {context.query} reads",
-            hint="check its name in [queries.NAME.topics]; nothing is reset",
+            hint="check its name in [queries.NAME.topics]; nothing was reset",
             topics=missing,
         )
     moves = reset_targets.resolve(
@@ -345,8 +346,8 @@ def _moves(
     compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
     if compacted and not allow_data_loss:
         raise SourceDataGoneError(
-            f"topic {compacted[0]} is compacted: records that were read are gone, though their "
-            "offsets are still there, so reading it again gives something else",
+            f"topic {compacted[0]} is compacted: some records that were read are gone, so "
+            "reading it again gives a different result",
             hint="accept that: --allow-data-loss",
             topics=compacted,
         )
@@ -397,8 +398,8 @@ def _steps(
 def _not_again(merge: Merge, topics: Sequence[str]) -> str:
     other = ", ".join(sorted(merge.offsets.keys() - set(topics)))
     return (
-        f"{merge.rows} events of the merge {merge.id} are not read again: it was made when the "
-        f"query read {other}, and where they belong now is not known"
+        f"{merge.rows} events of the merge {merge.id} are not read again: the query read "
+        f"{other} at that time, so where they belong now is unknown"
     )
 
 
@@ -410,8 +411,8 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
         return ()
     if bound is None:
         raise IncompatibleError(
-            f"{query} has merged late events after that position, {found[0].id} for one, and what "
-            "reads them again is not known",
+            f"late events were merged into {query} after that position, for example by "
+            f"{found[0].id}, and the inputs that would read them again are unknown",
             hint=f"add a table [queries.{query}] with app and archives to the settings",
             query=query,
             merges=[one.id for one in found],
@@ -440,22 +441,22 @@ def _warnings(
     if merged:
         rows, listed = sum(one.rows for one in merged), ", ".join(one.id for one in merged)
         warnings.append(
-            f"{rows} events of {len(merged)} merges ({listed}) are read again too, each where it "
-            "belongs by its time; to leave one out, go back to before it first"
+            f"{rows} events of {len(merged)} merges ({listed}) are read again too, each in its "
+            "place by event time; to leave a merge out, roll back to before it first"
         )
     if now.batch_id is None:
-        warnings.append("nothing was committed yet: no safety savepoint")
+        warnings.append("nothing was committed yet, so no safety savepoint is taken")
     if state == "keep" and again:
-        warnings.append(f"{again} records will be applied to the kept state a second time")
+        warnings.append(f"{again} records will be applied to the kept state twice")
     if state == "keep" and again and now.watermark_ms:
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
-        warnings.append(f"the kept watermark is {reached}: rows from before are dropped as late")
+        warnings.append(f"the kept watermark is {reached}: earlier rows are dropped as late")
     if left_out:
-        warnings.append(f"{left_out} records are left out")
+        warnings.append(f"{left_out} records are skipped")
     if outputs == "keep" and has_outputs and again:
-        warnings.append(f"the outputs stay: rows of {again} records are written a second time")
+        warnings.append(f"the outputs stay, so rows of {again} records are written twice")
     if outputs == "keep" and not has_outputs:
-        warnings.append("no outputs are in the settings: what they have stays as it is")
+        warnings.append("the settings name no outputs, so tables stay as they are")
     warnings += [note for one in rewound for note in rewind.notes(one)]
     number = context.current.generation
     foreign = of_other_topics(context.store, context.query, number, _offsets(moves))

@@ -56,7 +56,7 @@ def plan(
             for name, uri in uris.items()
         )
         if goes_on_after is not None:
-            _refuse_file_sinks(emptied, "would begin anew while the batches go on")
+            _refuse_file_sinks(emptied, "would start empty while batch numbers continue")
         return emptied
     if wanted == "rewind":
         saved = _saved_at(store, query, begin_at)
@@ -72,7 +72,7 @@ def plan(
         )
         if goes_on_after is not None:
             return rewound
-        _refuse_file_sinks(rewound, "would go on while batches are counted from 0 again")
+        _refuse_file_sinks(rewound, "would be kept while batches start from 0 again")
         return tuple(_from_0(one, query, number, own_ids) for one in rewound)
     _refuse_half_done(generation, begun, uris)
     kept = (
@@ -106,8 +106,8 @@ def _refuse_file_sinks(outputs: Sequence[Rewind], what: str) -> None:
         if one.output.kind == "files":
             raise FileSinkError(
                 f"the log of Spark's file sink at {one.output.uri} {what}, and the sink cannot",
-                hint="reset state and outputs together (--state empty --outputs truncate), or give "
-                "the query a new directory to write to",
+                hint="reset state and outputs together (--state empty --outputs truncate), or "
+                "give the query a new output directory",
                 uri=one.output.uri,
             )
 
@@ -117,10 +117,10 @@ def _saved_at(store: Store, query: str, begin_at: tuple[str, ...]) -> Savepoint:
         if tuple(kafka_position(kafka_offsets(p) or {}) for p in one.cut.offsets) == begin_at:
             return one
     raise UsageError(
-        f"no savepoint of {query} is at exactly {'; '.join(begin_at)}, so which version of the "
-        "outputs belongs there is not known",
-        hint="use --outputs keep or truncate, or go to a savepoint with its outputs: savepoints "
-        f"rollback NAME --query {query}",
+        f"no savepoint of {query} is at exactly {'; '.join(begin_at)}, so the matching version "
+        "of the outputs is unknown",
+        hint="use --outputs keep or truncate, or roll back to a savepoint with its outputs: "
+        f"savepoints rollback NAME --query {query}",
         query=query,
     )
 
@@ -131,8 +131,8 @@ def _refuse_half_done(
     """Refuse to keep outputs that may have rows of a batch that is not committed."""
     if outputs and begun is not None:
         raise UsageError(
-            f"batch {begun} of {generation.query} was begun and not committed, "
-            "so the outputs may have its rows, and would get them twice",
+            f"batch {begun} of {generation.query} was begun and not committed, so the outputs "
+            "may already have its rows and would get them twice",
             hint=f"finish it (savepoints run {generation.query} --until latest), or use "
             "--outputs truncate",
             query=generation.query,

@@ -122,7 +122,7 @@ def plan(
         query=found.query,
         steps=tuple(_steps(found, target)),
         warnings=(
-            ("what it writes while it runs on is thrown away: no output is touched",)
+            ("what the query writes on the way is discarded: no output is touched",)
             if found.ends is not None
             else ()
         ),
@@ -155,10 +155,10 @@ def _application(found: ResolvedTarget, settings: Settings, app: str | None) -> 
 def _steps(found: ResolvedTarget, target: str) -> Iterator[Step]:
     name, batch = found.savepoint_id, found.batch_id
     if not found.is_saved:
-        yield Step("savepoint", f"save the retained batch {batch}: {name}")
+        yield Step("savepoint", f"take a savepoint of the retained batch {batch}: {name}")
     yield Step("checkpoint", f"restore {name} (batch {batch}) to {target}")
     if found.ends is not None:
-        yield Step("advanced", f"run on to exactly {kafka_position(found.ends)}")
+        yield Step("advanced", f"run to exactly {kafka_position(found.ends)}")
 
 
 @recorded
@@ -242,7 +242,7 @@ def _refuse_run_since(plan: PointPlan, target: Location) -> None:
         )
     if has_run:
         raise TargetExistsError(
-            f"{target} was restored from {plan.savepoint_id} before, and its query has run since",
-            hint="give --to a directory that does not exist; nothing is ever overwritten",
+            f"{target} was already restored from {plan.savepoint_id}, and its query has run since",
+            hint="name a new directory with --to; nothing is overwritten",
             target=plan.target,
         )

@@ -319,8 +319,8 @@ def _refuse_unreadable(
     """Refuse a query that runs, or whose sources cannot go on from there; return what to know."""
     if asked.sources is not None and (not found.is_saved or found.ends is not None):
         raise UsageError(
-            "--source works with a savepoint only",
-            hint="go to the point first, then to its savepoint with --source",
+            "--source works only with a savepoint",
+            hint="roll back to the point first, then to its savepoint with --source",
         )
     settings = context.settings
     assumed = activity.refuse_active(
@@ -358,9 +358,10 @@ def _rewound(
     if not found.outputs and not context.output_uris:
         raise NotAlignedError(
             f"no output table of {found.query} is known, so rows written after batch "
-            f"{found.batch_id} would stay there and be written again",
-            hint="name its tables, for later savepoints as well: a table "
-            f"[queries.{found.query}.outputs] in the settings; or rewind none: --outputs none",
+            f"{found.batch_id} would stay and be written a second time",
+            hint="name its tables, for later savepoints as well, in "
+            f"[queries.{found.query}.outputs] of the settings; or rewind none: --outputs "
+            "none",
             query=found.query,
         )
     own_rows = bound.own_rows if bound else {}
@@ -389,9 +390,10 @@ def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> N
         except FileSinkError:
             pass
         raise NotAlignedError(
-            f"{found.savepoint_id} does not know the output {name}, {uris[name]}, so which of its "
-            "rows belong there is not known",
-            hint="leave the outputs as they are: --outputs none; or take it out of the settings",
+            f"{found.savepoint_id} does not include the output {name}, {uris[name]}, so the "
+            "version that belongs to it is unknown",
+            hint="leave the outputs as they are: --outputs none; or remove this output from "
+            "the settings",
             output=name,
         )
 
@@ -402,9 +404,9 @@ def _refuse_other_tables(found: ResolvedTarget, bound: QuerySettings | None) -> 
         goes_on_in = bound.outputs.get(output.name) if bound else None
         if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
             raise NotAlignedError(
-                f"{found.savepoint_id} knows the output {output.name} as {output.uri}, and by the "
-                f"settings the query goes on in {goes_on_in}, which would not be taken back",
-                hint="say the table of the savepoint in the settings, or leave the outputs as they "
+                f"{found.savepoint_id} has the output {output.name} as {output.uri}, but the "
+                f"settings name {goes_on_in}, which would not be rewound",
+                hint="use the savepoint's table in the settings, or leave the outputs as they "
                 "are: --outputs none",
                 output=output.name,
             )
@@ -461,13 +463,15 @@ def _steps(
     name, batch = found.savepoint_id, found.batch_id
     steps = []
     if not found.is_saved:
-        steps.append(Step("batch_saved", f"save the retained batch {batch}: {name}"))
+        steps.append(
+            Step("batch_saved", (f"take a savepoint of the retained batch {batch}: {name}"))
+        )
     of = f"generation {found.generation}, batch {batch}, {form}"
     steps.append(Step("checkpoint_written", f"restore {name} ({of}) to {target}"))
     steps += output_ids.output_steps(outputs)
     if found.ends is not None:
         steps.append(
-            Step("advanced", f"run on from batch {batch} to exactly {kafka_position(found.ends)}")
+            Step("advanced", f"run from batch {batch} to exactly {kafka_position(found.ends)}")
         )
     steps.append(Step("generation_begun", f"begin generation {number} of {found.query}"))
     return steps
@@ -477,5 +481,5 @@ def _warnings(checkpoint: str, from_batch: int | None, safety_id: str | None) ->
     if from_batch is None:
         return [f"{checkpoint} has no committed batch: no safety savepoint"]
     if safety_id is None:
-        return ["no safety savepoint is taken: this cannot be undone"]
+        return ["without a safety savepoint this cannot be undone"]
     return []

@@ -24,15 +24,16 @@ def require_possible(
     """Refuse what could not be run on exactly."""
     if query not in settings.queries or application is None:
         raise UsageError(
-            f"going to a point between two savepoints runs {query}, which is not in the settings",
-            hint=f"add a table [queries.{query}] with app, checkpoints and outputs, or go to a "
-            f"savepoint: savepoints list --query {query}",
+            f"a point between two savepoints is reached by running {query}, which is not in "
+            "the settings",
+            hint=f"add a table [queries.{query}] with app, checkpoints and outputs, or choose "
+            f"a savepoint: savepoints list --query {query}",
             query=query,
         )
     if not rewind_outputs:
         raise UsageError(
-            "running on writes the outputs, which must have been taken back before",
-            hint="leave --outputs out, or go to a savepoint",
+            "running to the point writes to the outputs, so they must be rewound first",
+            hint="omit --outputs, or choose a savepoint",
             query=query,
         )
     apps.load_for(query, settings.queries[query].model_copy(update={"app": application}))
@@ -61,7 +62,7 @@ def to(
     from savepoints.spark.session import session
 
     progress("starting Spark")
-    spark = session(settings, f"savepoints run on {query}")
+    spark = session(settings, f"savepoints run to a point of {query}")
     bound = settings.queries[query].model_copy(update={"app": app})
     application = apps.load_for(query, bound)
     runner = runner_of(
@@ -75,7 +76,7 @@ def to(
     )
     progress("comparing the program with the restored state")
     compatibility.require_layout(store, runner, checkpoint, app)
-    progress(f"running {app} on to {ends}")
+    progress(f"running {app} to {ends}")
     wanted = kafka_offsets(ends) or {}
     with store.scratch() as scratch:
         bounded.run_to(

@@ -13,7 +13,7 @@ from savepoints.operations.savepoint import create, output_versions
 from savepoints.plan import Step
 from savepoints.store.root import Store
 
-_UNSAFE = "go back without saving the present, which cannot be undone: --no-safety-savepoint"
+_UNSAFE = "continue without a safety savepoint, which cannot be undone: --no-safety-savepoint"
 
 
 def newest_batch(checkpoint: str) -> int | None:
@@ -62,7 +62,7 @@ def step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) ->
     """Return the first step of a plan, if there is a present to save."""
     if safety_id is None:
         return []
-    what = f"save the present, batch {from_batch} of {from_checkpoint}: {safety_id}"
+    what = f"take a safety savepoint of batch {from_batch} of {from_checkpoint}: {safety_id}"
     return [Step("safety_savepoint", what)]
 
 

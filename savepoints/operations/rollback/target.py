@@ -118,7 +118,7 @@ def query_of(store: Store, query: str | None) -> str:
     if len(queries) == 1:
         return queries[0]
     raise UsageError(
-        f"the store has {len(queries)} queries, and it is unclear which one is meant",
+        f"the store has {len(queries)} queries: name one of them",
         hint=f"add --query, one of: {', '.join(queries) or 'none yet'}",
     )
 
@@ -144,7 +144,7 @@ def resolve(store: Store, point: Point, *, query: str | None, settings: Settings
         return _of_batch(store, name, point.batch_id, said, settings)
     if point.moment > utc_now():
         raise UsageError(
-            f"{rfc3339(point.moment)} is in the future", hint="give a time that has passed"
+            f"{rfc3339(point.moment)} is in the future", hint="name a time in the past"
         )
     if point.by == "commit":
         batch = _committed_by(store.generations.current(name), store, point.moment)
@@ -245,8 +245,8 @@ def _committed_by(generation: Generation, store: Store, moment: datetime) -> int
         f"generation {generation.generation} of {generation.query} keeps no batch that was "
         f"committed at {rfc3339(moment)} or before"
         + (f"; its oldest one is {own[0]}" if own else ""),
-        hint="go by the arrival of records (--at-by arrival), or to the newest savepoint before "
-        f"(--at without --exact), or to an older generation: savepoints lineage --query "
+        hint="use the arrival times of records (--at-by arrival), the newest savepoint before "
+        "(--at without --exact), or an older generation: savepoints lineage --query "
         f"{generation.query}",
         query=generation.query,
     )
@@ -264,10 +264,10 @@ def _arrived_by(
         if _is_before(read, there):
             return _of_savepoint(savepoint, said, None if read == there else there)
     raise SavepointNotFoundError(
-        f"no savepoint of {query} lies before {rfc3339(moment)}, when Kafka was at "
+        f"no savepoint of {query} is from before {rfc3339(moment)}, when Kafka was at "
         f"{kafka_position(there)}",
-        hint=f"see them: savepoints list --query {query}; or start over: savepoints reset {query} "
-        "--to-earliest",
+        hint=f"list them: savepoints list --query {query}; or start over: savepoints reset "
+        f"{query} --to-earliest",
         query=query,
     )
 
@@ -279,8 +279,8 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
         if sources and all(sources):
             return sorted({topic for one in sources for topic in one or {}})
     raise SavepointNotFoundError(
-        f"no savepoint of {query} has read from Kafka, and from nothing else",
-        hint=f"go to a savepoint or a retained batch: savepoints list --query {query}",
+        f"no savepoint of {query} is of a query that read only from Kafka",
+        hint=f"choose a savepoint or a retained batch: savepoints list --query {query}",
         query=query,
     )
 
@@ -307,10 +307,12 @@ def _before_last(store: Store, query: str) -> Savepoint:
     ]
     if not done or not done[0].plan.get("safety_id"):
         raise NotFoundError(
-            f"nothing of {query} was rolled back or reset, so nothing can be undone"
+            f"{query} was never rolled back or reset, so there is nothing to undo"
             if not done
-            else f"the {done[0].verb} {done[0].id} of {query} had nothing to save, so there is "
-            "nothing that it can be taken back to",
+            else (
+                f"the {done[0].verb} {done[0].id} of {query} found nothing to save, so it has "
+                "no state to return to"
+            ),
             hint=f"see the savepoints: savepoints list --query {query}",
             query=query,
         )

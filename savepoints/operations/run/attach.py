@@ -91,10 +91,10 @@ class _Subject:
         if mine is None or mine.status == "current":
             return
         now = self.store.generations.find_current(self.name)
-        where = f"goes on at {now.checkpoint}" if now else "has ended"
+        where = f"continues at {now.checkpoint}" if now else "has ended"
         raise NotAlignedError(
-            f"{self.checkpoint} is generation {mine.generation} of {self.name}, which "
-            f"{mine.ended_why} has ended: {self.name} {where}",
+            f"{self.checkpoint} is generation {mine.generation} of {self.name}, which was "
+            f"ended by {mine.ended_why}: {self.name} {where}",
             hint="start the query with that checkpoint"
             if now
             else f"see what it was: savepoints lineage --query {self.name}",
@@ -209,7 +209,9 @@ class Attached:
             self._attempts.append(Attempt("failed", error=error))
             return
         except SavepointsError as error:
-            _LOG.warning("cannot tell whether %s is still ours: %s", self._subject.name, error)
+            _LOG.warning(
+                "cannot tell whether this process still holds %s: %s", self._subject.name, error
+            )
         if self._subject.newest("commits") < 0:
             _LOG.debug("%s has committed nothing yet: no savepoint", self._subject.name)
             self._attempts.append(Attempt("skipped"))
@@ -228,7 +230,7 @@ class Attached:
             except UnreachableError:
                 raise
             except SavepointsError as error:
-                _LOG.warning("others may see %s as free: %s", self._subject.name, error)
+                _LOG.warning("other processes may take %s for free: %s", self._subject.name, error)
 
     def _has_ended(self) -> bool:
         try:
@@ -258,8 +260,8 @@ class Attached:
                 return
             if time.monotonic() > end:
                 raise PartlyDoneError(
-                    f"the batch of {self._subject.name} that runs has not ended after "
-                    f"{duration_text(wait)}: the query goes on",
+                    f"the running batch of {self._subject.name} did not end within "
+                    f"{duration_text(wait)}: the query continues",
                     hint="wait longer: attached.stop(wait=timedelta(hours=1))",
                     query=self._subject.name,
                 )
@@ -323,7 +325,7 @@ def attach(
         settings = known or config_settings.load(flags={"store": uri})
     if not (uri or settings.store):
         raise UsageError(
-            "no store is given", hint="savepoints.attach(…, store='s3://bucket/savepoints')"
+            "no store was given", hint="savepoints.attach(…, store='s3://bucket/savepoints')"
         )
     opened = Store.at(uri or settings.store, settings=settings).make(_LOG.info)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))
@@ -348,8 +350,8 @@ def attach(
         if outputs is None and not subject.outputs:
             _LOG.warning(
                 "no output table of %s is known, so its savepoints have none and a rollback "
-                "rewinds none: savepoints.attach(…, outputs={'name': 's3://bucket/table'}), or "
-                "{} if there is none",
+                "rewinds none: pass savepoints.attach(…, "
+                "outputs={'name': 's3://bucket/table'}), or {} if there is none",
                 called,
             )
         attached = Attached(query, subject, every, held, leases.pop_all())

@@ -116,7 +116,7 @@ def pause(
             raise PartlyDoneError(
                 f"{query} is paused at batch {now.batch_id}, but no savepoint was taken: "
                 f"{now.error}",
-                hint=f"correct the cause, then: savepoints create {query}",
+                hint=f"fix the cause, then: savepoints create {query}",
                 query=query,
             )
     return now
@@ -169,7 +169,7 @@ def _ask(store: Store, query: str, wanted: Wanted, reason: str) -> PauseState:
         with recording(
             store, verb, query=query, operation=request.id, parameters={"reason": reason}
         ) as noted:
-            noted.note(message=f"asked for{f': {reason}' if reason else ''}")
+            noted.note(message=f"requested{f': {reason}' if reason else ''}")
     return replace(state(store, query), changed=request is not None)
 
 
@@ -182,7 +182,8 @@ def _wait(
     while now.state != target:
         if now.wanted != target:
             raise PartlyDoneError(
-                f"{query} is not {target}: {now.asked_by} asked meanwhile that it is {now.wanted}",
+                f"{query} is not {target}: {now.asked_by} has asked for it to be {now.wanted} "
+                "in the meantime",
                 hint=f"ask again: {_command(query, target)}",
                 query=query,
             )
@@ -190,13 +191,13 @@ def _wait(
             if begun.state == "stopped":
                 return now
             raise PartlyDoneError(
-                f"{query} is not {target}: its run, {begun.run}, ended before it was",
-                hint=f"see why: savepoints events --query {query}; one that starts is {target}",
+                f"{query} is not {target}: its run, {begun.run}, ended first",
+                hint=f"see why: savepoints events --query {query}; the next run starts {target}",
                 query=query,
             )
         if time.monotonic() > end:
             raise PartlyDoneError(
-                f"{query} is not {target} after {duration_text(wait)}: it is {now.state}"
+                f"{query} is not {target} after {duration_text(wait)} but {now.state}"
                 + (f", by {now.run}" if now.run else ""),
                 hint="the request stays in force; wait longer: "
                 f"{_command(query, target)} --wait 30m",

@@ -74,7 +74,7 @@ class PauseAnswers:
             self._is_told = False
             now = self._read_position()
             self._tell(
-                "resumed", now, f"resumed: generation {generation} goes on after {now.batch}"
+                "resumed", now, f"resumed: generation {generation} continues after {now.batch}"
             )
 
     def _read_position(self) -> _Position:

@@ -72,10 +72,12 @@ def take(
         return Attempt("failed", error=error)  # Metrics would ask the store, too.
     except SavepointsError as error:
         # What is known needs no traceback.
-        _LOG.error("the savepoint of %s failed; the query goes on: %s", query or checkpoint, error)
+        _LOG.error(
+            "the savepoint of %s failed; the query continues: %s", query or checkpoint, error
+        )
         attempt = Attempt("failed", error=error)
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
-        _LOG.exception("the savepoint of %s failed; the query goes on", query or checkpoint)
+        _LOG.exception("the savepoint of %s failed; the query continues", query or checkpoint)
         attempt = Attempt("failed", error=SavepointsError(str(error)))
     outage.over()
     if attempt.savepoint is not None:
@@ -114,14 +116,14 @@ def _take(
             raise
     there = history.saved(store, plan.query, plan.generation, plan.newest_batch, plan.forms)
     if there is not None and plan.outputs.keys() <= {one.name for one in there.outputs}:
-        _LOG.debug("batch %s of %s is saved already: %s", plan.newest_batch, plan.query, there.id)
+        _LOG.debug("batch %s of %s is already saved: %s", plan.newest_batch, plan.query, there.id)
         with recording(store, "create", query=plan.query, savepoint=there.id) as noted:
-            noted.note(result="skipped", message=f"batch {plan.newest_batch} is saved already")
+            noted.note(result="skipped", message=f"batch {plan.newest_batch} is already saved")
         return Attempt("skipped")
     try:
         taken = create.execute(plan, store, progress=progress)
     except LockedError as error:
-        _LOG.warning("the savepoint of %s is skipped: %s", plan.query, error)
+        _LOG.warning("skipping the savepoint of %s: %s", plan.query, error)
         progress(f"skipped: {error}")
         return Attempt("skipped", error=error)
     progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
@@ -132,7 +134,7 @@ def _expire(store: Store, query: str, progress: Progress) -> None:
     try:
         removed = expire.after_savepoint(store, query)
     except Exception:  # noqa: BLE001  (the savepoint was taken)
-        _LOG.exception("expiring savepoints of %s failed; nothing that is needed is lost", query)
+        _LOG.exception("expiring savepoints of %s failed; nothing was lost", query)
         return
     if removed is not None:
         progress(f"expired {len(removed.removed)} savepoints")

@@ -89,7 +89,7 @@ def _refuse_ended(store: Store, query: str) -> None:
     if generations and all(one.status != "current" for one in generations):
         raise QueryNotFoundError(
             f"the query {query} has ended: {generations[0].ended_why}",
-            hint=f"make another one of what it was: savepoints list --query {query}, then "
+            hint=f"fork it from one of its savepoints: savepoints list --query {query}, then "
             "savepoints fork ID NAME",
             query=query,
         )
@@ -103,8 +103,8 @@ def _refuse_promoted(store: Store, order: Order, app: str) -> None:
         return
     if now.begun_by == "promote":
         raise UsageError(
-            f"a fork has taken over as generation {now.generation} of {query} since this run was "
-            f"begun with --app {app}",
-            hint=f"run the fork's program: savepoints run {query}; or say --app again",
+            f"a fork took over as generation {now.generation} of {query} after this run was "
+            f"started with --app {app}",
+            hint=f"run the fork's program: savepoints run {query}; or give --app again",
             query=query,
         )

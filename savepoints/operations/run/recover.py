@@ -166,7 +166,7 @@ def _finish(store: Store, query: str, *, progress: Progress) -> str | None:
     plan = RollbackPlan.from_json(dict(begun.plan))
     parameters = {"operation": begun.id}
     with recording(store, "recover", query=query, parameters=parameters) as noted:
-        progress(f"finishing {begun.verb} {begun.id}, a recovery that was interrupted")
+        progress(f"finishing the interrupted recovery {begun.id} ({begun.verb})")
         done = rollback.execute(plan, store, progress=progress)
         noted.note(
             savepoint=plan.savepoint_id,
@@ -185,9 +185,9 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
             return savepoint
         progress(f"{savepoint.id} is broken: {report.findings[0].what}")
     raise CheckpointDamagedError(
-        f"the checkpoint of {query} is damaged ({problem}), and none of the {len(known)} "
-        "savepoints that it comes from is whole",
-        hint=f"look at all others: savepoints list --query {query}; or begin anew from Kafka: "
+        f"the checkpoint of {query} is damaged ({problem}), and all {len(known)} savepoints "
+        "that it could be recovered from are broken",
+        hint=f"see the others: savepoints list --query {query}; or start over from Kafka: "
         f"savepoints reset {query} --to-earliest",
         query=query,
         savepoints=[one.id for one in known],
@@ -200,7 +200,7 @@ def _evidence(store: Store, generation: Generation, bound: QuerySettings) -> str
         return f"it was written from {generation.begun_from}"
     for savepoint in store.catalog.all():
         if (savepoint.query, savepoint.generation) == (generation.query, generation.generation):
-            return f"savepoint {savepoint.id} is of its batch {savepoint.cut.batch_id}"
+            return f"savepoint {savepoint.id} was taken at its batch {savepoint.cut.batch_id}"
     for name, uri in bound.outputs.items():
         app = app_id(generation.query, name, generation.generation)
         try:

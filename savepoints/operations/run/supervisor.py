@@ -283,7 +283,7 @@ class Supervisor:
     def _waits_already(self, other: LeaseRecord | None) -> QueryRunningError:
         name = other.who if other else "another process"
         return QueryRunningError(
-            f"the query {self.query} has a run that is paused: {name}",
+            f"the query {self.query} already has a run, which is paused: {name}",
             hint=f"resume it: savepoints resume {self.query}",
             query=self.query,
             holder=name,

@@ -63,7 +63,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
         reasons = "; ".join(str(one.native_only) for one in savepoint.operators)
         raise NativeOnlyError(
             f"savepoint {savepoint.id} has no operator with a canonical form: {reasons}",
-            hint="its native form is whole and can be restored as it is",
+            hint="its native form is complete and can be restored unchanged",
             savepoint=savepoint.id,
         )
     done = "canonical" in savepoint.forms
@@ -75,7 +75,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
         else (
             Step("exported", "write the state rows as a Delta table"),
             Step("manifest", "replace the manifest"),
-            Step("catalog", "say so in the catalog"),
+            Step("catalog", "record it in the catalog"),
         ),
         warnings=tuple(
             f"operator {one.operator_id} ({one.name}) stays native only: {one.native_only}"
@@ -110,7 +110,7 @@ def _export(plan: ExportPlan, store: Store, progress: Progress) -> Savepoint:
     etag = store.root.head(path).etag
     stored = store.manifest(plan.savepoint_id)
     if "canonical" not in stored.savepoint.forms:
-        progress("writing the state rows (starts Spark if it does not run yet)")
+        progress("writing the state rows (starts Spark unless it is running)")
         stored = with_rows(stored, store)
         faults.reach("export.exported")
         try:

@@ -68,19 +68,19 @@ def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
     if changes := list(_changes(basis, read(store, query))):
         raise StalePlanError(
             f"{query} changed since this {verb} was planned: {'; '.join(changes)}",
-            hint=f"nothing was changed by this {verb}; see what happened: savepoints events "
-            f"--query {query}; then plan the {verb} again",
+            hint=f"this {verb} changed nothing; see what happened: savepoints events --query "
+            f"{query}; then plan the {verb} again",
             query=query,
         )
 
 
 def _changes(then: Basis, now: Basis) -> Iterator[str]:
     if then.generation != now.generation:
-        yield f"its generation was {then.generation} and is {now.generation}"
+        yield f"it was in generation {then.generation} and is now in {now.generation}"
     if then.merges != now.merges:
-        yield f"{then.merges} late batches were merged into it, and {now.merges} are now"
+        yield f"it had {then.merges} merged batches and now has {now.merges}"
     if then.savepoints not in (None, now.savepoints):
-        yield "its savepoints are others: one was taken, removed, tagged or found broken"
+        yield "its savepoints changed: one was taken, removed, tagged or found broken"
 
 
 def _digest(store: Store, query: str) -> str:

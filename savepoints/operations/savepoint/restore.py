@@ -317,8 +317,8 @@ def fill(
         faults.reach("restore.metadata")
     elif committed_batches(target.list())[-1] != plan.batch_id:
         raise TargetExistsError(
-            f"{target} was restored from {plan.savepoint_id} before, and its query has run since",
-            hint="give --to a directory that does not exist; nothing is ever overwritten",
+            f"{target} was already restored from {plan.savepoint_id}, and its query has run since",
+            hint="name a new directory with --to; nothing is overwritten",
             target=plan.target,
         )
     return restored(plan, begun=begun, already=not fresh)
@@ -349,7 +349,8 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
     form = wanted or ("canonical" if change.words else savepoint.forms[0])
     if form == "native" and change.words:
         raise UsageError(
-            f"the native form keeps partitions and provider, so it cannot have {change.text}",
+            "the native form keeps its partitions and provider, so it cannot be restored with "
+            f"{change.text}",
             hint="omit --format, or use --format canonical",
             savepoint=savepoint.id,
         )
@@ -454,7 +455,7 @@ def _writer(
     target, table = Location.of(plan.target), canonical.table(store.root, savepoint.id)
 
     def write_state() -> str | None:
-        progress(f"writing {plan.rows} state rows (starts Spark if it does not run yet)")
+        progress(f"writing {plan.rows} state rows (starts Spark unless it is running)")
         ids = write.write_state(spark, target, table.uri, cut, operators).ids
         numbers = [one.operator_id for one in savepoint.operators]
         return name_state(target, plan.batch_id, ids, numbers) if ids else None

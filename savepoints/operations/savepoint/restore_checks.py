@@ -27,7 +27,8 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or cut, "
             f"such as {wrong[0]}",
-            hint=f"see all: savepoints verify {savepoint.id}; restore another: savepoints list",
+            hint=f"see all damage: savepoints verify {savepoint.id}; choose another savepoint: "
+            "savepoints list",
             savepoint=savepoint.id,
             files=wrong,
         )
@@ -38,8 +39,8 @@ def refuse_broken(savepoint: Savepoint) -> None:
     if savepoint.state == "broken":
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
-            hint="take another: savepoints list; look again whether it was mended: savepoints "
-            f"verify {savepoint.id}; or take it as it is: --even-broken",
+            hint="choose another: savepoints list; if it was repaired, check it again: "
+            f"savepoints verify {savepoint.id}; or use it anyway: --even-broken",
             savepoint=savepoint.id,
         )
 
@@ -48,9 +49,9 @@ def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
     """Refuse to go back where a source cannot give again what it gave since."""
     if found := source_positions.unreplayable(cut.offsets, paths):
         raise IncompatibleError(
-            f"{unreplayable_text(query, found)}: what came after batch {cut.batch_id} is lost",
-            hint="go back all the same: --accept-unreplayable; read from Kafka, files or tables to "
-            "have it again",
+            f"{unreplayable_text(query, found)}: records after batch {cut.batch_id} are lost",
+            hint="accept that: --accept-unreplayable; to avoid it, read from Kafka, files or "
+            "tables",
             query=query,
             sources=list(found),
         )
@@ -60,8 +61,8 @@ def unreplayable_text(query: str, sources: Sequence[int]) -> str:
     """Say of sources of a query that they cannot be read again."""
     which = ", ".join(map(str, sources))
     return (
-        f"source {which} of {query} counts what it reads and keeps nothing, as Spark's socket "
-        "does, so it cannot be read again"
+        f"source {which} of {query} only counts its records, as Spark's socket source does, so "
+        "they cannot be read again"
     )
 
 
@@ -69,7 +70,9 @@ def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:
     """Return what a person should know of a savepoint whose tables nobody knows."""
     if savepoint.outputs:
         return ()
-    note = f"no output table of {savepoint.query} is known: one that has seen its batches drops "
+    note = (
+        f"no output table of {savepoint.query} is known: a table that has seen its batches drops "
+    )
     return (note + "them silently when they run again",)
 
 
@@ -89,12 +92,12 @@ def refuse_seen(savepoint: Savepoint) -> None:
         batch = savepoint.cut.batch_id
         if newest is not None and newest > batch:
             raise NotAlignedError(
-                f"{one.uri} has the batches up to {newest} of {savepoint.query}, and the restored "
-                f"query goes on with {batch + 1}: Delta would drop what it writes, without a word, "
-                f"until batch {newest + 1}",
-                hint=f"take the table back too: savepoints rollback {savepoint.id}; or, for a "
-                "program that writes elsewhere: --outputs none; or write those batches a second "
-                "time, beside the rows that are there: --new-query-id",
+                f"{one.uri} has the batches of {savepoint.query} up to {newest}, but the "
+                f"restored query continues with {batch + 1}: Delta would silently drop what it "
+                f"writes before batch {newest + 1}",
+                hint=f"rewind the table too: savepoints rollback {savepoint.id}; if the "
+                "program writes elsewhere: --outputs none; or write those batches again "
+                "beside the existing rows: --new-query-id",
                 uri=one.uri,
                 output=one.name,
             )
@@ -114,9 +117,10 @@ def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile])
     wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
     if wrong:
         raise VerificationError(
-            f"savepoint {savepoint_id} is damaged: {len(wrong)} files have another SHA-256 than "
-            f"its manifest says, such as {wrong[0]}",
-            hint=f"see all: savepoints verify {savepoint_id}; restore another: savepoints list",
+            f"savepoint {savepoint_id} is damaged: the SHA-256 of {len(wrong)} files differs "
+            f"from its manifest, such as {wrong[0]}",
+            hint=f"see all damage: savepoints verify {savepoint_id}; choose another savepoint: "
+            "savepoints list",
             savepoint=savepoint_id,
             files=wrong,
         )
@@ -130,7 +134,7 @@ def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
     ]
     if wrong:
         raise NotAlignedError(
-            f"{target}: {len(wrong)} files are not as the savepoint has them, such as {wrong[0]}",
-            hint="run the command again; the directory cannot be started as it is",
+            f"{target}: {len(wrong)} files differ from the savepoint, such as {wrong[0]}",
+            hint="run the command again; the query cannot be started from this directory",
             files=wrong,
         )

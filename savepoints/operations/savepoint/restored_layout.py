@@ -123,7 +123,7 @@ def _require_rescalable(savepoint: Savepoint, partitions: int) -> None:
         )
     if all(one.keyless for one in savepoint.operators):
         raise RescaleError(
-            f"all state of savepoint {savepoint.id} is without keys, and stays in one partition",
+            f"no state of savepoint {savepoint.id} has keys, so it stays in one partition",
             hint="omit --partitions",
             savepoint=savepoint.id,
         )
@@ -164,7 +164,7 @@ def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None
             raise NativeOnlyError(
                 f"{what} needs the state rows of operator {one.operator_id} ({one.name}), but "
                 f"{one.native_only}",
-                hint="restore it unchanged: omit --partitions and --provider",
+                hint="omit --partitions and --provider to restore it unchanged",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )

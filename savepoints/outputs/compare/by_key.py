@@ -141,8 +141,8 @@ def read_output(spark: SparkSession, output: OutputVersion) -> DataFrame:
     """
     if output.kind == "files":
         raise FileSinkError(
-            f"{output.uri} is written by Spark's file sink, which cannot be read as it was",
-            hint="leave the output out: only Delta tables can be compared",
+            f"{output.uri} is written by Spark's file sink, which keeps no old versions to read",
+            hint="exclude the output: only Delta tables can be compared",
             uri=output.uri,
         )
     uri = Uri.parse(output.uri).hadoop
@@ -165,9 +165,9 @@ class _Pair:
             missing = [name for name in self.key if name not in frame.columns]
             if missing:
                 raise IncompatibleError(
-                    f"{output.uri} has no column {missing[0]!r}, by which rows of "
+                    f"{output.uri} has no column {missing[0]!r}, the key by which rows of "
                     f"{output.name} are compared",
-                    hint=f"name others: --key {output.name}=COLUMN,COLUMN; it has: "
+                    hint=f"name other columns: --key {output.name}=COLUMN,COLUMN; it has: "
                     + ", ".join(frame.columns),
                     output=output.name,
                     column=missing[0],
@@ -175,7 +175,7 @@ class _Pair:
         if not self._common:
             raise IncompatibleError(
                 f"{self.before.uri} and {self.after.uri} have no column in common",
-                hint="these are outputs of one name and nothing else; leave one query out",
+                hint="these outputs share only their name; exclude one of the queries",
                 output=self.before.name,
             )
 

@@ -50,13 +50,13 @@ def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) ->
     except PySparkException as error:
         raise UsageError(
             f"the metric {name} cannot be computed: {str(error).strip().partition(chr(10))[0]}",
-            hint=f"it is SQL over {', '.join(outputs) or 'the outputs'}: {sql}",
+            hint=f"write it as SQL over {', '.join(outputs) or 'the outputs'}, not: {sql}",
             metric=name,
         ) from None
     values = [tuple(row) for row in rows]
     if len(values) != 1 or len(values[0]) != 1 or not _is_figure(values[0][0]):
         raise UsageError(
-            f"the metric {name} gives {_described(values)} instead of one number",
+            f"the metric {name} returned {_described(values)} instead of one number",
             hint="write a query like SELECT sum(total) FROM totals",
             metric=name,
         )

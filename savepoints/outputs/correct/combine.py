@@ -91,7 +91,7 @@ def _names(rows: EntityRows, key: Sequence[str]) -> _Names:
     known = {name.casefold(): name for name in rows.table.columns}
     if lacking := [name for name in key if name.casefold() not in known]:
         raise IncompatibleError(
-            f"{uri} has no column {lacking[0]!r}, by which its rows are to be combined",
+            f"{uri} has no column {lacking[0]!r}, the key by which its rows are combined",
             hint=f"correct the key in MergeFunctions(rows=…); it has: {', '.join(known.values())}",
             uri=uri,
             column=lacking[0],
@@ -111,9 +111,9 @@ def _refuse_several(frame: DataFrame, names: _Names) -> None:
     if found is not None:
         key = {name: found[name] for name in names.key}
         raise SeveralRowsError(
-            f"{found['count']} rows of {names.uri} have the key {key}, so which of them is to be "
-            "combined is not known",
-            hint="let the key in MergeFunctions(rows=…) tell them apart",
+            f"{found['count']} rows of {names.uri} have the key {key}, so it is unclear which "
+            "of them to combine",
+            hint="use a key in MergeFunctions(rows=…) that is unique for each row",
             uri=names.uri,
             key=list(names.key),
         )
@@ -137,13 +137,13 @@ def _made(function: CombineRows, names: _Names, batch: pa.RecordBatch) -> pa.Rec
     made = function(live, late)
     if not isinstance(made, pa.RecordBatch) or set(made.schema.names) != set(names.all):
         has = made.schema.names if isinstance(made, pa.RecordBatch) else type(made).__name__
-        raise _wrong(names, f"gives {has} instead of a RecordBatch with {list(names.all)}")
+        raise _wrong(names, f"returned {has} instead of a RecordBatch with {list(names.all)}")
     if made.num_rows != live.num_rows:
-        raise _wrong(names, f"gives {made.num_rows} rows instead of {live.num_rows}")
+        raise _wrong(names, f"returned {made.num_rows} rows instead of {live.num_rows}")
     for name in names.key:
         # As text, since NaN is not itself.
         if str(made.column(name).to_pylist()) != str(live.column(name).to_pylist()):
-            raise _wrong(names, f"changes {name}, which is of the key")
+            raise _wrong(names, f"changed {name}, which belongs to the key")
     columns = [made.column(one.name).cast(one.type) for one in live.schema]
     return pa.RecordBatch.from_arrays(columns, schema=live.schema)
 

@@ -171,9 +171,10 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
     stray = replayed.join(known, text == F.col("__known"), "left_anti").select(text).first()
     if stray is not None:
         raise IncompatibleError(
-            f"the replay wrote a row of {rows.live.output.uri} with {rows.entity} = {stray[0]!r}, "
-            "which is none of the replayed entities",
-            hint="name the column with the entity in the application: Output(…, entity_key=…)",
+            f"the replay wrote a row of {rows.live.output.uri} with {rows.entity} = "
+            f"{stray[0]!r}, which is not one of the replayed entities",
+            hint="name the column that holds the entity in the application: Output(…, "
+            "entity_key=…)",
             uri=rows.live.output.uri,
             column=rows.entity,
         )

@@ -122,12 +122,12 @@ def what(correction: Correction) -> str:
     """Describe it as a step of a plan."""
     if correction.entity is None:
         return (
-            f"replace all rows of the query in {correction.live.output.uri}, in one commit that is "
+            f"replace all rows of the query in {correction.live.output.uri}, in one commit "
             "marked as a correction"
         )
     return (
-        f"correct the rows of the touched entities in {correction.live.output.uri}, in one commit "
-        "that is marked as a correction"
+        f"correct the rows of the affected entities in {correction.live.output.uri}, in one "
+        "commit marked as a correction"
     )
 
 
@@ -191,9 +191,9 @@ def undo(correction: Correction, operation_id: str) -> None:
         return
     if reached > correction.batch_id:
         raise NotAlignedError(
-            f"{live.output.uri} has batch {reached} of the generation that the merge began: what "
-            "it wrote would be lost",
-            hint="go back to the savepoint from before the merge: savepoints rollback",
+            f"{live.output.uri} has batch {reached} of the generation that the merge began, "
+            "whose rows would be lost",
+            hint="roll back to the savepoint from before the merge: savepoints rollback",
             uri=live.output.uri,
             batch_id=reached,
         )
@@ -227,7 +227,7 @@ def refuse_changed(correction: Correction) -> None:
         raise NotAlignedError(
             f"{live.output.uri} was written to since version {live.newest}: version "
             f"{own[-1].version} ({own[-1].operation})",
-            hint="the query must stand still while its outputs are corrected: run the merge again",
+            hint="the query must be paused while its outputs are corrected: run the merge again",
             uri=live.output.uri,
             versions=[one.version for one in own],
         )
@@ -242,7 +242,7 @@ def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
     names = [field.name for field in table.schema().fields]
     if entity.casefold() not in {name.casefold() for name in names}:
         raise IncompatibleError(
-            f"{uri} has no column {entity!r}, so which entity a row is about is not known",
+            f"{uri} has no column {entity!r}, so the entity of a row is unknown",
             hint="name the column in the application, Output(…, entity_key=…), or replace all rows "
             f"with savepoints merge --policy replay-all; it has: {', '.join(names)}",
             uri=uri,
@@ -255,7 +255,7 @@ def _open(uri: str) -> DeltaTable:
         return batch_version.open_table(uri)
     except FileSinkError:
         raise FileSinkError(
-            f"{uri} is written by Spark's file sink, of which single rows cannot be replaced",
+            f"{uri} is written by Spark's file sink, where single rows cannot be replaced",
             hint="write a Delta table, or rebuild the output: savepoints reset --to-earliest",
             uri=uri,
         ) from None
@@ -270,7 +270,9 @@ def require_base(base: OutputVersion, uri: str) -> None:
     """
     table = batch_version.open_table(uri)
     if base.table_id != batch_version.table_id(table):
-        raise _gone(base, f"the table there now is another one, {batch_version.table_id(table)}")
+        raise _gone(
+            base, (f"the table there now is a different one, {batch_version.table_id(table)}")
+        )
     try:
         then = batch_version.open_table(base.uri, base.version)
         lost = unreadable_files(base)
@@ -282,8 +284,8 @@ def require_base(base: OutputVersion, uri: str) -> None:
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the column {changed[0]} of {uri} is another one than at version {base.version}, from "
-            "which rows are to be taken",
+            f"the column {changed[0]} of {uri} has changed since version {base.version}, from "
+            "which rows would be taken",
             hint="rebuild the output: savepoints reset --to-earliest",
             uri=uri,
             version=base.version,
@@ -336,7 +338,7 @@ def _done(uri: str, correction: Correction) -> Corrected:
     version, mark = commit.find_correction(uri, correction.app_id, correction.batch_id)
     if mark is None:
         raise NotFoundError(
-            f"{uri} has batch {correction.batch_id} of {correction.app_id} and no correction of it",
+            f"{uri} has batch {correction.batch_id} of {correction.app_id} but no correction of it",
             hint="see its history: DESCRIBE HISTORY",
             uri=uri,
         )

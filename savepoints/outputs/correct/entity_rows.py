@@ -98,8 +98,8 @@ class EntityRows:
         uri = self.live.output.uri
         if nobody := rows.where(F.col(quoted(self.entity)).isNull()).count():
             raise IncompatibleError(
-                f"{nobody} of the rows that the replay wrote to {uri} have no {self.entity}, so "
-                "they cannot be told from those of other entities",
+                f"{nobody} rows that the replay wrote to {uri} have no {self.entity}, so their "
+                "entity is unknown",
                 hint="rebuild the output: savepoints reset --to-earliest",
                 uri=uri,
                 column=self.entity,
@@ -133,7 +133,7 @@ class EntityRows:
         if taken is not None:
             raise IncompatibleError(
                 f"{self.live.output.uri} has a row of another {self.entity} under the key "
-                f"{taken.asDict()}, which the replay wrote as well",
+                f"{taken.asDict()}, and the replay wrote that key too",
                 hint=f"make {self.entity} part of the output's key, or rebuild the output: "
                 "savepoints reset --to-earliest",
                 uri=self.live.output.uri,

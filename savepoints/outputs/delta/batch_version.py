@@ -75,8 +75,8 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
     except TableNotFoundError:
         if file_sink.is_one(location):
             raise FileSinkError(
-                f"{location} is written by Spark's file sink and no Delta table",
-                hint="give the URI of a Delta table, or of a place where nothing is yet",
+                f"{location} is written by Spark's file sink and is not a Delta table",
+                hint="name a Delta table, or a location that is still empty",
                 uri=str(location),
             ) from None
         raise NotFoundError(
@@ -107,8 +107,8 @@ def require_columns(uri: str, columns: Sequence[str]) -> None:
         raise IncompatibleError(
             f"{uri} has no column {', '.join(lacking)}, which the program writes: its values would "
             "be dropped",
-            hint=f"add it, with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
-            f"({lacking[0]} TYPE); or leave it out of the program's result",
+            hint=f"add it with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS ({lacking[0]} "
+            "TYPE); or remove it from the program's result",
             uri=uri,
             columns=lacking,
         )
@@ -288,8 +288,8 @@ def _of_checkpoints(
         break
     raise NotAlignedError(
         f"the log of {uri} no longer shows which version belongs to batch {batch_id} of "
-        f"{' or '.join(app_ids)}: commits before version {oldest} were cleaned up and no "
-        "checkpoint of the log is at it",
+        f"{' or '.join(app_ids)}: commits before version {oldest} were cleaned up, and the log "
+        "has no checkpoint at that version",
         hint="take the savepoint at a newer batch, or raise delta.logRetentionDuration",
         uri=uri,
         batch_id=batch_id,
@@ -307,13 +307,14 @@ def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     if foreign is None and oldest == 0:
         return _Found(0, None)
     known = sorted(log.transactions(uri, newest).items())
-    listed = ", ".join(f"{app} (at {at})" for app, at in known) or "no transaction ids at all"
+    listed = ", ".join(f"{app} (at {at})" for app, at in known) or "no transaction ids"
     example = f", for example version {foreign.version} ({foreign.operation})" if foreign else ""
     raise NotAlignedError(
         f"rows were written to {uri} without a transaction id of {' or '.join(app_ids)}{example}: "
         f"which batch they belong to is unknown; the table has: {listed}",
-        hint="if the query writes under an id of its own, name it in [queries.NAME.app_ids]; else "
-        "write batches with the options txnAppId and txnVersion, or leave the table out",
+        hint="if the query writes under its own id, name it in [queries.NAME.app_ids]; "
+        "otherwise write batches with the options txnAppId and txnVersion, or exclude the "
+        "table",
         uri=uri,
         batch_id=batch_id,
         app_ids=list(app_ids),

@@ -72,7 +72,7 @@ class Lifetime:
         """Describe what is lost or about to be lost; None while there is time."""
         named = (
             (self.files_until, "its files", FILES_PROPERTY),
-            (self.log_until, "its entry in the log", LOG_PROPERTY),
+            (self.log_until, "its log entry", LOG_PROPERTY),
         )
         for until, what, key in named:
             if until is not None and until < now + NOTICE:
@@ -140,7 +140,9 @@ def parse_interval(text: str) -> timedelta:
     words = text.strip().lower().removeprefix("interval").strip()
     parts = list(_PART.finditer(words))
     if not parts or _PART.sub("", words).strip():
-        raise ValueError(f"{text!r}, which is no interval of weeks, days, hours or less")
+        raise ValueError(
+            f"{text!r}, which is not an interval of weeks, days, hours or smaller units"
+        )
     numbers = ((float(part[1].replace(" ", "")), _UNITS[part[2]]) for part in parts)
     return sum((number * unit for number, unit in numbers), timedelta())
 

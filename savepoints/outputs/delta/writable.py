@@ -49,17 +49,17 @@ def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
     """
     if found := unknown(table):
         raise IncompatibleError(
-            f"{uri} cannot be taken back: it has table features that only Spark can write: "
+            f"{uri} cannot be rewound: it has table features that only Spark can write: "
             f"{', '.join(found)}",
             # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-            hint="leave it as it is: rollback --outputs none, or take it out of "
-            "[queries.NAME.outputs] for the time of a reset",
+            hint="leave it as it is: rollback --outputs none, or for a reset remove it from "
+            "[queries.NAME.outputs] temporarily",
             uri=uri,
             features=found,
         )
     if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
         raise IncompatibleError(
-            f"{uri} cannot be taken back: no rows may be removed from it (delta.appendOnly)",
+            f"{uri} cannot be rewound: it allows no removal of rows (delta.appendOnly)",
             hint=f"set delta.appendOnly to false, or {LEAVE_OUTPUTS}",
             uri=uri,
             features=["appendOnly"],

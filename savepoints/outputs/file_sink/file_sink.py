@@ -70,9 +70,9 @@ def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
         )
     if (needed := file_sink_log.needed(entries, batch_id)) is None:
         raise NotAlignedError(
-            f"the log of {sink} no longer has the entries of batch {batch_id}: a compact entry "
-            "took the place of those that were deleted",
-            hint="take the savepoint at a newer batch, or keep entries for longer: "
+            f"the log of {sink} no longer has the entries of batch {batch_id}: they were "
+            "compacted and deleted",
+            hint="take the savepoint at a newer batch, or keep entries longer: "
             "spark.sql.streaming.fileSink.log.cleanupDelay",
             uri=str(sink),
             batch_id=batch_id,
@@ -264,11 +264,10 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
             _source(sink, name, state[name], there)
         return there, wanted
     raise FileSinkError(
-        f"{sink} cannot be taken to batch {output.version}: its log, and what was set aside of it, "
-        "has no such state any more (written again since, or its entries were compacted and "
-        "deleted)",
-        hint=f"go back to a newer savepoint, or {LEAVE_OUTPUTS}; then with a new directory to "
-        "write to",
+        f"{sink} cannot be rewound to batch {output.version}: neither its log nor the entries "
+        "set aside have that state any more (they were written again, or compacted and deleted)",
+        hint=f"roll back to a newer savepoint, or {LEAVE_OUTPUTS}; in that case give the query "
+        "a new output directory",
         uri=str(sink),
         batch_id=output.version,
     )
@@ -288,7 +287,7 @@ def _source(sink: Location, name: str, sha: str, there: Entries | None = None) -
             return info.path
     raise FileSinkError(
         f"the entry {name} of the log of {sink} is gone: it was compacted and deleted",
-        hint=f"{LEAVE_OUTPUTS}; then with a new directory to write to",
+        hint=f"{LEAVE_OUTPUTS}; in that case give the query a new output directory",
         uri=str(sink),
     )
 
@@ -318,6 +317,6 @@ def changed(sink: Location, newest: int) -> NotAlignedError:
     return NotAlignedError(
         f"{sink} was written to since the plan was made: its newest batch was {newest}, and is "
         f"{newest_batch(sink)}",
-        hint="stop what writes there, then make the plan anew",
+        hint="stop its writers, then plan again",
         uri=str(sink),
     )

@@ -112,17 +112,17 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
     """
     if output.kind == "files":
         raise FileSinkError(
-            f"the output {output.name}, {output.uri}, is written by Spark's file sink, which has "
-            "no versions that could be copied",
+            f"the output {output.name}, {output.uri}, is written by Spark's file sink, which "
+            "has no versions to copy",
             hint="fork with an application that does not have this output: --app MODULE:ATTR",
             uri=output.uri,
         )
     table = batch_version.open_table(output.uri)
     if batch_version.table_id(table) != output.table_id:
         raise NotAlignedError(
-            f"{output.uri} is not the table that the savepoint knows: its id is "
+            f"{output.uri} is not the table of the savepoint: its id is "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint="it was deleted and recreated: fork a savepoint that was taken since",
+            hint="it was deleted and recreated: fork a savepoint that was taken afterwards",
             uri=output.uri,
         )
     there = snapshot.read(output.uri, output.version)
@@ -174,8 +174,8 @@ def undo(one: Isolation, operation_id: str) -> None:
     later = [info.path for info in log if info.path.endswith(".json") and info.path != _FIRST]
     if later:
         raise NotAlignedError(
-            f"{one.uri} was made by {operation_id} and has been written to since: {later[0]}",
-            hint="look at who writes there; remove the table by hand if it is not needed",
+            f"{one.uri} was created by {operation_id} and has been written to since: {later[0]}",
+            hint="find out who writes there; remove the table by hand if it is not needed",
             uri=one.uri,
         )
     target.delete({info.path for info in target.list()} - {FORK_MARKER})
@@ -203,7 +203,7 @@ def refuse_taken(uri: str) -> None:
 def _taken(uri: str, what: str) -> TargetExistsError:
     return TargetExistsError(
         f"{uri} {what}",
-        hint="give the fork's output another place, where nothing is: --table NAME=URI",
+        hint="choose an empty location for the fork's output: --table NAME=URI",
         uri=uri,
     )
 
@@ -232,7 +232,7 @@ def _require_known(there: Snapshot, uri: str) -> None:
         unknown.append(f"writer version {there.protocol['minWriterVersion']}")
     if unknown:
         raise IncompatibleError(
-            f"{uri} has table features of which no exact copy can be made: {', '.join(unknown)}",
+            f"{uri} has table features that cannot be copied exactly: {', '.join(unknown)}",
             hint="drop them (ALTER TABLE … DROP FEATURE …) and fork a savepoint taken after that, "
             "or fork with an application that does not have this output: --app MODULE:ATTR",
             uri=uri,
@@ -244,7 +244,7 @@ def _require_files(there: Snapshot, output: OutputVersion) -> None:
     if lost := snapshot.missing_files(there, Location.of(output.uri)):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} lacks {len(lost)} files, such as {lost[0]}",
-            hint="VACUUM or somebody removed them: fork a newer savepoint; savepoints list",
+            hint="they were removed, by VACUUM or by hand: fork a newer savepoint: savepoints list",
             uri=output.uri,
             files=lost,
         )
@@ -305,7 +305,7 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
             target.copy_from(file.directory, file.path, name)
             if target.head(name).size != size:
                 raise NotAlignedError(
-                    f"{target}/{name} is not as large as its original", hint="run it again"
+                    f"{target}/{name} differs in size from its original", hint="run it again"
                 )
 
     try:
@@ -313,7 +313,7 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
     except FileNotFoundError as gone:
         raise NotAlignedError(
             f"version {output.version} of {output.uri} lacks {gone}",
-            hint="VACUUM or somebody removed it: fork a newer savepoint; savepoints list",
+            hint="it was removed, by VACUUM or by hand: fork a newer savepoint: savepoints list",
             uri=output.uri,
         ) from None
 

@@ -81,9 +81,9 @@ def plan(
         raise _no_table(uri)
     if own_rows is not None and _columns(uri) != _columns(source.uri, source.version):
         raise IncompatibleError(
-            f"{source.uri} has other columns than {uri}, which others write to as well",
-            hint="give the fork's program the columns of the shared table, or promote with "
-            "--outputs point",
+            f"{source.uri} has different columns from {uri}, which has other writers too",
+            hint="let the fork's program write the columns of the shared table, or promote "
+            "with --outputs point",
             uri=uri,
         )
     return Takeover(live, source, app_id, batch_id)
@@ -93,8 +93,8 @@ def what(takeover: Takeover) -> str:
     """Describe it as a step of a plan."""
     whose = f" where {takeover.live.own_rows}" if takeover.live.own_rows else ""
     return (
-        f"give {takeover.live.output.uri} the rows of version {takeover.source.version} of "
-        f"{takeover.source.uri} in place of its own{whose}, in one commit"
+        f"replace the rows of {takeover.live.output.uri}{whose} with those of version "
+        f"{takeover.source.version} of {takeover.source.uri}, in one commit"
     )
 
 
@@ -161,7 +161,7 @@ def _columns(uri: str, version: int | None = None) -> list[tuple[str, str]]:
 
 def _no_table(uri: str) -> FileSinkError:
     return FileSinkError(
-        f"{uri} is written by Spark's file sink, which cannot get another content in one commit",
-        hint="promote with --outputs point, so that readers go to the fork's directory",
+        f"{uri} is written by Spark's file sink, whose content cannot be replaced in one commit",
+        hint="promote with --outputs point, so that readers switch to the fork's directory",
         uri=uri,
     )

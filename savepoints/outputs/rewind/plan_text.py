@@ -20,14 +20,16 @@ def what(rewind: Rewind) -> str:
     if output.kind == "files":
         if rewind.empty:
             return f"set aside the whole log of {output.uri}, the newest entry first"
-        return f"make the log of {output.uri} end at batch {output.version}, now at {rewind.newest}"
+        return f"cut the log of {output.uri} back from batch {rewind.newest} to {output.version}"
     whose = f" where {rewind.own_rows}" if rewind.own_rows else ""
     if rewind.empty:
-        return f"remove the rows of {output.uri}{whose}, with the transaction ids, in one commit"
+        return f"remove the rows{whose} and the transaction ids of {output.uri}, in one commit"
     if output.version == rewind.newest:
-        return f"leave the rows of {output.uri} at version {rewind.newest} and set transaction ids"
+        return (
+            f"keep the rows of {output.uri} at version {rewind.newest} and set its transaction ids"
+        )
     return (
-        f"take {output.uri} from version {rewind.newest} back to the rows{whose} and transaction "
+        f"rewind {output.uri} from version {rewind.newest} to the rows{whose} and transaction "
         f"ids of version {output.version}, in one commit"
     )
 
@@ -59,9 +61,11 @@ def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
         seen, newer = table.transaction_version(new_app_id), table.version() > output.version
     if seen is not None and seen > reached:
         again = f"batches {reached + 1} to {seen}"
-        return (f"{uri} stays as it is: it drops {again} silently when they are run again",)
+        return (f"{uri} stays as it is: it silently drops {again} when they run again",)
     if newer:
-        return (f"{uri} keeps what was written since version {output.version}: rows may double",)
+        return (
+            f"{uri} keeps what was written since version {output.version}: rows may be duplicated",
+        )
     return ()
 
 
@@ -70,18 +74,20 @@ def _of_files(rewind: Rewind) -> list[str]:
     if file_sink.is_at(output):
         return []
     stay = (
-        f"{uri}: data files of the batches after {output.version} stay there; Spark does not read "
-        f"them, what lists the directory does. Entries of the log go to {file_sink.ASIDE_OF_LOG}"
+        f"{uri}: data files of the batches after {output.version} stay there; Spark ignores "
+        "them, but tools that list the directory do not. Log entries are moved to "
+        f"{file_sink.ASIDE_OF_LOG}"
     )
     seen = (
-        f"{uri}: streaming readers keep what they have read, and read the batches that are written "
-        "again as new files"
+        f"{uri}: streaming readers keep what they have read, and read the rewritten batches as "
+        "new files"
     )
     if (interval := file_sink.lost_interval(output)) is None:
         return [stay, seen]
     compacted = (
-        f"{uri}: its log is compacted every {interval} batches, which it does not show any more: "
-        "spark.sql.streaming.fileSink.log.compactInterval must say the same"
+        f"{uri}: the query must keep "
+        f"spark.sql.streaming.fileSink.log.compactInterval={interval}, which the log no longer "
+        "shows after this"
     )
     return [stay, seen, compacted]
 
@@ -92,9 +98,9 @@ def _of_table(rewind: Rewind) -> list[str]:
     found = []
     if rewind.empty or output.version < rewind.newest:
         found.append(
-            f"{uri}: the rewind is a change of rows: a streaming reader of the table that meets a "
-            "commit which removes files fails, unless it has skipChangeCommits, which passes over "
-            "the commit; the rows of batches that are run again are read a second time"
+            f"{uri}: the rewind removes rows: a streaming reader of the table fails at that "
+            "commit unless it has skipChangeCommits, and reads the rows of batches that run "
+            "again a second time"
         )
         if settings.get("delta.enableChangeDataFeed") == "true":
             found.append(
@@ -107,8 +113,8 @@ def _of_table(rewind: Rewind) -> list[str]:
     if limit := settings.get(batch_version.RETENTION_OF_IDS):
         found.append(
             f"{uri}: transaction ids are forgotten after {limit} "
-            f"({batch_version.RETENTION_OF_IDS}): a batch that is run again later "
-            "than that is written a second time"
+            f"({batch_version.RETENTION_OF_IDS}): a batch that runs again later than that is "
+            "written twice"
         )
     return found
 
@@ -123,15 +129,15 @@ def _schema(rewind: Rewind, table: DeltaTable) -> list[str]:
     if before.schema() != table.schema():
         gone = ", ".join(name for name in new if name not in old)
         found.append(
-            f"{uri}: its columns go back to those of version {version}"
-            + (f"; these go: {gone}" if gone else "")
+            f"{uri}: its columns become those of version {version} again"
+            + (f"; removed: {gone}" if gone else "")
         )
     then, now = before.metadata().configuration, table.metadata().configuration
     changed = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
     if changed:
-        found.append(f"{uri}: table properties go back as well: {', '.join(changed)}")
+        found.append(f"{uri}: table properties are rewound too: {', '.join(changed)}")
     if _protocol(before) != _protocol(table):
-        found.append(f"{uri}: the table's protocol stays as it is, for it never goes down")
+        found.append(f"{uri}: the table's protocol stays, because it can never be lowered")
     return found
 
 
@@ -144,9 +150,9 @@ def _protocol(table: DeltaTable) -> tuple[object, ...]:
 def _unknown_writers(rewind: Rewind) -> list[str]:
     uri, where = rewind.output.uri, rewind.own_rows
     if where is not None:
-        return [f"{uri}: all rows where {where} go, whoever wrote them, and no others"]
+        return [f"{uri}: removes all rows where {where}, whoever wrote them, and no others"]
     *_, oldest = log.commits(uri, rewind.newest)
     if oldest.version == 0:
         return []
     begin = f"{uri}: its log begins with version {oldest.version}"
-    return [f"{begin}: whether others wrote rows before that is not known"]
+    return [f"{begin}: whether others wrote rows before that is unknown"]

@@ -72,7 +72,7 @@ def plan(
     table = batch_version.open_table(output.uri)
     if batch_version.table_id(table) != output.table_id:
         raise NotAlignedError(
-            f"{output.uri} is not the table that the savepoint knows: its id is "
+            f"{output.uri} is not the table of the savepoint: its id is "
             f"{batch_version.table_id(table)}, not {output.table_id}",
             hint=f"it was deleted and recreated: {LEAVE_OUTPUTS}; then rebuild it",
             uri=output.uri,
@@ -225,9 +225,9 @@ def _refuse_others(rewind: Rewind, since: int) -> None:
     elif foreign := batch_version.foreign_commits(output.uri, since, rewind.owner, ours):
         first = foreign[-1]
         raise NotAlignedError(
-            f"others have written to {output.uri} since version {since}: "
-            f"{len(foreign)} commits, the first is version {first.version} ({first.operation})",
-            hint="their rows would be lost: say which rows are the query's in "
+            f"other writers made {len(foreign)} commits to {output.uri} since version {since}, "
+            f"the first is version {first.version} ({first.operation})",
+            hint="their rows would be lost: define the query's own rows in "
             f"[queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=output.uri,
             versions=[one.version for one in foreign],
@@ -240,8 +240,8 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
         return
     who = f"version {foreign[0].version} ({foreign[0].operation})" if foreign else others[0]
     raise NotAlignedError(
-        f"others have written to {uri} as well, for example {who}: they would lose their rows",
-        hint="say which rows are the query's in [queries.NAME.own_rows], or keep the outputs: "
+        f"other writers use {uri} too, for example {who}: they would lose their rows",
+        hint="define the query's own rows in [queries.NAME.own_rows], or keep the outputs: "
         "--outputs keep",
         uri=uri,
         versions=[one.version for one in foreign],
@@ -253,7 +253,7 @@ def _refuse_unreadable(output: OutputVersion) -> None:
     if gone := unreadable_files(output):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} lacks {len(gone)} files, such as {gone[0]}",
-            hint=f"VACUUM or somebody removed them; {LEAVE_OUTPUTS}",
+            hint=f"they were removed, by VACUUM or by hand; {LEAVE_OUTPUTS}",
             uri=output.uri,
             files=gone,
         )
@@ -262,7 +262,7 @@ def _refuse_unreadable(output: OutputVersion) -> None:
 def _refuse_predicate(uri: str, predicate: str | None) -> None:
     if predicate is not None:
         raise FileSinkError(
-            f"{uri} is written by Spark's file sink, of which only whole batches can be taken back",
+            f"{uri} is written by Spark's file sink, which can only be rewound by whole batches",
             hint="remove it from [queries.NAME.own_rows]",
             uri=uri,
         )

@@ -100,7 +100,7 @@ def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitP
 
 def _failed(uri: str, error: Exception) -> NotAlignedError:
     return NotAlignedError(
-        f"{uri} could not be taken back: {plain(str(error))[:500]}",
+        f"{uri} could not be rewound: {plain(str(error))[:500]}",
         hint=f"nothing was changed there; run the command again, or {LEAVE_OUTPUTS}",
         uri=uri,
     )

@@ -49,7 +49,8 @@ def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, 
         versions = f"version {last}" if first == last else f"versions {first} to {last}"
         who = "the query wrote rows that do not match" if own else "others changed rows that match"
         raise NotAlignedError(
-            f"the own rows of {uri} are not told apart by {predicate!r}: in {versions} {who} it",
+            f"{predicate!r} does not separate the query's own rows in {uri}: in {versions} "
+            f"{who} it",
             hint=f"correct [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=uri,
             versions=[first, last],
@@ -66,8 +67,8 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
     if left.schema() != right.schema():
         raise IncompatibleError(
             f"the columns of {uri} changed between versions {one} and {other}: only the whole "
-            "table can go back over that",
-            hint=f"leave its own_rows out of the settings, or {LEAVE_OUTPUTS}",
+            "table can be rewound across that",
+            hint=f"remove its own_rows from the settings, or {LEAVE_OUTPUTS}",
             uri=uri,
         )
     columns = ", ".join(f'"{field.name}"' for field in left.schema().fields)
@@ -128,7 +129,7 @@ def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
         return any(batch.num_rows > 0 for batch in query.execute(sql))
     except (DeltaError, OSError, ValueError) as error:
         raise IncompatibleError(
-            f"rows of {uri} cannot be chosen by {where}: {plain(str(error))[:300]}",
+            f"rows of {uri} cannot be selected by {where}: {plain(str(error))[:300]}",
             hint="write own_rows as SQL over the table's columns, such as: source = 'shop'",
             uri=uri,
         ) from None

@@ -197,7 +197,7 @@ def stored_as(batch: str) -> tuple[str, str]:
     if not inside:
         raise NotFoundError(
             f"there is nothing at {batch}",
-            hint="give a file, a directory, a pattern in quotation marks, or a Delta table",
+            hint="name a file, a directory, a quoted pattern, or a Delta table",
             batch=batch,
         )
     return _by_name(inside, batch), uri.hadoop
@@ -215,8 +215,8 @@ def _by_name(names: Sequence[str], batch: str) -> str:
         raise UsageError(
             f"cannot tell the format of {batch} from its name"
             if None in found
-            else f"{batch} has files of several formats: {', '.join(kinds)}",
-            hint="name files .parquet, .json or .csv, or give the URI of a Delta table",
+            else f"{batch} has files of different formats: {', '.join(kinds)}",
+            hint="use file names with .parquet, .json or .csv, or name a Delta table",
             batch=batch,
         )
     return kinds[0]

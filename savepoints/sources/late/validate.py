@@ -70,7 +70,7 @@ def checked(made: DataFrame, clock: datetime | None) -> DataFrame:
 
     nothing = F.col("entity").isNull() & F.col("event_time").isNull() & F.col("event_id").isNull()
     reasons = [
-        (nothing, "left out by decode"),
+        (nothing, "dropped by decode"),
         (F.col("entity").isNull(), "no entity"),
         (F.col("event_time").isNull(), "no event time"),
         (F.col("event_id").isNull(), "no event id"),
@@ -78,13 +78,16 @@ def checked(made: DataFrame, clock: datetime | None) -> DataFrame:
     if clock is not None:
         newest = F.lit(clock).cast("timestamp")
         reasons.append(
-            (F.col("event_time") > newest, f"later than the live query is, {rfc3339(clock)}")
+            (
+                F.col("event_time") > newest,
+                (f"later than the position of the live query, {rfc3339(clock)}"),
+            )
         )
     same_id = Window.partitionBy("event_id")
     content = F.xxhash64("key", "value", "entity", "event_time", OP)
     own = made.withColumn("content", content)
     others = F.size(F.collect_set("content").over(same_id)) > 1
-    reasons.append((others, "different events with one id"))
+    reasons.append((others, "different events with the same id"))
     number = F.row_number().over(same_id.orderBy("offset"))
     return own.withColumns({REASON: _first(reasons), DOUBLE: number}).drop("content")
 

@@ -122,7 +122,7 @@ class Migration:
                 self.merged[one.operator_id] = made_keys.select("key_bytes").distinct().count()
             except PySparkException as error:
                 raise SavepointsError(
-                    f"Spark could not make the keys of {_where(one)}: {error}",
+                    f"Spark could not compute the keys of {_where(one)}: {error}",
                     hint="correct the program's migrate={…} and run the command again",
                 ) from error
         encoded = self._kept[place]

@@ -71,10 +71,10 @@ def encode(
 
     decode.arrow_fields(fields, where)
     if len(columns) != len(fields):
-        raise _refused(where, f"has {len(fields)} fields, and {len(columns)} columns are given")
+        raise _refused(where, f"has {len(fields)} fields, but {len(columns)} columns were given")
     count = len(columns[0])
     if any(len(column) != count for column in columns):
-        raise _refused(where, "is given columns of several lengths")
+        raise _refused(where, "was given columns of different lengths")
     encoder = _Encoder(canonical_floats)
     parts, sizes = [], [np.zeros(1, np.int64)]
     for start in range(0, count, _ROWS_AT_ONCE):
@@ -87,7 +87,7 @@ def encode(
         sizes.append(row.sizes)
     offsets = np.cumsum(np.concatenate(sizes))
     if offsets[-1] > _MOST_BYTES:
-        raise _refused(where, f"has {offsets[-1]} bytes in one batch, and Arrow takes 2 GiB")
+        raise _refused(where, (f"has {offsets[-1]} bytes in one batch, but Arrow's limit is 2 GiB"))
     data = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
     buffers = [None, decode.buffer_of(offsets.astype(np.int32)), decode.buffer_of(data)]
     return pa.Array.from_buffers(pa.binary(), count, buffers)  # type: ignore[return-value]
@@ -333,7 +333,7 @@ def _buffer(
 def _expect(condition: bool, column: Array, spark_type: SparkType, name: str) -> None:
     if not condition:
         wanted = type_text(spark_type)
-        raise _refused(name, f"is of type {wanted}, and values of {column.type} are given")
+        raise _refused(name, f"is of type {wanted}, but values of type {column.type} were given")
 
 
 def _refused(name: str, why: str) -> IncompatibleError:

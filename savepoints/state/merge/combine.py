@@ -91,7 +91,7 @@ def required(
         where = f"operator {one.operator_id} ({one.name})"
         if one.name not in WITH_PLAIN_KEYS:
             raise IncompatibleError(
-                f"{where} keeps more than one row under a key, which no function combines",
+                f"{where} keeps more than one row per key, which no function can combine",
                 hint="replay the events: savepoints merge without --policy, or with --policy "
                 "replay-all",
                 operator_id=one.operator_id,
@@ -99,7 +99,7 @@ def required(
         function = functions.get(str(one.operator_id), functions.get(one.name))
         if function is None:
             raise IncompatibleError(
-                f"the application does not say how two states of {where} combine",
+                f"the application does not define how two states of {where} combine",
                 hint=f"give it a function: App(…, merge=MergeFunctions(states={{{one.name!r}: …}}, "
                 "rows=…)), see docs/merging.md; or merge without --policy",
                 operator_id=one.operator_id,

@@ -30,8 +30,8 @@ ENTITY = "entity"
 _CARRIED = ("column_family", "key_hash", "ord", "key_bytes", "value_bytes")
 _JOIN = "symmetricHashJoin"
 _HINT = (
-    "it cannot be merged key by key: replay all events, with savepoints merge --policy replay-all, "
-    "or make the part behind it a query of its own"
+    "it cannot be merged key by key: replay all events with savepoints merge --policy "
+    "replay-all, or move the part behind it to a separate query"
 )
 
 
@@ -106,8 +106,8 @@ def named_fields(found: Sequence[OperatorKey]) -> dict[int, str]:
         candidates = key.named or (key.fields if len(key.fields) == 1 else ())
         if len(candidates) != 1:
             raise key.refused(
-                f"its rows are kept by {', '.join(key.fields)}, and which of them is the entity "
-                "cannot be told"
+                f"its rows are kept by {', '.join(key.fields)}, and it is unclear which of "
+                "them is the entity"
             )
         fields[key.operator_id] = candidates[0]
     return fields
@@ -139,10 +139,13 @@ def entity_fields(
         if len(fitting) != 1:
             kept_by = f"its rows are kept by {', '.join(key.fields)}, and "
             raise key.refused(
-                kept_by + f"{' and '.join(fitting)} could both be it"
+                kept_by + f"{' and '.join(fitting)} could both be the entity"
                 if fitting
-                else kept_by + f"{' and '.join(candidates)} has other values than the entities "
-                "whose events were replayed"
+                else kept_by
+                + (
+                    f"the values of {' and '.join(candidates)} are not the entities "
+                    "whose events were replayed"
+                )
             )
         fields[key.operator_id] = fitting[0]
     return fields

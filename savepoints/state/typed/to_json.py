@@ -55,7 +55,7 @@ def taken(target: Uri) -> TargetExistsError:
     """Say that there is something already."""
     return TargetExistsError(
         f"{target} exists already",
-        hint="give --to another path; nothing is ever overwritten",
+        hint="choose another path with --to; nothing is overwritten",
         target=str(target),
     )
 
@@ -81,7 +81,7 @@ def with_key(frame: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
         if name not in fields:
             raise UsageError(
                 f"the key has no field {name!r}",
-                hint=f"it has: {', '.join(fields)}" if fields else "this state has no key at all",
+                hint=f"it has: {', '.join(fields)}" if fields else "this state has no key",
             )
         path, leaf_type = fields[name]
         literal = _literal(frame, name, text, leaf_type)

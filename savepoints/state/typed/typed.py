@@ -198,7 +198,7 @@ def refusals(what: str) -> Iterator[None]:
     except Exception as error:  # Spark's errors have no common root
         raise IncompatibleError(
             f"Spark cannot read the state of {what} as typed rows: {reason(error)}",
-            hint="the savepoint is whole all the same, and can be restored",
+            hint="the savepoint itself is complete and can be restored",
         ) from error
 
 
@@ -225,7 +225,7 @@ def _declared(data: bytes, path: str) -> list[tuple[str, str, bool]] | None:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IncompatibleError(
-            f"{path} does not say which state variables there are: {error!r}",
+            f"{path} does not list the state variables: {error!r}",
             hint="the file is damaged, or was edited: restore from a savepoint",
             file=path,
         ) from None

@@ -120,8 +120,8 @@ def unfinished(root: Location, query: str) -> Operation | None:
 def document(root: Location, path: str) -> Document[Operation]:
     """Return the file of an operation."""
     hint = (
-        "its bucket may have an older version of the object; without the journal the "
-        "operation cannot be finished by itself"
+        "restore an older version of the object from its bucket; without its journal the "
+        "operation cannot be finished"
     )
     return Document(root, path, lambda fields: Operation(**fields), hint)
 
@@ -148,8 +148,7 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
     """Return the error that says an operation must be finished first."""
     if UNDOING in operation.done:
         return UnfinishedOperationError(
-            f"{operation.verb} {operation.id} of {operation.query} was being taken back and is "
-            "half undone",
+            f"undoing {operation.verb} {operation.id} of {operation.query} was interrupted",
             hint=f"finish undoing it: savepoints operations undo {operation.id}",
             query=operation.query,
             operation=operation.id,

@@ -104,7 +104,7 @@ class LeaseRecord:
         except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
             raise VerificationError(
                 f"the lease {path} is damaged: {error!r}",
-                hint="make sure that nothing runs on the query, then delete the file",
+                hint="make sure that nothing is running on the query, then delete the file",
                 file=path,
             ) from None
         return record
@@ -153,11 +153,11 @@ class Lease:
             # It may be ours still: the conditional write succeeds only if nobody took it.
             self.renew()
         if self._lost is None and self._has_expired():
-            self._lost = "it expired and could not be renewed"
+            self._lost = "it could not be renewed and expired"
         if self._lost is not None:
             raise LockedError(
                 f"the lease on {self._record.query} was lost: {self._lost}",
-                hint="see who holds it, then run the command again",
+                hint="find out who took it, then run the command again",
                 query=self._record.query,
             )
 
@@ -197,7 +197,7 @@ class Lease:
                 try:
                     self._root.replace(self._path, expired.to_bytes(), self._etag)
                 except (FileExistsError, FileNotFoundError):
-                    _LOG.warning("the lease on %s was taken by another", self._record.query)
+                    _LOG.warning("the lease on %s was taken by another process", self._record.query)
                 except SavepointsError as error:
                     # What was done under the lease is done; it ends by itself.
                     _LOG.warning("could not release the lease on %s: %s", expired.query, error)
@@ -345,7 +345,7 @@ def _held(record: LeaseRecord) -> SavepointsError:
     details = {"query": record.query, "holder": who, "verb": record.verb}
     if record.verb == ATTACH:
         return QueryRunningError(
-            f"the query {record.query} is running in a driver of its own: {who}, since "
+            f"the query {record.query} is running in its own driver: {who}, since "
             f"{record.acquired_at}",
             hint="stop it there: attached.stop() finishes the batch and takes a savepoint; or end "
             f"the driver: kill -TERM {record.holder.pid}",
@@ -359,8 +359,8 @@ def _held(record: LeaseRecord) -> SavepointsError:
             **details,
         )
     return LockedError(
-        f"{record.verb} of {record.query} is under way: {who}, since {record.acquired_at}",
-        hint=f"wait for it; if it died, its lease ends at {record.expires_at}",
+        f"{record.verb} of {record.query} is in progress: {who}, since {record.acquired_at}",
+        hint=f"wait for it; if its process died, the lease expires at {record.expires_at}",
         **details,
     )
 

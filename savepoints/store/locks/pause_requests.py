@@ -19,7 +19,7 @@ from savepoints.store.savepoint.sealed import Document
 
 Wanted = Literal["paused", "running"]
 T = TypeVar("T")
-_HINT = "delete it; pause the query again if it is to be paused"
+_HINT = "delete it; pause the query again if it should stay paused"
 
 
 @dataclass(frozen=True)

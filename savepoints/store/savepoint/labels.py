@@ -50,7 +50,7 @@ def change(root: Location, savepoint: Savepoint, how: Callable[[Labels], Labels]
         if new == unchanged or labels.replace(new, etag):
             return new
     raise SavepointsError(
-        f"{root}/{labels.path} was changed by others {_ATTEMPTS} times while this tried to",
+        f"{root}/{labels.path} was changed by other processes during {_ATTEMPTS} attempts",
         hint="run the command again",
         savepoint=savepoint.id,
     )
@@ -58,7 +58,7 @@ def change(root: Location, savepoint: Savepoint, how: Callable[[Labels], Labels]
 
 def document(root: Location, savepoint_id: str) -> Document[Labels]:
     """Return the file of a savepoint's labels."""
-    hint = "write it again from the catalog: savepoints tag with any change"
+    hint = "rewrite it from the catalog by changing any tag: savepoints tag"
     return Document(root, labels_path(savepoint_id), _parse, hint)
 
 

@@ -80,7 +80,7 @@ class Manifest:
             )
         except (KeyError, ValueError, TypeError, AttributeError, SavepointsError) as error:
             raise VerificationError(
-                f"{path} is damaged or of a newer version: {error!r}",
+                f"{path} is damaged or from a newer version: {error!r}",
                 hint="restore another savepoint: savepoints list",
                 file=path,
             ) from None
@@ -99,7 +99,7 @@ def _checked(path: str) -> str:
     """Return a relative path that goes down only, however it is written."""
     parts = unquote(path).replace("\\", "/").split("/")
     if any(part in {"", ".", ".."} for part in parts) or not path.isprintable():
-        raise ValueError(f"{path!r} is not a path within the store")
+        raise ValueError(f"{path!r} lies outside the store")
     return path
 
 
@@ -113,8 +113,8 @@ def directory(savepoint_id: str) -> str:
         checked_name(savepoint_id, "savepoint id")
     except UsageError:
         raise VerificationError(
-            f"the store names a savepoint {savepoint_id!r}, which is no id",
-            hint="somebody wrote that by hand; see what is wrong: savepoints check",
+            f"the store names a savepoint {savepoint_id!r}, which is not a valid id",
+            hint="it was edited by hand; see what is wrong: savepoints check",
             savepoint=savepoint_id,
         ) from None
     return f"savepoints/{savepoint_id}"

@@ -171,7 +171,7 @@ def claim(target: Location, owner: str) -> bool:
             # The nonce tells two processes apart that begin the same restore at one moment.
             target.create(RESTORE_MARKER, f"{owner}\n{secrets.token_hex(8)}".encode())
         except FileExistsError:
-            raise _taken(target, "another restore, begun at this moment") from None
+            raise _taken(target, "another restore that has just begun") from None
         return True
     refuse_taken(target, owner)
     if "metadata" in files:
@@ -240,6 +240,6 @@ def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
 def _taken(target: Location, what: str) -> TargetExistsError:
     return TargetExistsError(
         f"{target} already has {what}",
-        hint="give --to a directory that does not exist; nothing is ever overwritten",
+        hint="name a new directory with --to; nothing is overwritten",
         target=str(target),
     )

@@ -97,7 +97,7 @@ class Document(Generic[T]):
             return self.parse(content)
         except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
             raise VerificationError(
-                f"{self.path} is damaged or of a newer version: {error!r}",
+                f"{self.path} is damaged or from a newer version: {error!r}",
                 hint=self.hint,
                 file=self.path,
             ) from None
@@ -123,7 +123,7 @@ def unseal(data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  (the document, not a value)
     if content.pop("sha256", None) != _checksum(content):
-        raise ValueError("its SHA-256 is not the recorded one")
+        raise ValueError("its SHA-256 differs from the recorded one")
     return content
 
 

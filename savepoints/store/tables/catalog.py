@@ -259,7 +259,7 @@ def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:
     if len(queries) > 1:
         raise AmbiguousNameError(
             f"{name!r} could mean a savepoint of each of the queries {', '.join(queries)}",
-            hint=f"say which with --query, for example --query {queries[0]}",
+            hint=f"choose one with --query, for example --query {queries[0]}",
             candidates=queries,
         )
     return savepoints
@@ -269,9 +269,9 @@ def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
     shown = [f"{one.id} ({one.query}, batch {one.cut.batch_id})" for one in fitting]
     more = len(shown) - _CANDIDATES_SHOWN
     return AmbiguousNameError(
-        f"{name!r} fits {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
+        f"{name!r} matches {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
         + (f" and {more} more" if more > 0 else ""),
-        hint="write more of the id",
+        hint="give more characters of the id",
         candidates=[one.id for one in fitting],
     )
 
@@ -282,7 +282,7 @@ def _not_found(
     of = f" of query {query}" if query else ""
     others = f", and {rolled_back} that were rolled back" if rolled_back else ""
     return SavepointNotFoundError(
-        f"no savepoint{of} is called {name!r}; there are {among}{of} to choose from{others}",
+        f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
         hint="see them with: savepoints list"
         + ("; name one that was rolled back by its id, or add --any-line" if rolled_back else ""),
         savepoint=name,

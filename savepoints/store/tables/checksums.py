@@ -71,12 +71,12 @@ def problems(table: Location) -> dict[str, str]:
     wanted: dict[str, _Sums] = {}
     for path, sums in zip(named, in_parallel(lambda one: _read(table, one), named), strict=True):
         if sums is None:
-            found[path] = "is damaged: it is no list of checksums, or not the one that was written"
+            found[path] = "is damaged: it is not the list of checksums that was written"
         else:
             wanted |= dict.fromkeys(sums.files, sums)
     bare = {path: _path(version) for path, version in commits.items()}
     found |= {
-        path: f"{UNKNOWN}: {sums} is missing, or not written yet; the next commit sees to it"
+        path: f"{UNKNOWN}: {sums} is missing or not written yet; the next commit writes it"
         for path, sums in bare.items()
         if sums not in listed
     }
@@ -90,7 +90,7 @@ def problems(table: Location) -> dict[str, str]:
             old = sums.at < utc_now() - _CLEANED_UP_AFTER
             return None if match and old and int(match[1]) < newest else "is missing"
         same = table.sha256(path) == sums.files[path]
-        return None if same else "its SHA-256 is not the recorded one"
+        return None if same else "its SHA-256 differs from the recorded one"
 
     compared = zip(wanted, in_parallel(compare, list(wanted)), strict=True)
     found |= {path: problem for path, problem in compared if problem is not None}

@@ -184,7 +184,7 @@ class StoreTable:
                 self.snapshot.forget(str(self.location))
             return table
         raise SavepointsError(
-            f"{self.location}: others committed {COMMIT_RETRIES} times while this tried to",
+            f"{self.location}: other processes committed during {COMMIT_RETRIES} attempts",
             hint="run the command again",
             table=str(self.location),
         )
@@ -214,7 +214,7 @@ class StoreTable:
                 write_deltalake(table, self._read(table), mode="overwrite")
                 checksums.record(self.location, int(table.version()))
         except (DeltaError, OSError, SavepointsError) as error:
-            _LOG.debug("%s: not compacted this time: %s", self.location, error)
+            _LOG.debug("%s: could not be compacted this time: %s", self.location, error)
 
     def _arrow(self, rows: list[dict[str, Any]]) -> pa.Table:
         """Make a table of rows with their checksums."""
@@ -246,7 +246,9 @@ class StoreTable:
         rows: list[dict[str, Any]] = self._read(table).to_pylist()
         for row in rows:
             if row.pop(_CHECKSUM, None) != _checksum(row):
-                raise self._damaged(f"the row {next(iter(row.values()))} has another checksum")
+                raise self._damaged(
+                    f"the row {next(iter(row.values()))} does not match its checksum"
+                )
         return rows
 
     def _read(self, table: DeltaTable) -> pa.Table:
@@ -278,8 +280,7 @@ class StoreTable:
         """Return the error for a table that cannot be written."""
         return unavailable(self.location.uri, str(why)) or SavepointsError(
             f"the table {self.location} cannot be written: {plain(str(why))[:500]}",
-            hint="diagnose it: savepoints check; on a local disk, look at its space "
-            "and permissions",
+            hint="diagnose it: savepoints check; on a local disk, check its space and permissions",
             table=str(self.location),
         )
 

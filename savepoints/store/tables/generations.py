@@ -115,10 +115,10 @@ class Generations:
         known = next(one for one in self.all(query) if one.generation == number)
         if known.checkpoint != begun.checkpoint:
             raise StalePlanError(
-                f"generation {number} of {query} is {known.checkpoint}, begun by {known.begun_by}, "
-                f"and cannot be {checkpoint} as well",
-                hint="take back what was begun: savepoints operations list --query "
-                f"{query}, savepoints operations undo ID",
+                f"generation {number} of {query} is {known.checkpoint}, begun by "
+                f"{known.begun_by}, so it cannot be {checkpoint}",
+                hint=f"undo what was begun: savepoints operations list --query {query}, "
+                "savepoints operations undo ID",
                 query=query,
             )
         return known
@@ -135,7 +135,7 @@ class Generations:
         if wanted not in (None, known.query):
             raise UsageError(
                 f"the query of {checkpoint} is called {known.query}, not {wanted}",
-                hint=f"say {known.query}, or rename it: savepoints rename {known.query} {wanted}",
+                hint=f"use {known.query}, or rename it: savepoints rename {known.query} {wanted}",
                 query=known.query,
             )
         return known.query

@@ -238,9 +238,9 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
         ]
         if unsure:
             raise NotAlignedError(
-                f"whether the merge {unsure[0].id} is in the state of generation {lost.generation} "
-                f"of {lost.query} is not known: it began from {gone}, which is gone",
-                hint="bring that savepoint back into the store: savepoints copy, from a copy of it",
+                f"it is unknown whether generation {lost.generation} of {lost.query} includes "
+                f"the merge {unsure[0].id}: the generation began from {gone}, which was removed",
+                hint="copy that savepoint back into the store, if you have a copy: savepoints copy",
                 merges=[one.id for one in unsure],
                 savepoint=gone,
             )

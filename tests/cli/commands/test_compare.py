@@ -45,8 +45,8 @@ def store(call: Call, local_store: Store, on_local: Location) -> Store:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        (("a",), UsageError, "a: that is not two or more different queries"),
-        (("a", "b", "a"), UsageError, "not two or more different queries"),
+        (("a",), UsageError, "name at least two different queries to compare, not: a"),
+        (("a", "b", "a"), UsageError, "at least two different queries"),
         (("a", "c"), QueryNotFoundError, "no query 'c'"),
         (("a", "b"), UsageError, "a reads sales-a and b reads sales-b"),
         (("a", "b", "--key", "totals"), UsageError, "'totals' is not OUTPUT=COLUMN"),

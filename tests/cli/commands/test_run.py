@@ -30,7 +30,7 @@ def store(tmp_path: Path, call: Call) -> Store:
         (("--max-duration", "soon"), "'soon' is not a duration"),
         (("--max-duration", "0s"), "'0s' is not a duration"),
         (("--wait", "a while"), "'a while' is not a duration"),
-        (("--max-records", "0"), "0 is not a number of records"),
+        (("--max-records", "0"), "0 is not a valid number of records"),
         (("--every", "never"), "never"),
     ],
 )

@@ -100,8 +100,8 @@ def test_a_permission_that_is_missing_is_named_with_the_verbs_that_need_it(
 
     one = found[f"permission {permission}"]
     assert one.grade == grade
-    assert "refuses access" in one.seen
-    assert one.advice.startswith("give it to the role; needed by ")
+    assert "the object store denies access to" in one.seen
+    assert one.advice.startswith("grant it to the role; needed by ")
     others = {name for name, other in found.items() if other.grade == "broken"} - {one.name}
     assert others == ({"permission copy"} if permission == "put" else set()), "a copy is a PUT"
 
@@ -118,14 +118,14 @@ def test_a_store_without_conditional_writes_is_broken(
 
     assert found.grade == "broken"
     assert f"{header} is ignored" in found.seen
-    assert "two processes could hold one lease" in found.advice
+    assert "two processes could hold the same lease" in found.advice
 
 
 @pytest.mark.parametrize(
     ("ahead", "grade", "words"),
     [
-        (timedelta(), "ok", "at most 5 s"),
-        (timedelta(seconds=4), "ok", "at most 5 s"),
+        (timedelta(), "ok", "within 5 s"),
+        (timedelta(seconds=4), "ok", "within 5 s"),
         (timedelta(seconds=8), "warning", "8 s behind the store"),
         (timedelta(seconds=-12), "warning", "11 s ahead of the store"),
         (timedelta(minutes=5), "broken", "300 s behind the store"),
@@ -163,7 +163,7 @@ def test_rows_manifests_and_labels_are_compared_one_by_one(
         manifest.manifest_path(lost.id): ("broken", "has no manifest"),
         manifest.manifest_path(damaged.id): ("broken", "is damaged"),
         manifest.manifest_path(other.id): ("broken", "differ in generation"),
-        without_row.id: ("warning", "has a manifest and no row"),
+        without_row.id: ("warning", "has a manifest but no row in"),
         broken.id: ("warning", "is broken: a bit"),
         "savepoints/": ("warning", "'not-an-id'"),
     }
@@ -210,7 +210,7 @@ def test_generations_that_were_lost_are_found(local_store: Store, on_local: Loca
 
     found = seen(local_store)["generations"]
 
-    assert (found.grade, found.seen) == ("broken", "generation 2 of totals is not there")
+    assert (found.grade, found.seen) == ("broken", "generation 2 of totals is missing")
     generations.delete("generation = 3")
     broken = [one.seen for one in wrong(local_store) if one.name == "generations"]
     assert broken == ["totals has 0 current generations instead of one"]
@@ -275,7 +275,7 @@ def test_versions_are_compared_with_those_that_were_tested(
     found = seen(local_store)
 
     assert found["pyspark"].grade == found["deltalake"].grade == "warning"
-    assert "4.3.0 is installed, and what was tested is <4.3,>=3.5" in found["pyspark"].seen
+    assert "4.3.0 is installed; tested versions: <4.3,>=3.5" in found["pyspark"].seen
 
 
 def queries(**outputs: dict[str, str]) -> dict[str, QuerySettings]:
@@ -322,7 +322,7 @@ def test_the_pace_of_a_query_is_compared_with_what_copying_takes(
 
     assert (enough.grade, few.grade) == ("ok", "warning")
     assert "a batch every 10.0 s, so each is kept for 1000 s" in enough.seen
-    assert "so each is kept for 200 s; copying one took up to 120.0 s" in few.seen
+    assert "so each is kept for 200 s; copying a batch took up to 120.0 s" in few.seen
     assert RETAINED in few.advice
     assert seen(local_store, wrong)["pace of totals"].grade == "broken"
 
@@ -341,7 +341,7 @@ def test_outputs_that_do_not_last_as_long_as_savepoints(
     checkpoint = unpack("changelog", on_local / "checkpoint")
     take(local_store, checkpoint, outputs={"totals": uri})
     name = "output totals of totals"
-    assert seen(local_store)[name].seen == "versions can be read for 7 days"
+    assert seen(local_store)[name].seen == "old versions stay readable for 7 days"
     month = Settings(retention=RetentionSettings(keep_within=timedelta(days=30)))
 
     short = seen(local_store, month)[name]
@@ -385,7 +385,7 @@ def test_trap_a_damaged_batch_log_is_noticed_by_nobody(
     other = [dataclasses.replace(one, offsets=('{"logOffset":99}',)) for one in whole]
     lines = "".join(f"{json.dumps(vars(one))}\n" for one in other)
     local_store.root.put(chunk, lines.encode())
-    assert f"than the savepoint {taken.id} of it" in seen(local_store)[f"batches/{query}/1"].seen
+    assert f"the savepoint {taken.id} about" in seen(local_store)[f"batches/{query}/1"].seen
     assert batch in {one.batch_id for one in whole}
 
 
@@ -400,4 +400,4 @@ def test_trap_a_finished_journal_that_is_gone_is_noticed_by_nobody(
 
     local_store.root.delete([f"operations/finished/{plan.operation_id}.json"])
 
-    assert "its journal in operations/ is gone" in seen(local_store)[name].seen
+    assert "but its journal in operations/ is missing" in seen(local_store)[name].seen

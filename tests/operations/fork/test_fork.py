@@ -308,19 +308,19 @@ def test_places_that_are_taken_are_refused(origin: Origin) -> None:
 
 
 def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
-    with pytest.raises(TargetExistsError, match="would lie in one place"):
+    with pytest.raises(TargetExistsError, match="would share a location"):
         fork.plan_all(
             origin.store,
             origin.saved.id,
             ["a", "b"],
             ForkOptions(outputs={"totals": str(origin.place / "same")}),
         )
-    with pytest.raises(TargetExistsError, match="would lie in one place"):
+    with pytest.raises(TargetExistsError, match="would share a location"):
         origin.plan(
             checkpoints=str(origin.place / "x"),
             outputs={"totals": str(origin.place / "x" / "variant")},
         )
-    with pytest.raises(UsageError, match="a name of its own"):
+    with pytest.raises(UsageError, match="each fork needs its own name; given"):
         fork.plan_all(origin.store, origin.saved.id, ["a", "a"])
 
 
@@ -387,9 +387,9 @@ def test_settings_that_lack_what_the_fork_needs_are_refused(origin: Origin) -> N
 def test_without_the_origins_settings_all_must_be_said(origin: Origin) -> None:
     unknown = dataclasses.replace(origin, store=origin.store.with_settings(Settings()))
 
-    with pytest.raises(UsageError, match="what the fork variant is to run is not known"):
+    with pytest.raises(UsageError, match="the program of the fork variant is unknown"):
         unknown.plan()
-    with pytest.raises(UsageError, match="where the checkpoints of the fork variant go"):
+    with pytest.raises(UsageError, match="the directory for the checkpoints of the fork variant"):
         unknown.plan(app=APP)
     done = unknown.fork(app=APP, checkpoints=str(origin.place / "x"))
     assert done.outputs == {"totals": f"{origin.table}_forks/variant"}
@@ -495,7 +495,7 @@ def interrupted(origin: Origin, step: str, monkeypatch: pytest.MonkeyPatch) -> F
 def test_what_has_begun_cannot_be_undone(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = interrupted(origin, "generation_begun", monkeypatch)
 
-    with pytest.raises(UsageError, match="has begun already"):
+    with pytest.raises(UsageError, match="has already begun"):
         unfinished.undo(origin.store, plan.operation_id)
     assert origin.fork().operation_id == plan.operation_id
 

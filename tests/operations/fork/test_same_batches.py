@@ -68,12 +68,11 @@ def test_it_says_why_batches_cannot_be_the_same() -> None:
     elsewhere = approach("b", position(5, 11), "a", FURTHEST, LOG.get)
     assert elsewhere.through == ()
     assert elsewhere.problem == (
-        "b is at batch 5, and a never was at the same offsets in that batch, or does not keep it "
-        "any more"
+        "b is at batch 5, and a never was at those offsets in that batch, or no longer keeps it"
     )
     cleaned = {batch: one for batch, one in LOG.items() if batch != 6}
     gone = approach("b", position(5, 10), "a", FURTHEST, cleaned.get)
     assert gone.problem
-    assert "does not keep the offsets of all batches since 5" in gone.problem
+    assert "no longer keeps the offsets of all batches since 5" in gone.problem
     fresh = approach("b", position(None, 0), "a", FURTHEST, LOG.get)
-    assert fresh.problem == "b and a did not begin at one place"
+    assert fresh.problem == "b and a did not begin at the same offsets"

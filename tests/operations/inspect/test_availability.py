@@ -59,7 +59,7 @@ def test_without_a_limit_it_is_restorable_for_ever(broker: Broker) -> None:
 
     found = availability.check_savepoint(at({topic: {0: 0, 1: 0}}), broker.settings)
 
-    assert (found.restorable, found.until, found.basis) == ("yes", None, "kept without a limit")
+    assert (found.restorable, found.until, found.basis) == ("yes", None, "kept forever")
     assert "the id of topic" in found.findings[0]
 
 
@@ -131,7 +131,7 @@ def test_a_compacted_topic_keeps_offsets_and_loses_records_and_that_is_said(
     # What comes after the end is not there yet, so nothing of it can be missing.
     assert at_end.restorable == "yes"
     for found in (within, at_end):
-        assert any("its offsets stay, but a record vanishes" in one for one in found.findings)
+        assert any("is compacted: a record vanishes once a newer" in one for one in found.findings)
         assert found.until is None
 
 
@@ -152,7 +152,7 @@ def test_newly_discovered_kafka_partitions_start_at_earliest_after_a_restore_and
     whole, trimmed = found.findings
     said = "is newer than the savepoint: it will be read from its beginning, offset"
     assert whole == f"{topic} partition 1 {said} 0"
-    assert trimmed.startswith(f"{topic} partition 2 {said} 5; what was before is gone")
+    assert trimmed.startswith(f"{topic} partition 2 {said} 5; earlier records are gone")
     assert [(one.wanted, one.earliest, one.end) for one in found.partitions] == [
         (1, 0, 1),
         (None, 0, 7),
@@ -195,7 +195,7 @@ def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
     assert found.restorable == "unknown"
     assert "Kafka at localhost:1 does not answer" in found.reason
     assert both[one.id].reason == found.reason
-    assert both[other.id].reason.startswith("it has no offsets of Kafka")
+    assert both[other.id].reason.startswith("it has no Kafka offsets, and other")
     unset = availability.check_savepoint(one, KafkaSettings())
     assert (unset.restorable, "no broker is configured" in unset.reason) == ("unknown", True)
 

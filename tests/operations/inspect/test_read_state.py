@@ -108,7 +108,7 @@ def test_what_can_be_read_is_known_without_spark(samples: Store) -> None:
             "several kinds",
             "--operator 0 --variable timers",
         ),
-        ("two_sources", {}, "has no state", "offsets and outputs only"),
+        ("two_sources", {}, "has no state", "it holds only offsets and outputs: savepoints show"),
     ],
 )
 def test_it_must_be_clear_which_state_is_meant(
@@ -334,7 +334,7 @@ def test_rows_are_chosen_by_key_and_by_expression(samples: Store, spark: SparkSe
     [
         ("rocksdb", {"key": {"customer": "1"}}, "no field 'customer'", "it has: k"),
         ("rocksdb", {"key": {"k": "three"}}, "'three' is no bigint", "--where"),
-        ("grand_total", {"key": {"k": "3"}}, "no field 'k'", "no key at all"),
+        ("grand_total", {"key": {"k": "3"}}, "no field 'k'", "this state has no key"),
         ("rocksdb", {"where": "key.j > 1"}, "FIELD_NOT_FOUND", "key.k, value.count, value.sum"),
         ("rocksdb", {"where": "key.k >"}, "PARSE_SYNTAX_ERROR", "the columns are: key.k"),
         ("rocksdb", {"where": "sum(key.k) > 1"}, "--where 'sum", "the columns are: key.k"),

@@ -107,7 +107,9 @@ def test_a_flipped_byte_is_found_and_exactly_that_file_is_named(
     report = checked(local_store, taken)
 
     assert report.grade == "broken"
-    assert report.findings == (Finding("broken", path, "its SHA-256 is not the recorded one"),)
+    assert report.findings == (
+        Finding("broken", path, "its SHA-256 differs from the recorded one"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -445,7 +447,7 @@ def test_all_savepoints_are_graded_and_shared_files_are_read_once(
     assert len(mine.reports) == len(taken)
     event = store.events.all()[0]
     assert (event.verb, event.query, event.result) == ("verify", "totals", "failed")
-    assert event.message.startswith("broken, 4 looked at, 1 broken")
+    assert event.message.startswith("broken, 4 checked, 1 broken")
     assert lost in event.message
 
 
@@ -483,7 +485,7 @@ def test_a_random_share_is_as_large_as_asked_for() -> None:
     "text", ["", "10", "0%", "101%", "0/3", "4/3", "1/0", "-1%", "1/2/3", "x%"]
 )
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no share"):
+    with pytest.raises(UsageError, match="not a share"):
         ReadSubset.parse(text)
 
 
@@ -533,7 +535,7 @@ def test_what_is_being_removed_meanwhile_is_left_out(
     kept, going = (take(local_store, checkpoint, batch_id=batch) for batch in (2, 3))
 
     def expire(line: str) -> None:
-        if line.startswith("looking at"):
+        if line.startswith("checking"):
             local_store.catalog.relabel(
                 [going.id], lambda old: dataclasses.replace(old, state="expired")
             )

@@ -162,7 +162,7 @@ def test_a_tag_that_names_another_one_there_is_left_out(
     plan = copy.plan(local_store, second.id, str(target.root))
     copy.execute(plan, local_store)
 
-    assert f"the tag golden is left out: it names {first.id} there" in plan.warnings
+    assert f"the tag golden is left out, because it names {first.id} there" in plan.warnings
     assert {one.id: one.tags for one in target.catalog.all()} == {
         first.id: ("golden",),
         second.id: ("new",),
@@ -338,7 +338,7 @@ def test_a_store_within_the_other_is_refused(
     directory = Path(str(on_local)) / where
     directory.mkdir(exist_ok=True)
 
-    with pytest.raises(UsageError, match="lie within each other"):
+    with pytest.raises(UsageError, match="contains the other"):
         copy.plan(local_store, "latest", str(directory))
 
 
@@ -354,7 +354,7 @@ def test_a_destination_that_is_no_store_is_made_one_and_said_so(
     assert not Store.at(nowhere).exists()
     copy.execute(plan, local_store, progress=said.append)
 
-    assert f"made a store at {nowhere}" in said
+    assert f"created a store at {nowhere}" in said
     assert [one.id for one in Store.open(nowhere).catalog.all()] == [plan.savepoint_id]
     with pytest.raises(SavepointNotFoundError):
         copy.plan(local_store, "nobody", str(other_store(on_local).root))

@@ -273,7 +273,7 @@ def test_when_nobody_knows_whether_it_was_being_removed_it_is_left(
     done = collected(local_store)
 
     assert done.adopted == ()
-    assert f"{first.id} is left as it is: {path} is damaged" in done.findings[0]
+    assert f"{first.id} stays as it is: {path} is damaged" in done.findings[0]
     assert stored(local_store) == before
 
 
@@ -367,7 +367,7 @@ def test_what_others_work_on_is_left_and_said(on_local: Location, local_store: S
     assert done.adopted == ()
     assert done.files == 1  # In the scratch directory, which belongs to nobody's query.
     assert set(done.locked) == {first.query_id}
-    assert "create of totals is under way" in done.locked[first.query_id]
+    assert "create of totals is in progress" in done.locked[first.query_id]
     assert all_are_whole(local_store) == [second.id]
 
 

@@ -161,7 +161,7 @@ def test_what_cannot_be_had_back_is_named_and_the_rest_comes_back(
 
     assert local_store.catalog.all() == known[1:]
     assert done.lost == (known[0].id,)
-    assert f"{known[0].id} cannot be had back" in " ".join(plan.warnings)
+    assert f"{known[0].id} cannot be recovered" in " ".join(plan.warnings)
 
 
 def test_damaged_labels_are_taken_from_the_row(local_store: Store, on_local: Location) -> None:

@@ -110,7 +110,7 @@ def test_a_query_whose_tables_know_its_name_keeps_it(
     local_store.catalog.add(savepoint(1, query="totals", outputs=(output,)))
     local_store.generations.begin("totals", 1, on_local / "checkpoint", by="run")
 
-    with pytest.raises(UsageError, match="its tables have transactions of that name"):
+    with pytest.raises(UsageError, match="its tables have transactions under that name"):
         rename.plan(local_store, "totals", "sums")
 
 

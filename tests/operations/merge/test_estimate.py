@@ -30,7 +30,7 @@ def test_nothing_is_known_of_the_first_one() -> None:
     ]
 
     assert estimate.expected(others, "orders", SHORT) is None
-    assert "not known" in estimate.text(None)
+    assert "unknown" in estimate.text(None)
 
 
 @pytest.mark.parametrize(

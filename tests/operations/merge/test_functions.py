@@ -14,7 +14,7 @@ from spark_jobs.order_totals import add_rows, app
 
 
 def test_an_application_without_functions_is_refused() -> None:
-    with pytest.raises(IncompatibleError, match="order_totals does not say how") as said:
+    with pytest.raises(IncompatibleError, match="order_totals does not define how") as said:
         merge_functions.required(replace(app, merge=None))
     assert "without --policy" in said.value.hint
 

@@ -23,5 +23,7 @@ def test_reasons_name_the_operator() -> None:
     forgets = Operator(0, "dedupeWithinWatermark", ("default",), 3)
     first, second, third = reasons_against_short([forgets, timed], dropped=7)
     assert first.startswith("operator 0 (dedupeWithinWatermark) forgets")
-    assert second.startswith("operator 1 (transformWithStateInPySparkExec) goes by the processing")
+    assert second.startswith(
+        "operator 1 (transformWithStateInPySparkExec) depends on the processing"
+    )
     assert third == "the live query may have dropped 7 of the events as late"

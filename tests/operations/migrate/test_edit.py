@@ -76,14 +76,14 @@ SET = StateEdit("k = 1", ("sum = 0",))
 @pytest.mark.parametrize(
     ("sample", "change", "chosen", "problem", "hint"),
     [
-        ("join", SET, {"variable": "left"}, "counts them", "savepoints state"),
-        ("join", SET, {"variable": "right"}, "a join keeps each row", "savepoints state"),
-        ("transform_with_state", SET, {"variable": "timers"}, "kept twice", "state"),
+        ("join", SET, {"variable": "left"}, "number, and counts", "savepoints state"),
+        ("join", SET, {"variable": "right"}, "a join stores each row under", "savepoints state"),
+        ("transform_with_state", SET, {"variable": "timers"}, "stored twice", "state"),
         (
             "transform_with_state",
             StateEdit("k = 1", delete=True),
             {"variable": "seen"},
-            "rows of operator 0 .*, seen cannot be removed by hand: elements of lists",
+            "rows of operator 0 .*, seen cannot be removed by hand: list elements",
             "--set",
         ),
     ],
@@ -104,11 +104,11 @@ def test_what_would_make_the_state_inconsistent_is_refused(
 @pytest.mark.parametrize(
     ("change", "reason", "problem"),
     [
-        (StateEdit("k = 1"), "x", "what becomes of the rows"),
-        (StateEdit("k = 1", ("sum = 0",), delete=True), "x", "not both"),
-        (StateEdit("k = 1", ("sum = 0",), function=lambda batch: batch), "x", "not both"),
-        (StateEdit(None, delete=True), "x", "by a condition only"),
-        (SET, " ", "no reason"),
+        (StateEdit("k = 1"), "x", "choose what happens to the rows:"),
+        (StateEdit("k = 1", ("sum = 0",), delete=True), "x", "either set values or remove"),
+        (StateEdit("k = 1", ("sum = 0",), function=lambda batch: batch), "x", "either set values or remove"),
+        (StateEdit(None, delete=True), "x", "removing rows needs a condition"),
+        (SET, " ", "a reason is missing"),
     ],
 )
 def test_a_change_must_say_what_and_why(
@@ -124,7 +124,7 @@ def test_what_has_no_rows_is_refused_with_the_way_to_them(planned: Store) -> Non
     taken = saved(planned, "hdfs")
     with pytest.raises(NativeOnlyError, match="no canonical rows") as refused:
         edit.plan(planned, taken.id, SET, reason="x")
-    assert refused.value.hint == f"write them first: savepoints export {taken.id}"
+    assert refused.value.hint == f"export them first: savepoints export {taken.id}"
 
     half = as_exported(planned, saved(planned, "limit"))
     with pytest.raises(NativeOnlyError, match=r"operator 0 \(globalLimit\) has no canonical form"):
@@ -257,8 +257,12 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
     draw.some(
         4,
         [
-            (StateEdit("k = 99", ("sum = 0",)), NotFoundError, "no row of 5 fits: k = 99"),
-            (StateEdit("k = 1", ("sum = sum",)), NotFoundError, "have these values already"),
+            (StateEdit("k = 99", ("sum = 0",)), NotFoundError, "none of 5 rows matches: k = 99"),
+            (
+                StateEdit("k = 1", ("sum = sum",)),
+                NotFoundError,
+                "rows match, but already have these values",
+            ),
             (StateEdit("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
             (
                 StateEdit("true", delete=True),
@@ -344,7 +348,7 @@ def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
     origin = exported(samples, "rocksdb")
     plan = edit.plan(samples, origin.id, planned, reason="x")
 
-    with pytest.raises(VerificationError, match="does not give the same twice"):
+    with pytest.raises(VerificationError, match="were planned, or the rows or values"):
         edit.execute(plan, samples, done or planned)
 
     assert all(one.id != plan.savepoint_id for one in samples.catalog.all())

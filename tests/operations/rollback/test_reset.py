@@ -69,7 +69,7 @@ def test_an_empty_state_begins_at_the_offsets_and_nothing_else(query: Query) -> 
 
 def test_kept_state_goes_on_at_the_offsets(query: Query) -> None:
     plan = query.plan(Target("shift", -2), state="keep")
-    assert "4 records will be applied to the kept state a second time" in plan.warnings
+    assert "4 records will be applied to the kept state twice" in plan.warnings
 
     done = reset.execute(plan, query.store)
 
@@ -91,7 +91,7 @@ def test_the_plan_says_what_each_partition_does_and_writes_nothing(query: Query)
 
     assert contents(query.place) == before
     assert [(one.current, one.to, one.records) for one in plan.moves] == [(6, 10, -4), (3, 4, -1)]
-    assert "5 records are left out" in plan.warnings
+    assert "5 records are skipped" in plan.warnings
     assert [one.name for one in plan.steps] == [
         "safety_savepoint",
         "checkpoint_written",
@@ -254,5 +254,5 @@ def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> 
     )
     Journal.begin(query.store.root, begun)
     assert query.plan(Target("earliest")).resumed
-    with pytest.raises(UsageError, match="can only be finished that way"):
+    with pytest.raises(UsageError, match="and can only be finished with the same"):
         query.plan(Target("latest"))

@@ -152,7 +152,7 @@ def test_an_edited_savepoint_is_not_of_the_querys_history_until_it_is_gone_to(
 def test_undo_goes_back_once_and_says_how_to_go_forth_again(
     local_store: Store, live: Location
 ) -> None:
-    with pytest.raises(NotFoundError, match="nothing of totals was rolled back"):
+    with pytest.raises(NotFoundError, match="totals was never rolled back"):
         find(local_store, BeforeLast())
     back(local_store, live, local_store.catalog.find("latest~1").id, 2)
     undo = find(local_store, BeforeLast())
@@ -171,5 +171,5 @@ def test_what_had_nothing_to_save_cannot_be_undone_as_something_older(
     current = Location.of(local_store.generations.current(QUERY).checkpoint)
     current.delete([info.path for info in current.list("commits")])
     back(local_store, live, first, 3)
-    with pytest.raises(NotFoundError, match="had nothing to save"):
+    with pytest.raises(NotFoundError, match="found nothing to save, so"):
         find(local_store, BeforeLast())

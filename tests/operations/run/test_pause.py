@@ -269,7 +269,7 @@ def test_a_resumed_run_waits_for_another_verb_and_says_so(store: Store, live: Lo
         with lease.hold(store.root, QUERY, "rollback"):
             with pytest.raises(PartlyDoneError, match="is not running after 300ms: it is resuming"):
                 resume(store, QUERY, wait=SHORT)
-            wait_until(lambda: "rollback of totals is under way" in run.said[-1], "it says so")
+            wait_until(lambda: "rollback of totals is in progress" in run.said[-1], "it says so")
             assert run.lives == [1]
             # Paused again before it could go on: the savepoint is still the one of where it stands.
             again = pause(store, QUERY, wait=LONG)
@@ -330,7 +330,7 @@ def test_a_query_has_one_run_paused_or_not(store: Store, live: Location) -> None
         with Run(store) as second:
             second.ends()
         assert isinstance(second.failed, QueryRunningError)
-        assert "has a run that is paused" in str(second.failed)
+        assert "already has a run, which is paused" in str(second.failed)
         assert run.is_in("paused")
 
         # Resumed, but kept from it for a moment: another that starts must not overtake it.
@@ -349,7 +349,7 @@ def test_a_run_that_begins_gives_way_to_one_that_waits_to_go_on(
 ) -> None:
     with (
         lease.hold_paused(store.root, QUERY),
-        pytest.raises(QueryRunningError, match="has a run that is paused"),
+        pytest.raises(QueryRunningError, match="already has a run, which is paused"),
     ):
         Supervisor(store, QUERY).supervise(no_segment)
     assert lease.holder(store.root, QUERY) is None
@@ -473,7 +473,7 @@ def test_who_waits_is_told_of_another_who_wants_the_opposite(store: Store, live:
         wait_until(lambda: state(store, QUERY).state == "pausing", "it is asked for")
         resume(store, QUERY)
     assert isinstance(waiting[0], PartlyDoneError)
-    assert "asked meanwhile that it is running" in str(waiting[0])
+    assert "has asked for it to be running" in str(waiting[0])
 
 
 def test_pause_and_resume_at_once_end_in_what_was_asked_last(store: Store, live: Location) -> None:

@@ -51,7 +51,7 @@ def test_while_another_takes_one_it_is_skipped_and_says_so(store: Store, live: L
 
     assert attempt.result == "skipped"
     assert isinstance(attempt.error, LockedError)
-    assert "under way" in told[-1]
+    assert "in progress" in told[-1]
     assert store.catalog.all() == []
     assert [one.result for one in store.events.all()] == ["skipped"]
     assert take(store, live).result == "done"
@@ -103,7 +103,7 @@ def test_a_batch_that_is_saved_already_is_skipped_and_counted(
 
     assert (first.result, again.result, again.error) == ("done", "skipped", None)
     assert store.catalog.all() == [first.savepoint]
-    (record,) = [one for one in caplog.records if "saved already" in one.message]
+    (record,) = [one for one in caplog.records if "already saved" in one.message]
     assert record.levelname == "DEBUG"
     counted = metrics.values(store.catalog.all(), store.events.all())
     assert counted["savepoints_operations_total"] == {

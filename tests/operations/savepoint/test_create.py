@@ -352,7 +352,7 @@ def test_trap_native_only_operators_are_found_out_when_the_savepoint_is_planned(
     if OPERATORS[sample]:
         *own, of_tables = found.warnings
         assert own == [
-            f"operator 0 ({name}) is saved in the native form only: {why}"
+            f"operator 0 ({name}) is saved in the native form only, because {why}"
             for name, why in reasons.items()
         ]
         assert of_tables.startswith("no output table of q is known")
@@ -418,7 +418,7 @@ def test_a_stray_checkpoint_does_not_become_that_of_a_query_that_run_manages(
     mine, stray = on_local / "mine", unpack("rocksdb", on_local / "stray")
     local_store.generations.begin("totals", 1, mine, by="run")
 
-    with pytest.raises(UsageError, match="lives at"):
+    with pytest.raises(UsageError, match="the checkpoint of the query"):
         take(local_store, stray)
 
 

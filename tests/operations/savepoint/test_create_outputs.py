@@ -64,7 +64,7 @@ def test_a_file_sink_is_pinned_by_its_batch_and_looked_at(store: Store, place: L
     assert (findings, [one.until for one in lifetimes]) == ([], [None])
     (sink / "_spark_metadata").delete(["0"])
     (finding,), _ = pinned_outputs.check_outputs(savepoint)
-    assert "cannot be taken to batch 2" in finding.problem
+    assert "cannot be rewound to batch 2" in finding.problem
 
 
 def test_trap_a_savepoint_by_hand_has_the_tables_that_attach_has_found(

@@ -390,11 +390,11 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
     ),
     "native with other partitions": (
         "rocksdb", {"form": "native", "partitions": 7}, True,
-        UsageError, "the native form keeps partitions", "omit --format",
+        UsageError, "the native form keeps its partitions", "omit --format",
     ),
     "native with the other provider": (
         "hdfs", {"form": "native", "provider": "rocksdb"}, True,
-        UsageError, "it cannot have provider=rocksdb", "omit --format",
+        UsageError, "it cannot be restored with provider=rocksdb", "omit --format",
     ),
     "no partitions": (
         "rocksdb", {"partitions": 0}, True, UsageError, "0 is not a valid number", "1 or more",
@@ -407,7 +407,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
     ),
     "rescale without keys": (
         "grand_total", {"partitions": 7}, True,
-        RescaleError, "is without keys", "omit --partitions",
+        RescaleError, "has keys, so it", "omit --partitions",
     ),
     "rescale without state": (
         "two_sources", {"partitions": 7}, True,

@@ -235,7 +235,7 @@ def test_the_pinned_version_is_compared_and_not_the_latest(
     assert by_key.compare_outputs(spark, first, second).different_rows == 0
     assert by_key.compare_outputs(spark, first, pinned(second.uri, 1)).extra == 1
     files = OutputVersion("totals", second.uri, "", 0, "", None, "files")
-    with pytest.raises(FileSinkError, match="cannot be read as it was"):
+    with pytest.raises(FileSinkError, match="which keeps no old versions to read"):
         by_key.compare_outputs(spark, first, files)
 
 

@@ -121,7 +121,7 @@ def test_writes_of_others_are_refused_when_it_is_planned(tmp_path: Path) -> None
     append(str(uri), batch(("theirs", 1, 1, None)).to_pydict(), None)
 
     for base in (bases[0], None):
-        with pytest.raises(NotAlignedError, match="others have written"):
+        with pytest.raises(NotAlignedError, match="other writers"):
             planned(uri, base)
 
 
@@ -142,7 +142,7 @@ def test_a_base_of_another_table_is_gone(tmp_path: Path) -> None:
     (base,) = make(uri, batch(("a", 1, 1, None)))
     other = OutputVersion(**{**vars(base), "table_id": "another"})
 
-    with pytest.raises(OutputVersionGoneError, match="another one"):
+    with pytest.raises(OutputVersionGoneError, match="a different one"):
         planned(uri, other)
 
 
@@ -299,7 +299,7 @@ def test_what_others_write_after_the_plan_is_kept(spark: SparkSession, tmp_path:
     bases = make(uri, batch(("a", 1, 1, None)))
     doing = planned(uri, bases[0])
     append(str(uri), batch(("theirs", 5, 1, None)).to_pydict(), None)
-    with pytest.raises(NotAlignedError, match="others have written"):
+    with pytest.raises(NotAlignedError, match="other writers"):
         corrected(spark, doing, {"a": bases[0].version}, [("a", 2, 1, None, 0)])
 
     stopped = tmp_path / "stopped"

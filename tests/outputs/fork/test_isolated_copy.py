@@ -237,7 +237,7 @@ def test_a_table_that_was_made_anew_is_refused(on_local: Location) -> None:
     (on_local / "totals").delete([info.path for info in (on_local / "totals").list()])
     tables.unpack("partitions", on_local / "totals")
 
-    with pytest.raises(NotAlignedError, match="not the table that the savepoint knows"):
+    with pytest.raises(NotAlignedError, match="is not the table of the savepoint: its id is"):
         isolated_copy.plan(output, str(on_local / "fork"), "copy", APP, BATCH)
 
 

@@ -69,7 +69,7 @@ def test_others_rows_are_never_replaced(tmp_path: Path) -> None:
     write(tmp_path / "live", table(("theirs", 5)), "", 0)
     write(tmp_path / "fork", table(("a", 2)), FORK, BATCH)
 
-    with pytest.raises(NotAlignedError, match="others have written"):
+    with pytest.raises(NotAlignedError, match="other writers"):
         planned(tmp_path)
 
 
@@ -77,7 +77,7 @@ def test_a_shared_table_keeps_its_columns(tmp_path: Path) -> None:
     write(tmp_path / "live", table(("a", 1)), LIVE, 3)
     write(tmp_path / "fork", table(("a", 2), tier=["gold"]), FORK, BATCH)
 
-    with pytest.raises(IncompatibleError, match="other columns"):
+    with pytest.raises(IncompatibleError, match="different columns"):
         planned(tmp_path, own_rows="k = 'a'")
 
 
@@ -116,7 +116,7 @@ def test_others_that_write_in_between_keep_their_rows(spark: SparkSession, tmp_p
     doing = planned(tmp_path)
     write(tmp_path / "live", table(("theirs", 5)), "", 0)
 
-    with pytest.raises(NotAlignedError, match="others have written"):
+    with pytest.raises(NotAlignedError, match="other writers"):
         replace_content.execute(spark, doing)
 
     assert content(tmp_path) == [{"k": "a", "total": 1}, {"k": "theirs", "total": 5}]

@@ -209,7 +209,7 @@ def test_a_table_that_was_replaced_is_refused(on_local: Location) -> None:
     there.delete([info.path for info in there.list()])
     written(on_local, 6)
 
-    with pytest.raises(NotAlignedError, match="not the table that the savepoint knows"):
+    with pytest.raises(NotAlignedError, match="is not the table of the savepoint: its id is"):
         rewind.plan(first, "orders/", NEXT)
 
 
@@ -348,7 +348,9 @@ def test_the_hints_name_the_choice_of_rollback_and_that_of_reset(on_local: Locat
     another = dataclasses.replace(at_batch(uri, 1), table_id="another")
     with pytest.raises(NotAlignedError, match="is not the table") as made_anew:
         rewind.plan(another, "orders/", NEXT)
-    with pytest.raises(NotAlignedError, match="are not told apart") as undeclared:
+    with pytest.raises(
+        NotAlignedError, match="does not separate the query's own rows in"
+    ) as undeclared:
         rewind.plan(at_batch(uri, 1), "orders/", NEXT, "n < 0")
     plan = at_batch(uri, 1)
     overwrite(uri)
@@ -373,8 +375,8 @@ def test_columns_and_properties_go_back_too_and_the_plan_says_so(on_local: Locat
     plan = planned(uri, 1)
 
     notes = " / ".join(rewind.notes(plan))
-    assert "go back to those of version 1; these go: extra" in notes
-    assert "properties go back as well: delta.logRetentionDuration" in notes
+    assert "become those of version 1 again; removed: extra" in notes
+    assert "properties are rewound too: delta.logRetentionDuration" in notes
     rewind.execute(plan, "op-1")
     assert [field.name for field in table(uri).schema().fields] == ["n", "part"]
     assert table(uri).metadata().configuration == {}
@@ -399,7 +401,7 @@ def test_the_plan_says_what_readers_see_and_when_ids_are_forgotten(on_local: Loc
     uri = tables.unpack("change_data_feed", on_local / "totals")
     plan = planned(uri, 2)
     assert rewind.what(plan) == (
-        f"take {uri} from version 5 back to the rows and transaction ids of version 3, in one "
+        f"rewind {uri} from version 5 to the rows and transaction ids of version 3, in one "
         "commit"
     )
     readers, feed = rewind.notes(plan)
@@ -432,7 +434,7 @@ def test_emptied_it_has_no_rows_and_the_first_batch_is_written_again(place: Loca
     assert {table(uri).transaction_version(app) for app in ids} == {-1}
     assert rewind.execute(plan, "op-1") == 5
     assert at_batch(uri, 0).version == 5
-    assert "remove the rows of" in rewind.what(plan)
+    assert "remove the rows" in rewind.what(plan)
 
 
 def test_emptied_and_undone_it_is_as_before(place: Location) -> None:
@@ -497,7 +499,7 @@ def test_trap_what_stays_drops_or_doubles_the_batches_that_are_run_again(
     first, last = at_batch(uri, 1), at_batch(uri, 3)
 
     (dropped,) = rewind.kept(first, OWN)
-    assert "drops batches 2 to 3 silently" in dropped
+    assert "silently drops batches 2 to 3" in dropped
     (doubled,) = rewind.kept(first, NEXT)
-    assert "since version 1: rows may double" in doubled
+    assert "since version 1: rows may be duplicated" in doubled
     assert rewind.kept(last, OWN) == rewind.kept(last, NEXT) == ()

@@ -135,7 +135,7 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("x")
     (tmp_path / "b.json").write_text("x")
 
-    with pytest.raises(UsageError, match="several formats: json, parquet"):
+    with pytest.raises(UsageError, match="different formats: json, parquet"):
         files.stored_as(str(tmp_path))
     with pytest.raises(UsageError, match="cannot tell the format"):
         files.stored_as(f"{tmp_path}/*.txt")
@@ -244,12 +244,12 @@ def test_bad_rows_refuse_the_whole_batch_or_are_set_aside(
     counted = {one.reason: one.rows for one in found.rejected}
     assert counted == {
         "not readable": 2,
-        "different events with one id": 2,
+        "different events with the same id": 2,
         "no entity": 1,
         "no event time": 1,
         "no event id": 1,
-        "op is none of insert, remove, replace": 1,
-        "later than the live query is, 2026-11-22T12:00:00.000Z": 1,
+        "op is not one of insert, remove, replace": 1,
+        "later than the position of the live query, 2026-11-22T12:00:00.000Z": 1,
     }
     assert refused.value.details["rejected"] == [vars(one) for one in found.rejected]
     assert orders_of(found) == expected(good)
@@ -269,7 +269,7 @@ def test_values_that_decode_leaves_out_and_those_on_which_it_fails(
     values = [as_text(order(1)).encode(), b"garbage"]
     parquet.write_table(pa.table({"value": values}), tmp_path / "raw.parquet")
 
-    with pytest.raises(LateBatchError, match="1 left out by decode"):
+    with pytest.raises(LateBatchError, match="1 dropped by decode"):
         taken(spark, str(tmp_path / "raw.parquet"), tmp_path)
 
     def failing(records: DataFrame) -> DataFrame:

@@ -262,9 +262,13 @@ def test_more_rows_than_are_laid_out_at_once() -> None:
 @pytest.mark.parametrize(
     ("field", "column", "why"),
     [
-        (StateField("v", "long"), pa.array([1], pa.int32()), "long, and values of int32 are given"),
-        (StateField("v", "string"), pa.array([1]), "string, and values of int64"),
-        (StateField("v", "timestamp"), pa.array([1], pa.timestamp("us")), "timestamp, and values"),
+        (
+            StateField("v", "long"),
+            pa.array([1], pa.int32()),
+            "long, but values of type int32 were given",
+        ),
+        (StateField("v", "string"), pa.array([1]), "string, but values of type int64"),
+        (StateField("v", "timestamp"), pa.array([1], pa.timestamp("us")), "timestamp, but values"),
         (StateField("v", "long", nullable=False), pa.array([1, None]), "v holds a null"),
         (
             StateField("v", listed("long", contains_null=False)),
@@ -295,7 +299,7 @@ def test_other_values_are_refused_with_their_field(
 
 def test_columns_that_do_not_fit_are_refused() -> None:
     fields = [StateField("a", "long"), StateField("b", "long")]
-    with pytest.raises(IncompatibleError, match="2 fields, and 1 columns"):
+    with pytest.raises(IncompatibleError, match="2 fields, but 1 columns"):
         encode([pa.array([1])], fields, "row")
-    with pytest.raises(IncompatibleError, match="several lengths"):
+    with pytest.raises(IncompatibleError, match="was given columns of different lengths"):
         encode([pa.array([1]), pa.array([1, 2])], fields, "row")

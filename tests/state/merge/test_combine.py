@@ -46,5 +46,5 @@ def test_an_operator_without_a_function_is_refused() -> None:
 def test_trap_several_rows_under_a_key_are_not_combined(name: str) -> None:
     """Two sessions of a client are two rows; which of them a late one belongs to is not known."""
     operator = Operator(1, name, JOIN.stores, 2)
-    with pytest.raises(IncompatibleError, match="more than one row under a key"):
+    with pytest.raises(IncompatibleError, match="keeps more than one row per key, which"):
         combine.required([SUMS, operator], LAYOUT, {"0": live, name: live})

@@ -58,21 +58,23 @@ def test_a_join_says_what_it_goes_by(spark: SparkSession) -> None:
     """Its state has numbered fields; the names are those of the plan, on either side."""
     saved = rows(spark, "field0 string, field1 string", ("a", "a"))
     assert found(spark, JOIN, saved, "a", product="product2", theirs="client") == "field1"
-    with pytest.raises(IncompatibleError, match="field0 and field1 could both be it"):
+    with pytest.raises(IncompatibleError, match="field0 and field1 could both be the entity"):
         found(spark, JOIN, saved, "a")
 
 
 def test_trap_a_second_operator_by_another_key_is_refused(spark: SparkSession) -> None:
     """Counts by hour of counts by client are of all clients."""
     saved = rows(spark, "hour long", (7,), (8,))
-    with pytest.raises(IncompatibleError, match=r"operator 0 .* hour has other values") as error:
+    with pytest.raises(
+        IncompatibleError, match=r"operator 0 .* the values of hour are not"
+    ) as error:
         found(spark, AGGREGATE, saved, "a", "b")
     assert "--policy replay-all" in error.value.hint
 
 
 def test_a_field_that_is_only_called_so_is_refused(spark: SparkSession) -> None:
     """Its values say that it is something else."""
-    with pytest.raises(IncompatibleError, match="client has other values"):
+    with pytest.raises(IncompatibleError, match="the values of client are not"):
         found(spark, AGGREGATE, rows(spark, "client string", ("a",), ("other",)), "a", "b")
 
 
@@ -86,7 +88,7 @@ def test_without_rows_only_the_name_counts(spark: SparkSession) -> None:
     """Nothing else is known."""
     named, other = (rows(spark, f"hour long, {name} string") for name in ("client", "user"))
     assert found(spark, AGGREGATE, named, "a") == "client"
-    with pytest.raises(IncompatibleError, match="cannot be told"):
+    with pytest.raises(IncompatibleError, match="it is unclear which"):
         found(spark, AGGREGATE, other, "a")
 
 

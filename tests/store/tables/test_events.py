@@ -72,4 +72,4 @@ def test_a_store_that_cannot_be_written_does_not_make_a_verb_fail(
     with recording(local_store, "create", query="clicks"):
         pass
 
-    assert "create of clicks is not in the events" in caplog.text
+    assert "create of clicks could not be recorded in the events" in caplog.text
