@@ -268,62 +268,41 @@ def executed(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
-def restored_form(function: Function) -> Function:
-    """Add `--format`, of commands that restore."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(FORMS),
-        help="Form to restore from; by default native if it can be used, otherwise canonical.",
-    )(function)
-
-
-def broken_too(function: Function) -> Function:
-    """Add `--even-broken`, for a savepoint with known damage."""
-    return click.option(
-        "--even-broken",
-        is_flag=True,
-        help="Accept a savepoint that verify found broken; damaged files are still refused.",
-    )(function)
-
-
-def outputs_too(function: Function) -> Function:
-    """Add `--outputs`, which leaves them where they are."""
-    return click.option(
-        "--outputs",
-        type=click.Choice(["rewind", "none"]),
-        default="rewind",
-        help="none: leave the outputs as they are; replayed rows may then be written twice.",
-    )(function)
-
-
-def unreplayable_too(function: Function) -> Function:
-    """Add `--accept-unreplayable`, for sources that do not retain their records."""
-    return click.option(
-        "--accept-unreplayable",
-        is_flag=True,
-        help="Accept that a source, such as a socket, cannot be read again: rows are lost.",
-    )(function)
-
-
-def pausing_the_run(function: Function) -> Function:
-    """Add `--wait`, for commands that pause the query's run for a while."""
-    return click.option(
-        "--wait",
-        default="10m",
-        metavar="DURATION",
-        callback=duration,
-        help="How long to wait for the run to pause, and to resume.",
-    )(function)
-
-
-def stopped_said(function: Function) -> Function:
-    """Add `--stopped`, for queries that the user's own driver starts."""
-    return click.option(
-        "--stopped",
-        is_flag=True,
-        help="The query's own driver is stopped: do not watch its checkpoint first.",
-    )(function)
+# Of commands that restore.
+restored_form = click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Form to restore from; by default native if it can be used, otherwise canonical.",
+)
+broken_too = click.option(
+    "--even-broken",
+    is_flag=True,
+    help="Accept a savepoint that verify found broken; damaged files are still refused.",
+)
+outputs_too = click.option(
+    "--outputs",
+    type=click.Choice(["rewind", "none"]),
+    default="rewind",
+    help="none: leave the outputs as they are; replayed rows may then be written twice.",
+)
+unreplayable_too = click.option(
+    "--accept-unreplayable",
+    is_flag=True,
+    help="Accept that a source, such as a socket, cannot be read again: rows are lost.",
+)
+pausing_the_run = click.option(
+    "--wait",
+    default="10m",
+    metavar="DURATION",
+    callback=duration,
+    help="How long to wait for the run to pause, and to resume.",
+)
+stopped_said = click.option(
+    "--stopped",
+    is_flag=True,
+    help="The query's own driver is stopped: do not watch its checkpoint first.",
+)
 
 
 def of_query(function: Function) -> Function:

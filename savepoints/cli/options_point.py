@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,77 +16,82 @@ if TYPE_CHECKING:
     from savepoints.operations.rollback.target import Meaning, Point
 
 
+@dataclass(frozen=True)
+class PointOptions:
+    """The values of `--at` and of the options that name a point in other ways."""
+
+    at: str | None
+    exact: bool
+    by: Meaning | None
+    at_batch: int | None
+
+
 def to_a_point(function: Function) -> Function:
-    """Add the options for points other than a savepoint's name."""
-    for option in (
-        click.option(
-            "--at-batch",
-            type=click.IntRange(min=0),
-            help="To a batch that Spark retains, saved or not.",
-        ),
-        click.option(
-            "--at-by",
-            "by",
-            type=click.Choice(["arrival", "commit"]),
-            help="With --exact: by the records' timestamps in Kafka (the default), or by when a "
-            "batch was committed.",
-        ),
-        click.option(
-            "--exact",
-            is_flag=True,
-            help="With --at: run the query to the exact offsets of that time.",
-        ),
-        click.option(
-            "--at",
-            metavar="TIME",
-            help="To the newest savepoint of a batch committed at or before this time.",
-        ),
-    ):
-        function = option(function)
-    return function
+    """Add the options for points other than a savepoint's name, and pass them as `point`."""
+
+    @click.option(
+        "--at",
+        metavar="TIME",
+        help="To the newest savepoint of a batch committed at or before this time.",
+    )
+    @click.option(
+        "--exact", is_flag=True, help="With --at: run the query to the exact offsets of that time."
+    )
+    @click.option(
+        "--at-by",
+        "by",
+        type=click.Choice(["arrival", "commit"]),
+        help="With --exact: by the records' timestamps in Kafka (the default), or by when a batch "
+        "was committed.",
+    )
+    @click.option(
+        "--at-batch",
+        type=click.IntRange(min=0),
+        help="To a batch that Spark retains, saved or not.",
+    )
+    @functools.wraps(function)
+    def wrapped(
+        *args: object,
+        at: str | None,
+        exact: bool,
+        by: Meaning | None,
+        at_batch: int | None,
+        **options: Any,  # noqa: ANN401  (of any command)
+    ) -> Any:  # noqa: ANN401  (whatever the command returns)
+        return function(*args, point=PointOptions(at, exact, by, at_batch), **options)
+
+    return wrapped
 
 
-def other_sources(function: Function) -> Function:
-    """Add `--source`, for a program that reads other sources than the savepoint's."""
-    return click.option(
-        "--source",
-        "sources",
-        multiple=True,
-        metavar="START",
-        help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
-    )(function)
+# For a program that reads other sources than the savepoint's.
+other_sources = click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="START",
+    help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
+)
 
 
 def point_of(
-    name: str | None,
-    *,
-    at: str | None,
-    exact: bool,
-    by: Meaning | None,
-    app: str | None,
-    at_batch: int | None,
-    undo: bool = False,
+    name: str | None, options: PointOptions, *, app: str | None, undo: bool = False
 ) -> Point:
     """Return the one point that the options name.
 
     Raises:
         UsageError: If they name none or several.
     """
-    from savepoints.operations.rollback.target import (
-        AtBatch,
-        AtTime,
-        BeforeLast,
-        Named,
-    )
+    from savepoints.operations.rollback.target import AtBatch, AtTime, BeforeLast, Named
 
+    at, exact, by = options.at, options.exact, options.by
     given: list[Point] = []
     if name is not None:
         given.append(Named(name))
     if at is not None:
         moment = parse_rfc3339(at)
         given.append(AtTime(moment, by or "arrival") if exact else Named(f"@{rfc3339(moment)}"))
-    if at_batch is not None:
-        given.append(AtBatch(at_batch))
+    if options.at_batch is not None:
+        given.append(AtBatch(options.at_batch))
     if undo:
         given.append(BeforeLast())
     if len(given) != 1:

@@ -21,13 +21,13 @@ from savepoints.cli.options import (
     unreplayable_too,
 )
 from savepoints.cli.options_migrate import MigrationOptions, migrating
-from savepoints.cli.options_point import other_sources, point_of, to_a_point
+from savepoints.cli.options_point import PointOptions, other_sources, point_of, to_a_point
 from savepoints.cli.output import bytes_text
 from savepoints.errors import UsageError
 from savepoints.model import Form, Provider
 
 if TYPE_CHECKING:
-    from savepoints.operations.rollback.target import Meaning, Point
+    from savepoints.operations.rollback.target import Point
     from savepoints.operations.savepoint.restore import Restored
     from savepoints.plan import Plan
 
@@ -69,9 +69,7 @@ if TYPE_CHECKING:
 def command(
     call: Invocation,
     name: str | None,
-    at: str | None,
-    by: Meaning | None,
-    at_batch: int | None,
+    point: PointOptions,
     app: str | None,
     to: str,
     form: Form | None,
@@ -82,7 +80,6 @@ def command(
     query: str | None,
     migration: MigrationOptions | None,
     *,
-    exact: bool,
     even_broken: bool,
     accept_unreplayable: bool,
     new_query_id: bool,
@@ -117,7 +114,7 @@ def command(
       savepoints restore --at 2026-11-20T10:00:00Z --exact --query clicks --to s3a://bucket/ck --yes
     """
     of_point = None if migration else app
-    where = point_of(name, at=at, exact=exact, by=by, app=of_point, at_batch=at_batch)
+    where = point_of(name, point, app=of_point)
     asked = _Asked(
         to,
         query,

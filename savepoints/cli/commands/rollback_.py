@@ -19,14 +19,13 @@ from savepoints.cli.options import (
     stopped_said,
     unreplayable_too,
 )
-from savepoints.cli.options_point import other_sources, point_of, to_a_point
+from savepoints.cli.options_point import PointOptions, other_sources, point_of, to_a_point
 from savepoints.cli.output import bytes_text
 from savepoints.cli.render.next_step import next_step
 from savepoints.model import Form
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.rollback import RolledBack
-    from savepoints.operations.rollback.target import Meaning
 
 
 @click.command("rollback")
@@ -61,9 +60,7 @@ if TYPE_CHECKING:
 def command(
     call: Invocation,
     name: str | None,
-    at: str | None,
-    by: Meaning | None,
-    at_batch: int | None,
+    point: PointOptions,
     app: str | None,
     to: str | None,
     form: Form | None,
@@ -71,7 +68,6 @@ def command(
     outputs: str,
     query: str | None,
     *,
-    exact: bool,
     undo: bool,
     no_source_check: bool,
     no_safety_savepoint: bool,
@@ -105,7 +101,7 @@ def command(
 
     plan = rollback.plan(
         call.store,
-        point_of(name, at=at, exact=exact, by=by, app=app, at_batch=at_batch, undo=undo),
+        point_of(name, point, app=app, undo=undo),
         query=query,
         to=to,
         form=form,

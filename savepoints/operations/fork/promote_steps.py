@@ -20,7 +20,7 @@ from savepoints.operations.rollback.generation_change import (
     Work,
 )
 from savepoints.operations.rollback.query_context import QueryContext
-from savepoints.operations.run import pause
+from savepoints.operations.run import pause_for_verb
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
@@ -193,17 +193,14 @@ def carry_out(plan: PromotionPlan, store: Store, held: Lease, *, progress: Progr
             # Its tables are the live query's from now on, and two may not write them.
             store.generations.end(plan.fork, why=f"promoted to {plan.query}")
         check()
-        # Without one the query could not go back to where this generation began, nor be recovered.
-        create.save(
+        pause_for_verb.settle(
             store,
             plan.query,
             kind="fork",
             description=f"{plan.fork} as it was when it took over",
             savepoint_id=plan.first_id,
+            paused=plan.paused,
         )
-        if plan.paused:
-            # It waits for the lease, which is held until the operation is finished.
-            pause.resume(store, plan.query)
 
     write = partial(
         generation_change.restored, plan, store, query_id=plan.query_id, progress=progress,
@@ -220,15 +217,12 @@ def carry_out(plan: PromotionPlan, store: Store, held: Lease, *, progress: Progr
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
     """Take back what an interrupted promotion has done so far."""
 
-    def give_back() -> None:
+    def undo_replaced() -> None:
         for one in plan.taken:
             progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
             replace_content.undo(one, plan.operation_id)
-        if plan.paused:
-            # It waits until the operation is taken back to its end.
-            pause.resume(store, plan.query)
 
-    generation_change.undo(plan, store, also=give_back, progress=progress)
+    pause_for_verb.undo(plan, store, undo_replaced, paused=plan.paused, progress=progress)
 
 
 def _taken(

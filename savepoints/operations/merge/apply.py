@@ -34,8 +34,8 @@ from savepoints.operations.rollback.generation_change import (
     OwnStep,
     Work,
 )
-from savepoints.operations.run import pause
-from savepoints.operations.savepoint import create, export, restore
+from savepoints.operations.run import pause_for_verb
+from savepoints.operations.savepoint import export, restore
 from savepoints.outputs.correct import correct
 from savepoints.outputs.delta import batch_version
 from savepoints.plan import Progress
@@ -141,17 +141,14 @@ def _settle(
     store.ledger.add(_row(plan, store))
     faults.reach("merge.in_ledger")
     check()
-    # Without one the query could not go back to where this generation began, nor be recovered.
-    create.save(
+    pause_for_verb.settle(
         store,
         plan.query,
         kind="merge",
         description=f"with {plan.facts.rows} late events of {plan.facts.batch}",
         savepoint_id=plan.first_id,
+        paused=plan.paused,
     )
-    if plan.paused:
-        # It waits for the lease, which is held until the operation is finished.
-        pause.resume(store, plan.query)
 
 
 def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
@@ -162,15 +159,12 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
         NotAlignedError: If others have written to an output since.
     """
 
-    def give_back() -> None:
+    def undo_corrections() -> None:
         for one in plan.corrections:
             progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
             correct.undo(one, plan.operation_id)
-        if plan.paused:
-            # It waits until the operation is taken back to its end.
-            pause.resume(store, plan.query)
 
-    generation_change.undo(plan, store, also=give_back, progress=progress)
+    pause_for_verb.undo(plan, store, undo_corrections, paused=plan.paused, progress=progress)
     scratch.discard(store, plan.operation_id)
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
+from savepoints.model import SavepointKind
+from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.run import pause
+from savepoints.operations.savepoint import create
 from savepoints.plan import Progress
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
@@ -47,6 +51,48 @@ def kept(
             pause.resume(store, query, progress=progress)
         raise
     pause.resume(store, query, wait=wait, progress=progress)
+
+
+def settle(
+    store: Store,
+    query: str,
+    *,
+    kind: SavepointKind,
+    description: str,
+    savepoint_id: str,
+    paused: bool,
+) -> None:
+    """Save where the generation begins that a verb has made, and resume the run paused for it.
+
+    Without that savepoint the query could not go back to there, nor be recovered. The run waits
+    for the lease, which is held until the operation is finished.
+    """
+    create.save(store, query, kind=kind, description=description, savepoint_id=savepoint_id)
+    if paused:
+        pause.resume(store, query)
+
+
+def undo(
+    plan: TransitionPlan,
+    store: Store,
+    undo_outputs: Callable[[], None],
+    *,
+    paused: bool,
+    progress: Progress,
+) -> None:
+    """Undo an interrupted operation, and resume the run paused for it, which waits for the end.
+
+    Raises:
+        UsageError: If the new generation has begun.
+        NotAlignedError: If others have written to an output since.
+    """
+
+    def give_back() -> None:
+        undo_outputs()
+        if paused:
+            pause.resume(store, plan.query)
+
+    generation_change.undo(plan, store, also=give_back, progress=progress)
 
 
 @contextmanager

@@ -17,12 +17,7 @@ from savepoints.errors import NativeOnlyError, UsageError
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
 from savepoints.observe.recorder import recorded
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest, native
 from savepoints.store.savepoint.manifest import Manifest
@@ -89,12 +84,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
 
 
 @recorded
-def execute(
-    plan: ExportPlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> Savepoint:
+def execute(plan: ExportPlan, store: Store, *, progress: Progress = silent) -> Savepoint:
     """Write the rows; run again after a crash, it goes on or starts over.
 
     Raises:

@@ -248,12 +248,7 @@ def make_plan(
 
 
 @recorded
-def execute(
-    plan: RestorePlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> Restored:
+def execute(plan: RestorePlan, store: Store, *, progress: Progress = silent) -> Restored:
     """Write the checkpoint.
 
     Run again after a crash, it begins its own unfinished directory anew.

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.state.schema import StateField
-from savepoints.errors import IncompatibleError, SavepointsError, UsageError
+from savepoints.errors import UsageError
 from savepoints.model import Cut
 from savepoints.spark import columns
 from savepoints.state.change.sql_assignments import (
@@ -37,8 +37,6 @@ from savepoints.state.typed.compare import RowChange
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Columns beside the visible ones: the canonical row, and its change.
@@ -309,18 +307,12 @@ def _row_change(found: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
     return RowChange("removed" if after is None else "changed", row, before, after)
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
+def _failures() -> AbstractContextManager[None]:
     """Turn errors of a condition, an assignment or a function into ours."""
-    try:
-        yield
-    except SavepointsError:
-        raise
-    except Exception as error:  # Spark's errors have no common base class
-        raise IncompatibleError(
-            f"the rows cannot be changed this way: {_said(error)}",
-            hint="nothing was changed; inspect the rows: savepoints state",
-        ) from error
+    return typed.translated(
+        lambda error: f"the rows cannot be changed this way: {_said(error)}",
+        "nothing was changed; inspect the rows: savepoints state",
+    )
 
 
 def _said(error: Exception) -> str:

@@ -22,8 +22,8 @@ Source: `StateDataSource`, `StateSourceOptions`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -185,21 +185,29 @@ def read_variable(
 
 
 @contextmanager
-def refusals(what: str) -> Iterator[None]:
-    """Turn whatever Spark raises while it reads state into our error.
+def translated(say: Callable[[Exception], str], hint: str) -> Iterator[None]:
+    """Turn whatever Spark raises into our error.
+
+    Args:
+        say: Says what failed, given what Spark raised.
 
     Raises:
-        IncompatibleError: With the first line of what Spark says.
+        IncompatibleError: With what it says.
     """
     try:
         yield
     except SavepointsError:
         raise
     except Exception as error:  # Spark's errors have no common root
-        raise IncompatibleError(
-            f"Spark cannot read the state of {what} as typed rows: {reason(error)}",
-            hint="the savepoint itself is complete and can be restored",
-        ) from error
+        raise IncompatibleError(say(error), hint=hint) from error
+
+
+def refusals(what: str) -> AbstractContextManager[None]:
+    """Turn whatever Spark raises while it reads state into our error; see `translated`."""
+    return translated(
+        lambda error: f"Spark cannot read the state of {what} as typed rows: {reason(error)}",
+        "the savepoint itself is complete and can be restored",
+    )
 
 
 def reason(error: Exception) -> str:

@@ -106,7 +106,11 @@ def test_what_would_make_the_state_inconsistent_is_refused(
     [
         (StateEdit("k = 1"), "x", "choose what happens to the rows:"),
         (StateEdit("k = 1", ("sum = 0",), delete=True), "x", "either set values or remove"),
-        (StateEdit("k = 1", ("sum = 0",), function=lambda batch: batch), "x", "either set values or remove"),
+        (
+            StateEdit("k = 1", ("sum = 0",), function=lambda batch: batch),
+            "x",
+            "either set values or remove",
+        ),
         (StateEdit(None, delete=True), "x", "removing rows needs a condition"),
         (SET, " ", "a reason is missing"),
     ],

@@ -401,8 +401,7 @@ def test_the_plan_says_what_readers_see_and_when_ids_are_forgotten(on_local: Loc
     uri = tables.unpack("change_data_feed", on_local / "totals")
     plan = planned(uri, 2)
     assert rewind.what(plan) == (
-        f"rewind {uri} from version 5 to the rows and transaction ids of version 3, in one "
-        "commit"
+        f"rewind {uri} from version 5 to the rows and transaction ids of version 3, in one commit"
     )
     readers, feed = rewind.notes(plan)
     assert "skipChangeCommits" in readers
