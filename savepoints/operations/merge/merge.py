@@ -1,15 +1,15 @@
 """`merge`: late events worked into live state and outputs, as if they had come in time.
 
-1. Beside the running query: the events that are new are found, with the entities that they touch;
-   these, and control entities besides, are replayed from the newest savepoint that was taken before
-   what is late, through the application's own code, up to where the query stands.
-2. The control entities must come out as the query has them, state and output rows: otherwise they
-   are replayed batch by batch (`replay_strategy`), and then the merge is refused.
+1. Beside the running query the events that are new are found (`affected`), and the newest savepoint
+   from before its late events for each entity (`assignment`). These entities, and control entities
+   besides, are replayed from there through the application's own code, up to where the query is.
+2. The control entities must equal those of the query, state and output rows (`controls`): otherwise
+   they are replayed batch by batch (`replay_strategy`), and then the merge is refused.
 3. The query is paused between two batches, and what has arrived since is replayed.
-4. Its next generation begins with the replayed state of these entities, the outputs are corrected
-   (`savepoints.operations.merge.apply`), and the run that was paused goes on.
+4. Its next generation begins with the replayed state of these entities (`generation_plan`), the
+   outputs are corrected (`apply`), and the run that was paused resumes.
 
-Killed before step 4 it is begun anew by the same command; in step 4 it goes on by its journal.
+Killed before step 4 the same command starts over; in step 4 it resumes by its journal.
 """
 
 from __future__ import annotations
