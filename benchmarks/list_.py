@@ -20,7 +20,7 @@ import savepoints
 from benchmarks.result import Result, Sample, in_turns, seconds
 from savepoints.cli.main import cli
 from savepoints.cli.output import Terminal
-from savepoints.io import Location, storage_options
+from savepoints.io import storage_options
 from savepoints.local import s3
 from savepoints.local.service import Service
 from savepoints.model import Cut, OperatorState
@@ -36,7 +36,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     """List a thousand savepoints, and let deltalake read their rows; there are no keys in it."""
     del keys
     with _s3(directory):
-        store = savepoints.Store(Location.of(f"s3://{_BUCKET}/store"))
+        store = savepoints.Store.at(f"s3://{_BUCKET}/store").make()
         rows = [catalog._to_row(_savepoint(number)) for number in range(_SAVEPOINTS)]
         for first in range(0, _SAVEPOINTS, _A_COMMIT):
             store.catalog._table.append(rows[first : first + _A_COMMIT])

@@ -333,6 +333,11 @@ class Savepoint:
     state_reason: str | None = None
 
     @property
+    def taken_order(self) -> tuple[datetime, int, int, str]:
+        """By what savepoints are ordered: a store's clock may have seconds only."""
+        return (self.created_at, self.generation, self.cut.batch_id, self.id)
+
+    @property
     def labels(self) -> Labels:
         """What may change about it."""
         return Labels(

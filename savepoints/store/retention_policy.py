@@ -142,7 +142,7 @@ def decide(
     """
     there = sorted(
         (one for one in savepoints if one.state != "expired"),
-        key=lambda one: (one.created_at, one.id),
+        key=lambda one: one.taken_order,
         reverse=True,
     )
     reasons: dict[str, list[str]] = {one.id: [] for one in there}

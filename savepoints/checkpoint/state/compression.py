@@ -8,19 +8,18 @@ lz4     lz4-java's LZ4BlockOutputStream: "LZ4Block", token, compressed and raw l
 snappy  snappy-java's SnappyOutputStream: a header of 16 bytes, then big-endian length and body
 zstd    plain frames, as everybody writes them
 
-Both take a few megabytes, however large the stream. Source: `org.apache.spark.io`.
+Reading and writing take a few megabytes, however large the stream. Source: `org.apache.spark.io`.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Literal, cast
 
-import xxhash
-
 from savepoints.checkpoint.logs.offset_log import CODEC_KEY
+from savepoints.checkpoint.state import xxh32
 from savepoints.errors import IncompatibleError, UnsupportedFormatError
 
 _LZ4_MAGIC = b"LZ4Block"
@@ -35,6 +34,8 @@ _SNAPPY_HEADER = struct.Struct(">8sii")
 _SNAPPY_LARGEST_BLOCK = 512 << 20
 
 _PIECE = 1 << 20
+# Raw bytes whose checksums are computed at once.
+_GROUP = 4 << 20
 # Bytes of a block that is written; lz4-java and snappy-java read any size up to their own.
 _BLOCK = 1 << 16
 
@@ -72,9 +73,9 @@ def open_writer(sink: BinaryIO, codec: str, name: str) -> BinaryIO:
     if short == "zstd":
         return cast("BinaryIO", pa.CompressedOutputStream(pa.PythonFile(_Kept(sink), "w"), "zstd"))
     if short == "lz4":
-        return cast("BinaryIO", _Blocks(sink, _lz4_frame, end=_lz4_header(_LZ4_STORED, 0, 0, 0)))
+        return cast("BinaryIO", _Blocks(sink, _lz4_frames, end=_lz4_header(_LZ4_STORED, 0, 0, 0)))
     sink.write(_SNAPPY_HEADER.pack(_SNAPPY_MAGIC, 1, 1))
-    return cast("BinaryIO", _Blocks(sink, _snappy_frame, end=b""))
+    return cast("BinaryIO", _Blocks(sink, _snappy_frames, end=b""))
 
 
 def _known(codec: str, name: str) -> str:
@@ -93,9 +94,11 @@ def _known(codec: str, name: str) -> str:
 class _Blocks(io.RawIOBase):
     """Cuts what is written into blocks, and frames each."""
 
-    def __init__(self, sink: BinaryIO, frame: Callable[[bytes], bytes], end: bytes) -> None:
+    def __init__(
+        self, sink: BinaryIO, frames: Callable[[Sequence[bytes]], Iterable[bytes]], end: bytes
+    ) -> None:
         super().__init__()
-        self._sink, self._frame, self._end = sink, frame, end
+        self._sink, self._frames, self._end = sink, frames, end
         self._pending = bytearray()
 
     def writable(self) -> bool:
@@ -103,29 +106,32 @@ class _Blocks(io.RawIOBase):
 
     def write(self, data: Any) -> int:  # noqa: ANN401  (any readable buffer)
         self._pending += data
-        whole = len(self._pending) - len(self._pending) % _BLOCK
-        with memoryview(self._pending) as view:
-            for start in range(0, whole, _BLOCK):
-                self._sink.write(self._frame(bytes(view[start : start + _BLOCK])))
-        del self._pending[:whole]
+        if len(self._pending) >= _GROUP:
+            self._flush(len(self._pending) - len(self._pending) % _BLOCK)
         return len(data)
 
     def close(self) -> None:
         if not self.closed:
-            if self._pending:
-                self._sink.write(self._frame(bytes(self._pending)))
+            self._flush(len(self._pending))
             self._sink.write(self._end)
         super().close()
 
+    def _flush(self, length: int) -> None:
+        with memoryview(self._pending)[:length] as view:
+            blocks = [bytes(view[at : at + _BLOCK]) for at in range(0, length, _BLOCK)]
+        for frame in self._frames(blocks):
+            self._sink.write(frame)
+        del self._pending[:length]
 
-def _lz4_frame(raw: bytes) -> bytes:
+
+def _lz4_frames(blocks: Sequence[bytes]) -> Iterator[bytes]:
     import pyarrow as pa
 
-    body, method = bytes(pa.compress(raw, "lz4_raw", asbytes=True)), _LZ4_COMPRESSED
-    if len(body) >= len(raw):
-        body, method = raw, _LZ4_STORED
-    checksum = xxhash.xxh32_intdigest(raw, _LZ4_SEED) & _LZ4_CHECKSUM_BITS
-    return _lz4_header(method, len(body), len(raw), checksum) + body
+    for raw, digest in zip(blocks, xxh32.digests(blocks, _LZ4_SEED), strict=True):
+        body, method = bytes(pa.compress(raw, "lz4_raw", asbytes=True)), _LZ4_COMPRESSED
+        if len(body) >= len(raw):
+            body, method = raw, _LZ4_STORED
+        yield _lz4_header(method, len(body), len(raw), digest & _LZ4_CHECKSUM_BITS) + body
 
 
 def _lz4_header(method: int, length: int, raw_length: int, checksum: int) -> bytes:
@@ -133,11 +139,12 @@ def _lz4_header(method: int, length: int, raw_length: int, checksum: int) -> byt
     return _LZ4_HEADER.pack(_LZ4_MAGIC, method | level, length, raw_length, checksum)
 
 
-def _snappy_frame(raw: bytes) -> bytes:
+def _snappy_frames(blocks: Sequence[bytes]) -> Iterator[bytes]:
     import pyarrow as pa
 
-    body = bytes(pa.compress(raw, "snappy", asbytes=True))
-    return len(body).to_bytes(4, "big") + body
+    for raw in blocks:
+        body = bytes(pa.compress(raw, "snappy", asbytes=True))
+        yield len(body).to_bytes(4, "big") + body
 
 
 class _Kept(io.RawIOBase):
@@ -179,6 +186,8 @@ class _Pieces(io.RawIOBase):
 
 def _lz4_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:
     ended = False
+    group: list[memoryview] = []
+    checksums: list[int] = []
     while header := stream.read(_LZ4_HEADER.size):
         if len(header) < _LZ4_HEADER.size:
             raise _damaged(name, "it ends within a block's header")
@@ -189,22 +198,31 @@ def _lz4_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:
         body = _exactly(stream, length, name)
         ended = raw_length == 0
         if not ended:
-            yield _lz4_block(body, token & 0xF0, raw_length, checksum, name)
+            group.append(_lz4_block(body, token & 0xF0, raw_length, name))
+            checksums.append(checksum)
+        if ended or sum(map(len, group)) >= _GROUP:
+            yield from _checked(group, checksums, name)
+            group, checksums = [], []
     if not ended:
         raise _damaged(name, "its end block is missing")
 
 
-def _lz4_block(body: bytes, method: int, raw_length: int, checksum: int, name: str) -> memoryview:
-    if method == _LZ4_STORED and len(body) == raw_length:
-        block = memoryview(body)
-    elif method == _LZ4_COMPRESSED:
-        block = _decompressed("lz4_raw", body, raw_length, name)
-    else:
-        raise _damaged(name, f"a block has method {method:#x}, {len(body)} for {raw_length} bytes")
+def _checked(
+    blocks: Sequence[memoryview], checksums: Sequence[int], name: str
+) -> Sequence[memoryview]:
     # lz4-java drops four bits of the hash.
-    if xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_BITS != checksum:
+    found = [one & _LZ4_CHECKSUM_BITS for one in xxh32.digests(blocks, _LZ4_SEED)]
+    if found != list(checksums):
         raise _damaged(name, "a block does not match its checksum")
-    return block
+    return blocks
+
+
+def _lz4_block(body: bytes, method: int, raw_length: int, name: str) -> memoryview:
+    if method == _LZ4_STORED and len(body) == raw_length:
+        return memoryview(body)
+    if method == _LZ4_COMPRESSED:
+        return _decompressed("lz4_raw", body, raw_length, name)
+    raise _damaged(name, f"a block has method {method:#x}, {len(body)} for {raw_length} bytes")
 
 
 def _snappy_pieces(stream: BinaryIO, name: str) -> Iterator[memoryview]:

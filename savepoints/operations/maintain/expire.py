@@ -186,7 +186,7 @@ def plan(
         savepoints=tuple(
             sorted(
                 (_verdict(one, there) for one in decisions),
-                key=lambda one: (one.created_at, one.savepoint_id),
+                key=lambda one: one.created_at,
                 reverse=True,
             )
         ),

@@ -2,7 +2,8 @@
 
 Spark's raw reader and its state writer know RocksDB only, so the files are decoded and encoded
 here, on the executors: a state partition is a snapshot and the deltas on top of it, each one
-compressed stream of records. The executors need this package and access to the checkpoint.
+compressed stream of records. The executors need access to the checkpoint; this package is sent to
+them where they lack it (`savepoints.spark.executors`).
 Source: `HDFSBackedStateStoreProvider`; `StatePartitionKeyExtractorFactory` for the placement.
 """
 
@@ -25,7 +26,9 @@ from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY, StateRecord
 from savepoints.checkpoint.state.schema import DEFAULT_COLUMN_FAMILY, StateField
 from savepoints.errors import IncompatibleError, NotAlignedError, PlacementError, SavepointsError
 from savepoints.io import Location
+from savepoints.spark import executors
 from savepoints.state.codec import decode
+from savepoints.state.storage.task_files import TaskFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +55,7 @@ _BATCH_BYTES = 2 << 20
 class _Reading:
     """What an executor needs to know to decode state files."""
 
-    checkpoint: Location
+    files: TaskFiles
     chains: tuple[SnapshotChain, ...]
     codec: str
     row_checksums: bool
@@ -97,13 +100,14 @@ def read_store(
     where = f"the key of operator {operator.operator_id} ({operator.name}), store {store}"
     key = _partition_key(checkpoint, operator, store, where)
     reading = _Reading(
-        checkpoint=checkpoint,
+        files=TaskFiles.of(checkpoint),
         chains=chains,
         codec=files.conf.get(CODEC_KEY, _DEFAULT_CODEC),
         row_checksums=files.conf.get(ROW_CHECKSUM_KEY) == "true",
         partition_key=key,
         where=where,
     )
+    executors.ship(spark)
     decoded = spark.range(0, len(chains), 1, len(chains)).mapInArrow(
         partial(_decode, reading), _decoded_schema(key)
     )
@@ -140,10 +144,11 @@ def write_store(
     schema_path = state_schema.path(operator_id, store)
     (schema,) = state_schema.parse(checkpoint.get(schema_path), schema_path)
     partitions = (offsets.partitions or 1) if schema.key else 1
-    directory = checkpoint / f"state/{operator_id}"
+    files = TaskFiles.of(checkpoint / f"state/{operator_id}")
     name = state_schema.below_partition(store, f"{version}.snapshot")
     codec = offsets.conf.get(CODEC_KEY, _DEFAULT_CODEC)
-    write = partial(_write, directory, name, partitions, codec)
+    write = partial(_write, files, name, partitions, codec)
+    executors.ship(placed.sparkSession)
     try:
         done = (
             placed.select("key_hash", "key_bytes", "value_bytes")
@@ -158,7 +163,7 @@ def write_store(
     written = {row["partition_id"]: row["row_count"] for row in done}
     # For a frame that is known to be empty, Spark runs no task.
     for empty in set(range(partitions)) - set(written):
-        written[empty] = _write_snapshot(directory, f"{empty}/{name}", codec, [])
+        written[empty] = _write_snapshot(files, f"{empty}/{name}", codec, [])
     return written
 
 
@@ -242,8 +247,8 @@ def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[StateRecord
         for batch in _records(reading, chain.snapshot):
             if any(value is None for _, value in batch):
                 raise IncompatibleError(
-                    f"{reading.checkpoint}/{chain.snapshot} removes a key, which only a delta can "
-                    "do",
+                    f"{reading.files.directory}/{chain.snapshot} removes a key, which only a delta "
+                    "can do",
                     hint="the file is damaged: take the savepoint at another batch with --at-batch",
                     file=chain.snapshot,
                 )
@@ -254,9 +259,9 @@ def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[StateRecord
 
 
 def _records(reading: _Reading, path: str) -> Iterator[list[StateRecord]]:
-    name = f"{reading.checkpoint}/{path}"
+    name = f"{reading.files.directory}/{path}"
     # Compressed, so it fits in memory; Spark itself holds the partition uncompressed.
-    stream = compression.open_reader(reading.checkpoint.get(path), reading.codec, name)
+    stream = compression.open_reader(reading.files.get(path), reading.codec, name)
     return records.read(stream, name, row_checksums=reading.row_checksums)
 
 
@@ -274,7 +279,7 @@ def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[StateRecord]
 
 
 def _write(
-    directory: Location,
+    files: TaskFiles,
     name: str,
     partitions: int,
     codec: str,
@@ -288,7 +293,7 @@ def _write(
     assert context is not None
     partition = context.partitionId()
     written = _write_snapshot(
-        directory,
+        files,
         f"{partition}/{name}",
         codec,
         (_placed(batch, partition, partitions) for batch in batches),
@@ -316,10 +321,10 @@ def _placed(
 
 
 def _write_snapshot(
-    directory: Location, path: str, codec: str, batches: Iterable[Iterable[tuple[bytes, bytes]]]
+    files: TaskFiles, path: str, codec: str, batches: Iterable[Iterable[tuple[bytes, bytes]]]
 ) -> int:
     compressed = io.BytesIO()
-    with compression.open_writer(compressed, codec, f"{directory}/{path}") as sink:
+    with compression.open_writer(compressed, codec, f"{files.directory}/{path}") as sink:
         count = records.write(sink, batches)
-    directory.put(path, compressed.getvalue())
+    files.put(path, compressed.getvalue())
     return count

@@ -80,10 +80,11 @@ class Catalog:
     def all(self) -> list[Savepoint]:
         """Return all savepoints, the newest first.
 
-        The order is that of the recorded times, never of the names.
+        The order is that of the recorded times, never of the names; of one second, that of the
+        batches.
         """
         found = [_from_row(row) for row in self._table.rows()]
-        return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+        return sorted(found, key=lambda one: one.taken_order, reverse=True)
 
     def add(self, savepoint: Savepoint) -> None:
         """Add a savepoint, which makes it exist; adding it again changes nothing."""

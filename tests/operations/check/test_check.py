@@ -349,7 +349,7 @@ def test_outputs_that_do_not_last_as_long_as_savepoints(
     over = seen(local_store)[name]
 
     assert (short.grade, over.grade) == ("warning", "warning")
-    assert "kept for 30 days, versions of the output for 7 days" in short.seen
+    assert "kept for 30 days, but versions of the output for 7 days" in short.seen
     assert "interval 31 days" in short.advice
     assert retention.FILES_PROPERTY in over.seen
 

@@ -281,9 +281,9 @@ def test_a_name_that_is_a_query_already_is_refused(origin: Origin) -> None:
     origin.fork()
 
     for asked in ({"way": "clone"}, {"checkpoints": str(origin.place / "x")}):
-        with pytest.raises(TargetExistsError, match="has a query variant already, begun by fork"):
+        with pytest.raises(TargetExistsError, match="already has a query variant, begun by fork"):
             origin.plan(**asked)
-    with pytest.raises(TargetExistsError, match=f"has a query {ORIGIN} already"):
+    with pytest.raises(TargetExistsError, match=f"already has a query {ORIGIN}"):
         origin.plan(ORIGIN)
 
 

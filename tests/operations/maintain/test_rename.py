@@ -85,7 +85,7 @@ def test_what_is_refused_changes_nothing(on_local: Location, local_store: Store)
     bound = QuerySettings(app="jobs:app", checkpoints="/c")
     before = lasting(local_store)
     cases: list[tuple[str, str, Settings, type[SavepointsError], str]] = [
-        ("totals", "sessions", Settings(), TargetExistsError, "has a query sessions already"),
+        ("totals", "sessions", Settings(), TargetExistsError, "already has a query sessions"),
         ("totals", "../x", Settings(), UsageError, "is not a usable name"),
         ("none", "x", Settings(), QueryNotFoundError, "has no query 'none'"),
         ("totals", "x", Settings(queries={"totals": bound}), UsageError, "the settings name it"),

@@ -267,7 +267,7 @@ def test_a_resumed_run_waits_for_another_verb_and_says_so(store: Store, live: Lo
         run.is_in("running")
         pause(store, QUERY, wait=LONG)
         with lease.hold(store.root, QUERY, "rollback"):
-            with pytest.raises(PartlyDoneError, match="is not running after 300ms: it is resuming"):
+            with pytest.raises(PartlyDoneError, match="is not running after 300ms but resuming"):
                 resume(store, QUERY, wait=SHORT)
             wait_until(lambda: "rollback of totals is in progress" in run.said[-1], "it says so")
             assert run.lives == [1]
@@ -394,7 +394,7 @@ def test_a_run_that_dies_while_it_is_to_pause_is_not_said_to_pause(
 ) -> None:
     with at_once(RUN, str(store.root), 1) as processes:
         pid = int(processes.say())
-        with pytest.raises(PartlyDoneError, match="after 300ms: it is pausing, by process"):
+        with pytest.raises(PartlyDoneError, match="after 300ms but pausing, by process"):
             pause(store, QUERY, wait=SHORT)
         now = state(store, QUERY)
         assert (now.state, str(now.run).split(" on ")[0]) == ("pausing", f"process {pid}")

@@ -337,7 +337,7 @@ def test_rows_that_cannot_be_applied_are_refused(spark: SparkSession, tmp_path: 
 
     with pytest.raises(IncompatibleError, match="have no client"):
         corrected(spark, by_day, entities, [(None, 1, 1, None, 0)])
-    with pytest.raises(IncompatibleError, match="more than one row"):
+    with pytest.raises(IncompatibleError, match="several rows"):
         corrected(spark, by_day, entities, [("a", 3, 1, None, 0), ("a", 3, 2, None, 0)])
     with pytest.raises(IncompatibleError, match="another client under the key"):
         corrected(spark, by_day, entities, [("a", 2, 1, None, 0)])

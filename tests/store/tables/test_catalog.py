@@ -33,6 +33,20 @@ def test_a_savepoint_is_read_as_it_was_added(store: Store) -> None:
     assert store.catalog.all() == [added]
 
 
+def test_trap_the_clock_of_s3_has_seconds_and_ids_of_one_second_are_random(
+    local_store: Store,
+) -> None:
+    """Of savepoints that were taken within one second the one of the later batch is the newer."""
+    earlier, later = (
+        savepoint(batch, id=f"sp-20261120-100000-{suffix}", created_at=BEGINNING)
+        for batch, suffix in ((1, "zzzzzz"), (2, "aaaaaa"))
+    )
+    for one in (later, earlier):
+        local_store.catalog.add(one)
+
+    assert local_store.catalog.all() == [later, earlier]
+
+
 def with_operators(number: int) -> Savepoint:
     one = savepoint(number, tags=("before",))
     return dataclasses.replace(

@@ -1,0 +1,44 @@
+"""This package on executors: sent by Spark where their Python is not the driver's.
+
+Tasks in Python decode and encode state of Spark's default provider, and call functions of a
+program. They need this package as pure Python, and PyArrow and numpy, which Spark's own pandas
+functions need as well; nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+_PACKAGE = Path(__file__).parents[1]
+# Applications of Spark whose executors have it.
+_SENT: set[str] = set()
+
+
+def ship(spark: SparkSession) -> None:
+    """Send this package to the executors of a session, once for each Spark application.
+
+    Nothing is sent to local workers that run the driver's Python, nor if the driver itself has the
+    package from a zip file, which was then given to the executors as well (`--py-files`).
+    """
+    context = spark.sparkContext
+    application = str(context.applicationId)
+    is_own = str(context.master).startswith("local") and which(context.pythonExec) == sys.executable
+    if is_own or application in _SENT or not _PACKAGE.is_dir():
+        return
+    file = Path(tempfile.mkdtemp(prefix="savepoints-")) / "savepoints.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for source in sorted(_PACKAGE.rglob("*.py")):
+            archive.write(source, source.relative_to(_PACKAGE.parent))
+    context.addPyFile(str(file))
+    _SENT.add(application)
+    _LOG.info("sent this package to the executors of %s", application)
