@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.state import layout
-from savepoints.io import Location
-from savepoints.model import KafkaOffsets
-from savepoints.operations.merge import bases as merge_bases
+from savepoints.checkpoint.state.layout import Layout
+from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionGoneError
+from savepoints.io import Location, in_parallel
+from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations.merge import scratch
 from savepoints.operations.merge.affected import Affected
-from savepoints.operations.merge.bases import Used
 from savepoints.operations.merge.live_query import LiveQuery
+from savepoints.operations.savepoint import history
+from savepoints.outputs.correct import correct
+from savepoints.runtime.archive_of import is_before
+from savepoints.runtime.inputs import Inputs
+from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.late import affected_entities
 from savepoints.sources.late.affected_entities import BaseState
+from savepoints.store.root import Store
+from savepoints.store.savepoint import manifest
 from savepoints.store.tables.merge_ledger import MergePolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FIRST = 0
+
+
+@dataclass(frozen=True)
+class Used:
+    """A base that entities are replayed from.
+
+    Attributes:
+        savepoint: Its savepoint, None for the empty state.
+    """
+
+    base: BaseState
+    savepoint: Savepoint | None
+    entities: int
+
+    def pinned(self, output: str) -> OutputVersion | None:
+        """Return the version of an output there; None where entities begin with nothing."""
+        outputs = self.savepoint.outputs if self.savepoint else ()
+        return next((one for one in outputs if one.name == output), None)
 
 
 @dataclass(frozen=True)
@@ -153,15 +179,7 @@ def count_active_controls(assignment: Assignment) -> int:
 
 def _to_savepoints(affected: Affected) -> Assignment:
     live, spark = affected.live, affected.spark
-    candidates = merge_bases.candidates(
-        live.store,
-        live.name,
-        live.inputs,
-        layout.read(live.checkpoint),
-        live.history,
-        live.reach,
-        live.beginning,
-    )
+    candidates = _candidates(live)
     ours = affected.place / "assigned"
     touched, counts = _assigned(affected, candidates, ours / "candidates")
     if len(counts) > affected_entities.MOST_BASES:
@@ -222,3 +240,57 @@ def _spread(affected: Affected, used: Sequence[int]) -> DataFrame:
             frame.where("merge_id is not null").select("entity"), "entity", "left_anti"
         )
     return controls.selectExpr("entity", f"{base} as base", "true as control")
+
+
+def _candidates(live: LiveQuery) -> list[BaseState]:
+    """Return where its entities can begin, the newest first and the empty state last."""
+    inputs, mine = live.inputs, layout.read(live.checkpoint)
+    known = tuple(inputs.arrivals(name) for name in inputs.app.inputs)
+    savepoints = {
+        one.id: one for one in history.history(live.store, live.name) if live.reach.has(one)
+    }
+    bases = []
+    for one in savepoints.values():
+        offsets = lowest_offsets(one.cut.offsets)
+        if (clock := _clock(known, offsets)) is not None:
+            bases.append(BaseState(one.id, clock, offsets))
+    # Few are looked at closely: for each, files of the store and two versions of tables are read.
+    *some, nothing = affected_entities.thinned(bases, BaseState(offsets=live.beginning))
+    usable = in_parallel(
+        lambda one: _is_usable(live.store, inputs, savepoints[one.savepoint_id or ""], mine), some
+    )
+    found = []
+    for base, is_usable in zip(some, usable, strict=True):
+        if is_usable:
+            has = live.history.in_effect(live.name, savepoints[base.savepoint_id or ""].generation)
+            # A query that was reset reads what was merged again, and has it only after that.
+            seen = (each.id for each in has if is_before(each.offsets, base.offsets))
+            found.append(replace(base, has=frozenset(seen)))
+    return [*found, nothing]
+
+
+def _is_usable(store: Store, inputs: Inputs, savepoint: Savepoint, mine: Layout) -> bool:
+    """Return True if a savepoint has the program's state layout and its outputs are there."""
+    small = store.root / manifest.directory(savepoint.id) / "checkpoint"
+    if layout.read(small) != mine:
+        return False
+    outputs = {one.name: one for one in savepoint.outputs}
+    try:
+        for name in inputs.app.outputs:
+            correct.require_base(outputs[name], inputs.bound.outputs[name])
+    except (KeyError, OutputVersionGoneError, IncompatibleError):
+        return False
+    return True
+
+
+def _clock(known: Sequence[ArchiveProgress], offsets: KafkaOffsets) -> datetime | None:
+    """Return a time that nothing before some offsets is later than; None if it is not known."""
+    found = []
+    for one in known:
+        mine = {topic: parts for topic, parts in offsets.items() if topic in one.end}
+        try:
+            found.append(one.clock(mine))
+        except NotAlignedError:
+            return None
+    times = [one for one in found if one is not None]
+    return max(times) if times and len(times) == len(found) else None

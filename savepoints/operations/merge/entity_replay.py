@@ -31,7 +31,7 @@ from savepoints.checkpoint.state.layout import Layout
 from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
 from savepoints.operations.merge import assignment as assigned
-from savepoints.operations.merge.bases import Used
+from savepoints.operations.merge.assignment import Used
 from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.operations.savepoint import export
 from savepoints.runtime.replay import PARTITIONS, ReplayBase, ReplayBatch

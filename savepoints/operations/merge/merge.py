@@ -33,7 +33,7 @@ from savepoints.operations.merge import (
 )
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.entity_replay import MergeReplay
-from savepoints.operations.merge.late_only_replay import LateReplay
+from savepoints.operations.merge.functions import LateReplay
 from savepoints.operations.merge.plan import (
     APPEND,
     PAUSED_FOR,
