@@ -66,7 +66,8 @@ def _python(version: str) -> str:
     venv.create(place, with_pip=True, clear=True)
     pins = PINS[version]
     own = {pin.partition("==")[0] for pin in pins} | {"savepoints", "pip"}
-    installed = {one.name.lower(): one.version for one in distributions()}
+    # As PyPI has them: a distribution may call itself delta_spark.
+    installed = {one.name.lower().replace("_", "-"): one.version for one in distributions()}
     others = [f"{name}=={number}" for name, number in sorted(installed.items()) if name not in own]
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, *pins, *others], check=True)
