@@ -114,7 +114,7 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
     doubled = prepared(shop, written(shop, held))
     produce(held[:1], bootstrap_servers=shop.bootstrap_servers, topic=shop.topic)
     shop.run()
-    require_refused(shop, doubled, "has arrived")
+    require_refused(shop, doubled, "arrived in")
 
     done = merge(shop, bad, "--quarantine", aside)
 
