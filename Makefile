@@ -25,7 +25,7 @@ demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and o
 demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are merged (3 to 5 minutes)
 	@$(BIN)/savepoints demo late
 
-test: java $(VENV)/.installed ## What a change needs (10 to 12 minutes); SEED=1 draws by that number
+test: java $(VENV)/.installed ## What a change needs (7 to 10 minutes); SEED=1 draws by that number
 	@$(SEEDED) $(BIN)/python -m tests.tier change
 
 test-fast: $(VENV)/.installed ## Of these, the ones without a JVM

@@ -21,10 +21,18 @@ _COUNT = click.IntRange(min=-1)
 @click.command("expire")
 @click.option("--query", shell_complete=query_names, help="Only savepoints of this query.")
 @click.option("--keep-last", type=_COUNT, metavar="N", help="Keep the newest N; -1 for all.")
-@click.option("--keep-hourly", type=_COUNT, metavar="N", help="Keep one of each of N hours.")
-@click.option("--keep-daily", type=_COUNT, metavar="N", help="Keep one of each of N days.")
-@click.option("--keep-weekly", type=_COUNT, metavar="N", help="Keep one of each of N weeks.")
-@click.option("--keep-monthly", type=_COUNT, metavar="N", help="Keep one of each of N months.")
+@click.option(
+    "--keep-hourly", type=_COUNT, metavar="N", help="Keep one for each of the last N hours."
+)
+@click.option(
+    "--keep-daily", type=_COUNT, metavar="N", help="Keep one for each of the last N days."
+)
+@click.option(
+    "--keep-weekly", type=_COUNT, metavar="N", help="Keep one for each of the last N weeks."
+)
+@click.option(
+    "--keep-monthly", type=_COUNT, metavar="N", help="Keep one for each of the last N months."
+)
 @click.option(
     "--keep-within",
     metavar="DURATION",

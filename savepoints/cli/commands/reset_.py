@@ -30,7 +30,9 @@ _TARGETS = (
 @click.command("reset")
 @click.argument("query", shell_complete=query_names)
 @click.option("--to-earliest", is_flag=True, help="To the first record of Kafka or the archive.")
-@click.option("--to-latest", is_flag=True, help="To the end: only what arrives from now on.")
+@click.option(
+    "--to-latest", is_flag=True, help="To the end: read only records that arrive from now on."
+)
 @click.option("--to-current", is_flag=True, help="To the current position of the query.")
 @click.option("--to-offset", type=int, help="To this offset in each partition.")
 @click.option("--to-datetime", metavar="TIME", help="To the first record at or after a time.")

@@ -158,7 +158,7 @@ def _require_known(store: Store, query: str) -> None:
             store.generations.current(query)
         except QueryNotFoundError as error:
             raise QueryNotFoundError(
-                f"{error.message} that savepoints run has run", hint=error.hint, **error.details
+                f"{error.message} started by `savepoints run`", hint=error.hint, **error.details
             ) from None
 
 
