@@ -148,7 +148,7 @@ def test_killed_at_the_seam_nothing_is_lost_or_doubled(world: LocalWorld, local_
     plan = shop.json(*words, "--dry-run")["plan"]
     assert [(one["earliest"], one["to"]) for one in plan["moves"]] == [(0, 0)] * len(before)
     assert {one["partition"]: one["from_archive"] for one in plan["moves"]} == before
-    assert any(f"of {sold} records" in one for one in plan["warnings"])
+    assert any(f"of the next {sold} records" in one for one in plan["warnings"])
     shop.json(*words, "--yes")
     shop.json("run", QUERY, "--max-records", str(sum(before.values()) - 20), "--no-final-savepoint")
     run = ("run", QUERY, "--until", "latest", "--no-final-savepoint")

@@ -120,7 +120,7 @@ class Chain:
             f'[queries.{QUERY}.topics]\nsales = "{self.topic}"\n'
         )
         self.table = bound.outputs["totals"]
-        self.store = Store.at(self.settings.store).make()
+        self.store = Store.at(self.settings.store, settings=self.settings).make()
         self.model = Model()
         # Where each savepoint was, and where each batch of the generation that runs ended.
         self.saved: dict[str, Model] = {}
