@@ -1,8 +1,8 @@
 """This package on executors: sent by Spark where their Python is not the driver's.
 
 Tasks in Python decode and encode state of Spark's default provider, and call functions of a
-program. They need this package as pure Python, and PyArrow and numpy, which Spark's own pandas
-functions need as well; nothing else.
+program, whose module imports this package for its `App`. They need it as pure Python, and PyArrow
+and numpy, which Spark's own pandas functions need as well; nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGE = Path(__file__).parents[1]
 _SENT: set[str] = set()
 
 
-def ship(spark: SparkSession) -> None:
+def with_package(spark: SparkSession) -> SparkSession:
     """Send this package to the executors of a session, once for each Spark application.
 
     Nothing is sent to local workers that run the driver's Python, nor if the driver itself has the
@@ -34,7 +34,7 @@ def ship(spark: SparkSession) -> None:
     application = str(context.applicationId)
     is_own = str(context.master).startswith("local") and which(context.pythonExec) == sys.executable
     if is_own or application in _SENT or not _PACKAGE.is_dir():
-        return
+        return spark
     file = Path(tempfile.mkdtemp(prefix="savepoints-")) / "savepoints.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in sorted(_PACKAGE.rglob("*.py")):
@@ -42,3 +42,4 @@ def ship(spark: SparkSession) -> None:
     context.addPyFile(str(file))
     _SENT.add(application)
     _LOG.info("sent this package to the executors of %s", application)
+    return spark

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
+from savepoints.spark import executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(settings: Settings, name: str) -> SparkSession:
-    """Return the active Spark session, or create one from the settings.
+    """Return the active Spark session, or create one from the settings; executors get this package.
 
     Raises:
         EnvironmentUnfitError: If the JVM does not start.
@@ -56,7 +57,7 @@ def session(settings: Settings, name: str) -> SparkSession:
         ) from None
     if SparkContext._active_spark_context is not None:
         # A running one, maybe in another thread: options would change it for everybody.
-        return SparkSession.builder.getOrCreate()
+        return executors.with_package(SparkSession.builder.getOrCreate())
     if settings.spark.master.startswith("local"):
         # Local workers use this environment, even if it was not activated.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -67,7 +68,7 @@ def session(settings: Settings, name: str) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        return executors.with_package(builder.getOrCreate())
     except PySparkException as error:
         raise EnvironmentUnfitError(
             f"Spark did not start: {error}",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from savepoints.errors import IncompatibleError, SeveralRowsError
 from savepoints.outputs.correct.desired_rows import REPLAY_BATCH
 from savepoints.outputs.correct.entity_rows import EntityRows
-from savepoints.spark import executors
 from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ def combined(
     one_alone = pairs.where(f"{_LIVE} is null or {_LATE} is null")
     stays = one_alone.select(F.coalesce(_LIVE, _LATE).alias("row")).select("row.*")
     both = pairs.where(f"{_LIVE} is not null and {_LATE} is not null").select(_LIVE, _LATE)
-    executors.ship(both.sparkSession)
     made = both.mapInArrow(_mapper(combine, names), rows.table.schema)
     return stays.unionByName(made).withColumn(REPLAY_BATCH, F.lit(0))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import UsageError
 from savepoints.model import Cut
-from savepoints.spark import columns, executors
+from savepoints.spark import columns
 from savepoints.state.change.sql_assignments import (
     IDENTITY,
     assigned,
@@ -184,7 +184,6 @@ def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: St
     """
     from pyspark.sql import functions as F
 
-    executors.ship(spark)
     own = typed.reading_session(spark, cut)
     own.conf.set("spark.sql.ansi.enabled", "true")
     whole = own.read.format("delta").load(table.hadoop)

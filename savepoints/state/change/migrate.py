@@ -16,7 +16,6 @@ from savepoints.checkpoint.evolution.operator_pairs import Transfer
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.model import OperatorState
-from savepoints.spark import executors
 from savepoints.state.change import column_transforms
 from savepoints.state.change.column_transforms import ColumnFunction
 from savepoints.state.codec import decode, encode
@@ -89,7 +88,6 @@ class Migration:
     def _changed(self, table: DataFrame, mine: Sequence[Transfer]) -> Iterator[DataFrame]:
         from pyspark.sql import functions as F
 
-        executors.ship(table.sparkSession)
         for one in mine:
             if _is_as_it_is(one):
                 continue

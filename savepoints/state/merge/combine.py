@@ -15,7 +15,6 @@ from savepoints.checkpoint.state.layout import Layout
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.checkpoint.state.schema import StateSchema
 from savepoints.errors import IncompatibleError
-from savepoints.spark import executors
 from savepoints.state.change import column_transforms
 from savepoints.state.codec import decode, encode
 from savepoints.state.storage.row_sources import COLUMNS, SavedRows
@@ -61,7 +60,6 @@ class CombinedRows:
         from pyspark.sql import functions as F
 
         live = self.live.rows(operator_id, store)
-        executors.ship(live.sparkSession)
         late = F.broadcast(self.late.rows(operator_id, store))
         mine = late.select(_KEY, F.col("value_bytes").alias(_LATE))
         combine = _function(self.operators[operator_id])

@@ -26,7 +26,6 @@ from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY, StateRecord
 from savepoints.checkpoint.state.schema import DEFAULT_COLUMN_FAMILY, StateField
 from savepoints.errors import IncompatibleError, NotAlignedError, PlacementError, SavepointsError
 from savepoints.io import Location
-from savepoints.spark import executors
 from savepoints.state.codec import decode
 from savepoints.state.storage.task_files import TaskFiles
 
@@ -107,7 +106,6 @@ def read_store(
         partition_key=key,
         where=where,
     )
-    executors.ship(spark)
     decoded = spark.range(0, len(chains), 1, len(chains)).mapInArrow(
         partial(_decode, reading), _decoded_schema(key)
     )
@@ -148,7 +146,6 @@ def write_store(
     name = state_schema.below_partition(store, f"{version}.snapshot")
     codec = offsets.conf.get(CODEC_KEY, _DEFAULT_CODEC)
     write = partial(_write, files, name, partitions, codec)
-    executors.ship(placed.sparkSession)
     try:
         done = (
             placed.select("key_hash", "key_bytes", "value_bytes")
