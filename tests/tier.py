@@ -109,7 +109,7 @@ CHANGE = (
 _SECOND_S3 = "second-s3 or second_server"
 # Directories that are parts of their own, or `make test-versions`; whatever else needs a JVM is the
 # part `spark`.
-_OWN = ("tests/e2e", "tests/fidelity", "tests/versions")
+_OWN = ("tests/clusters", "tests/e2e", "tests/fidelity", "tests/versions")
 NIGHTLY = {
     run.name: run
     for run in (
@@ -122,6 +122,8 @@ NIGHTLY = {
         *_sharded("matrix", 2, _MATRIX),
         *_sharded("oracle", 2, _ORACLE),
         *_sharded("e2e", 4, "-m", JVM, "tests/e2e"),
+        # One cluster needs all of the machine.
+        Run("clusters", ("tests/clusters",), {draw.TIER: "nightly"}),
     )
 }  # fmt: skip
 

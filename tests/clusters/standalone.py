@@ -100,20 +100,19 @@ def executors() -> list[int]:
 def losing_an_executor(after_stages: int) -> Iterator[None]:
     """Kill an executor by SIGKILL while a task of a stage runs, after so many stages.
 
-    Fails if the body ends before.
+    Fails if the body ends before, or if there is no session yet.
     """
     from pyspark import SparkContext
 
+    context = SparkContext._active_spark_context
+    assert context is not None
+    tracker = context.statusTracker()
     killed, over = threading.Event(), threading.Event()
 
     def kill() -> None:
         seen: set[int] = set()
 
         def is_time() -> bool:
-            context = SparkContext._active_spark_context
-            if context is None:
-                return over.is_set()
-            tracker = context.statusTracker()
             for stage in tracker.getActiveStageIds():
                 info = tracker.getStageInfo(stage)
                 if info is not None and info.numActiveTasks:

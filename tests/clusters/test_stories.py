@@ -75,6 +75,10 @@ def test_rollback_from_rows_with_an_executor_killed(shop: Shop) -> None:
         shop.query.run(until="latest")
     assert shop.wrong(good + bad + more) == 0, "lost or doubled after the rollback"
 
+    with standalone.losing_an_executor(after_stages=3):
+        drilled = shop.store.savepoint(saved.id).drill()
+    assert (drilled.verdict, drilled.differences) == ("same", ())
+
 
 def test_late_orders_are_merged_with_an_executor_killed(shop: Shop) -> None:
     days = [orders(SEED, 2_000, day) for day in range(3)]
