@@ -29,6 +29,8 @@ TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
     "row_tracking": (_ID, "", {"enableRowTracking": "true"}),
     "in_commit_timestamps": (_ID, "", {"enableInCommitTimestamps": "true"}),
     "clustering": (_ID, "CLUSTER BY (n)", {}),
+    # With the third batch it becomes BIGINT.
+    "type_widening": ("n INT, part STRING", "", {"enableTypeWidening": "true"}),
 }
 
 
@@ -41,10 +43,9 @@ def write(spark: SparkSession, name: str, path: str) -> None:
         f"CREATE TABLE delta.`{path}` ({columns}) USING delta {rest} TBLPROPERTIES ({listed})"
     )
     for batch in range(BATCHES):
-        rows = spark.createDataFrame(
-            [(batch, "even"), (batch + 100, "odd")], "n BIGINT, part STRING"
-        )
-        writer = rows.coalesce(1).write.format("delta").mode("append")
+        schema = columns if "n INT" in columns and batch < 2 else _ID
+        rows = spark.createDataFrame([(batch, "even"), (batch + 100, "odd")], schema)
+        writer = rows.coalesce(1).write.format("delta").mode("append").option("mergeSchema", "true")
         writer.option("txnAppId", APP).option("txnVersion", batch).save(path)
     spark.conf.set("spark.databricks.delta.write.txnAppId", APP)
     spark.conf.set("spark.databricks.delta.write.txnVersion", str(BATCHES))

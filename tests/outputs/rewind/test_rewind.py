@@ -286,6 +286,7 @@ def test_tables_of_spark_go_back_and_forth(on_local: Location, name: str) -> Non
     [
         ("row_tracking", ["domainMetadata", "rowTracking"]),
         ("in_commit_timestamps", ["inCommitTimestamp"]),
+        ("type_widening", ["typeWidening"]),
         ("clustering", ["clustering", "domainMetadata"]),
         ("identity", ["identityColumns"]),
     ],
