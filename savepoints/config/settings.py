@@ -99,7 +99,8 @@ class KafkaSettings(_Section):
 
     Attributes:
         bootstrap_servers: `host:port`, several with commas between them.
-        options: Such as `"security.protocol"`; secret ones are never shown.
+        options: Such as `"security.protocol"`, by the names of librdkafka or of Java, for Spark and
+            for the client of the commands; secret ones are never shown.
     """
 
     bootstrap_servers: str = ""

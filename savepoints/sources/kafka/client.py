@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
+from savepoints.sources.kafka import security
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -144,7 +145,8 @@ def _opened(
         raise _missing() from None
     try:
         # Without a logger it writes to stderr itself, including the servers.
-        return kind(confluent_kafka)({**servers, **options, **settings.options}, logger=_LOG)
+        given = security.for_client(settings.options)
+        return kind(confluent_kafka)({**servers, **options, **given}, logger=_LOG)
     except confluent_kafka.KafkaException as error:
         raise _unfit(error) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from savepoints.config.settings import KafkaSettings
+from savepoints.sources.kafka import security
 
 # After each fetch Spark's reader asks where the partition begins and ends (`InternalKafkaConsumer.
 # getAvailableOffsetRange`), and the broker answers one request of a connection after the other: the
@@ -22,5 +23,5 @@ def reader_options(settings: KafkaSettings) -> dict[str, str]:
         "failOnDataLoss": "true",
         "includeHeaders": "true",
         "kafka.fetch.max.wait.ms": _FETCH_WAIT_MS,
-        **{f"kafka.{name}": str(value) for name, value in settings.options.items()},
+        **{f"kafka.{name}": value for name, value in security.for_spark(settings.options).items()},
     }
