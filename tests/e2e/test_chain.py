@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import CheckpointNotFoundError, NoCommittedBatchError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
@@ -152,6 +153,11 @@ class Chain:
         self.remember(last.id, last.cut.batch_id)
 
     def savepoint(self) -> None:
+        if not committed_batches(self.checkpoint.list()):
+            # It has not run since a reset to an empty state.
+            with pytest.raises((CheckpointNotFoundError, NoCommittedBatchError)):
+                self.store.create(query=QUERY, forms=("native",))
+            return
         taken = self.store.create(query=QUERY, forms=("native",)).execute()
         self.remember(taken.id, taken.cut.batch_id)
 

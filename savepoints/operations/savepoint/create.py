@@ -19,6 +19,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.state.files import is_state_data
 from savepoints.errors import (
+    CheckpointNotFoundError,
     SavepointNotFoundError,
     UsageError,
     VerificationError,
@@ -151,7 +152,7 @@ def plan(
     for tag in tags:
         checked_tag(tag)
     query, generation, location = _locate(store, query, checkpoint)
-    files = pin.read(location, batch_id)
+    files = _read(generation, location, batch_id)
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
     configured = bindings.complete(store).queries.get(name)
@@ -183,6 +184,22 @@ def plan(
         code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
         kind=kind,
     )
+
+
+def _read(generation: Generation | None, location: Location, batch_id: int | None) -> CutFiles:
+    """Return the cut of a checkpoint; that of a known query is there from its first run on."""
+    try:
+        return pin.read(location, batch_id)
+    except CheckpointNotFoundError as error:
+        if generation is None:
+            raise
+        raise CheckpointNotFoundError(
+            f"there is nothing to save: {generation.query} has not run since generation "
+            f"{generation.generation} began, or its checkpoint is lost: {location}",
+            hint=f"run it: savepoints run {generation.query} --until latest; or if its checkpoint "
+            f"is lost: savepoints run {generation.query} --recover",
+            **error.details,
+        ) from None
 
 
 def _locate(

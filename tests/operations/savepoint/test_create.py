@@ -399,6 +399,19 @@ def test_an_unknown_query_is_refused_and_the_known_ones_are_named(
     assert refused.value.hint == "it has: totals"
 
 
+def test_a_query_that_has_not_run_since_its_generation_began_has_nothing_to_save(
+    on_local: Location, local_store: Store
+) -> None:
+    """As after a reset to an empty state; a lost checkpoint looks the same."""
+    local_store.generations.begin("totals", 1, on_local / "next", by="reset")
+
+    with pytest.raises(CheckpointNotFoundError, match="totals has not run since generation 1") as e:
+        create.plan(local_store, query="totals")
+
+    assert "savepoints run totals --until latest" in e.value.hint
+    assert e.value.details["checkpoint"] == str(on_local / "next")
+
+
 def test_neither_query_nor_checkpoint_is_a_usage_error(local_store: Store) -> None:
     with pytest.raises(UsageError):
         create.plan(local_store)
