@@ -25,11 +25,11 @@ from savepoints.config.settings import Settings
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.model import to_json
 from savepoints.runtime import app as apps
+from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.sources.archive import check, compact, progress
 from savepoints.sources.combined import archiving_query
 from savepoints.sources.combined.archiving_query import Archiving
-from savepoints.sources.events.events import Decoding
 from savepoints.spark.session import session
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
             hint=f"it has: {', '.join(settings.queries) or 'none'}",
         )
     application = apps.load(bound.app)
-    source = application.inputs.get(given.input)
-    if source is None:
+    if given.input not in application.inputs:
         raise UsageError(
             f"{bound.app} has no input {given.input!r}",
             hint=f"it has: {', '.join(application.inputs)}",
@@ -112,10 +111,11 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
             hint=f"name one in the settings: [queries.{given.query}.archives] {given.input} = "
             '"s3://…"',
         )
+    inputs = Inputs(application, bound, settings.kafka)
     return Archiving(
         uri=uri,
-        topic=bound.topics.get(given.input, source.topic),
-        decoding=Decoding(source.decode, source.entity_key, source.event_time, source.event_id),
+        topic=inputs.topic(given.input),
+        decoding=inputs.decoding(given.input),
         kafka=settings.kafka,
         most=given.most,
         every=None if given.until else parse_duration(given.every),

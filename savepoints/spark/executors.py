@@ -31,9 +31,11 @@ def with_package(spark: SparkSession) -> SparkSession:
     package from a zip file, which was then given to the executors as well (`--py-files`).
     """
     context = spark.sparkContext
-    application = str(context.applicationId)
     is_own = str(context.master).startswith("local") and which(context.pythonExec) == sys.executable
-    if is_own or application in _SENT or not _PACKAGE.is_dir():
+    if is_own or not _PACKAGE.is_dir():
+        return spark
+    application = str(context.applicationId)
+    if application in _SENT:
         return spark
     file = Path(tempfile.mkdtemp(prefix="savepoints-")) / "savepoints.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ def cluster(world: LocalWorld) -> Iterator[Cluster]:
     build.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(dir=build))
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**os.environ, **world.environment}.items():
+        for name, value in world.environment.items():
             patch.setenv(name, value)
         patch.delenv("PYTHONPATH", raising=False)
         with standalone.start(directory) as started:

@@ -20,13 +20,10 @@ from savepoints.handle import Query, Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.outputs.delta.batch_version import open_table
-from savepoints.sources.combined import archiving_query
-from savepoints.sources.combined.archiving_query import Archiving
-from savepoints.sources.events.events import Decoding
 from savepoints.spark.session import session
 from tests import spark_session
-from tests.clusters import apps
 from tests.clusters.standalone import Cluster
+from tests.e2e import late_desk
 
 QUERY = "totals"
 TOPIC_PARTITIONS = 3
@@ -129,17 +126,7 @@ class Shop:
 
     def archive(self) -> None:
         """Archive what has arrived."""
-        source = apps.in_sql.inputs["orders"]
-        query = archiving_query.start(
-            session(self.settings, "archive"),
-            Archiving(
-                f"{self.root}/archive",
-                self.topic,
-                Decoding(source.decode, source.entity_key, source.event_time, source.event_id),
-                self.settings.kafka,
-            ),
-        )
-        assert query.awaitTermination(120)
+        late_desk.archive(session(self.settings, "archive"), self.settings, QUERY, "orders")
 
     def write(self, late: Sequence[Order]) -> str:
         """Write orders as a batch of records; returns where."""

@@ -12,21 +12,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from savepoints.config.settings import Settings
 from savepoints.local import LocalWorld
 from savepoints.operations.merge import merge
 from savepoints.operations.merge.merge import Merged
 from savepoints.operations.merge.prepare import Prepared
 from savepoints.plan import Progress, silent
 from savepoints.runtime.app import load
+from savepoints.runtime.inputs import Inputs
 from savepoints.sources.combined import archiving_query
 from savepoints.sources.combined.archiving_query import Archiving
-from savepoints.sources.events.events import Decoding
 from savepoints.store import batch_log
 from savepoints.store.batch_log import Batch
 from tests.e2e.desk import PARTITIONS, Desk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def archive(spark: SparkSession, settings: Settings, query: str, name: str) -> None:
+    """Archive what has arrived at an input of a query, in one batch."""
+    bound = settings.queries[query]
+    inputs = Inputs(load(bound.app), bound, settings.kafka)
+    what = Archiving(
+        inputs.archive(name), inputs.topic(name), inputs.decoding(name), settings.kafka
+    )
+    assert archiving_query.start(spark, what).awaitTermination(120)
 
 
 class Event(NamedTuple):
@@ -81,18 +92,7 @@ class LateDesk:
 
     def archive(self) -> None:
         """Archive what has arrived, in one batch."""
-        bound = self.desk.settings.queries[self.desk.query]
-        source = load(bound.app).inputs["events"]
-        query = archiving_query.start(
-            self.spark,
-            Archiving(
-                bound.archives["events"],
-                self.desk.topics["events"],
-                Decoding(source.decode, source.entity_key, source.event_time, source.event_id),
-                self.desk.settings.kafka,
-            ),
-        )
-        assert query.awaitTermination(120)
+        archive(self.spark, self.desk.settings, self.desk.query, "events")
 
     def write(self, events: Sequence[Event], name: str = "late.parquet", op: str = "insert") -> str:
         """Write events as a batch of records; returns where."""

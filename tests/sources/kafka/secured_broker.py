@@ -89,7 +89,7 @@ def _prepare(directory: Path, plain: int, sasl: int, ssl: int, controller: int) 
             file.unlink()
     scram = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
     java = launch.command[: launch.command.index("kafka.Kafka")]
-    words = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--ignore-formatted")
+    words = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}")
     command = [*java, *words, "--config", str(configuration), "--add-scram", scram]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
