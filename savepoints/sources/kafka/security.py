@@ -11,6 +11,7 @@ to Spark by their contents, so that executors need no file (KIP-651).
 | `ssl.ca.location`, `ssl.ca.pem` | `ssl.truststore.location`, `ssl.truststore.certificates` |
 | `ssl.certificate.location`, `.pem` | `ssl.keystore.certificate.chain` |
 | `ssl.key.location`, `ssl.key.pem` | `ssl.keystore.key` |
+| both, of one file | `ssl.keystore.location` of the type PEM |
 | `ssl.endpoint.identification.algorithm = none` | the same, but empty |
 """
 
@@ -90,14 +91,32 @@ def for_client(options: Mapping[str, str]) -> dict[str, str]:
             )
         found.setdefault("ssl.ca.location", location)
     found.pop("ssl.truststore.password", None)
-    if found.get("ssl.keystore.type") == "PEM":
-        del found["ssl.keystore.type"]
+    _translate_keystore(found)
     for ours, theirs, _ in _PEM:
         if (content := found.pop(theirs, None)) and f"{ours}.location" not in found:
             found.setdefault(f"{ours}.pem", content)
     if found.get(_IDENTIFICATION) == "":
         found[_IDENTIFICATION] = "none"
     return found
+
+
+def _translate_keystore(options: dict[str, str]) -> None:
+    """Say where a client's key is in librdkafka's words, whose keystores are always PKCS#12."""
+    kind = options.pop("ssl.keystore.type", "PKCS12")
+    location = options.get("ssl.keystore.location")
+    if location is None:
+        return
+    if kind == "PEM":
+        del options["ssl.keystore.location"]
+        options.setdefault("ssl.certificate.location", location)
+        options.setdefault("ssl.key.location", location)
+    elif kind != "PKCS12":
+        raise _refused(
+            "ssl.keystore.location",
+            f"is of the type {kind}, which only Java reads",
+            f"convert it: keytool -importkeystore -srckeystore {location} "
+            "-destkeystore client.p12 -deststoretype PKCS12",
+        )
 
 
 def _module(mechanism: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 from savepoints.local import broker
@@ -49,7 +50,8 @@ class SecuredBroker:
     Attributes:
         sasl: `host:port` for passwords.
         ssl: `host:port` for certificates of clients.
-        directory: It has `ca.pem`, and `client.pem` and `client.key`.
+        directory: It has `ca.pem`, and of the client `client.pem` and `client.key`, both in
+            `client-keystore.pem`, and both in `client.p12` with the password of the user.
     """
 
     sasl: str
@@ -115,6 +117,12 @@ def _certify(directory: Path) -> None:
         else:
             (directory / "client.pem").write_bytes(made)
             (directory / "client.key").write_bytes(secret)
+            (directory / "client-keystore.pem").write_bytes(secret + made)
+            certificate = x509.load_pem_x509_certificate(made)
+            encryption = serialization.BestAvailableEncryption(PASSWORD.encode())
+            (directory / "client.p12").write_bytes(
+                pkcs12.serialize_key_and_certificates(b"client", key, certificate, None, encryption)
+            )
 
 
 def _name(name: str) -> x509.Name:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 RECORDS = 7
-NIGHTLY, REST = pytest.mark.nightly, ("as Java has it", "plain", "certificate")
+NIGHTLY, REST = (
+    pytest.mark.nightly,
+    ("as Java has it", "plain", "certificate", "keystore as PEM", "keystore as PKCS12"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,25 @@ def ways(broker: SecuredBroker) -> Mapping[str, tuple[str, dict[str, str]]]:
                 "ssl.ca.location": ca,
                 "ssl.certificate.location": str(broker.directory / "client.pem"),
                 "ssl.key.location": str(broker.directory / "client.key"),
+            },
+        ),
+        "keystore as PEM": (
+            broker.ssl,
+            {
+                "security.protocol": "SSL",
+                "ssl.ca.location": ca,
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(broker.directory / "client-keystore.pem"),
+            },
+        ),
+        "keystore as PKCS12": (
+            broker.ssl,
+            {
+                "security.protocol": "SSL",
+                "ssl.ca.location": ca,
+                "ssl.keystore.type": "PKCS12",
+                "ssl.keystore.location": str(broker.directory / "client.p12"),
+                "ssl.keystore.password": PASSWORD,
             },
         ),
     }
@@ -152,13 +174,18 @@ def test_each_client_gets_its_own_names(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"ssl.truststore.location": "/etc/trust.jks"}, "only Java reads"),
+        (
+            {"ssl.keystore.location": "/etc/key.jks", "ssl.keystore.type": "JKS"},
+            "keytool -importkeystore",
+        ),
         ({"sasl.mechanism": "GSSAPI", "sasl.jaas.config": "x required;"}, "is GSSAPI; supported"),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "x required;"}, "has no username"),
     ],
 )
 def test_what_librdkafka_cannot_use_is_refused_by_name(options: dict[str, str], said: str) -> None:
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError) as refused:
         security.for_client(options)
+    assert said in f"{refused.value} {refused.value.hint}"
     assert refused.value.details["option"] in options
 
 
