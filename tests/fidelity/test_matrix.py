@@ -16,7 +16,7 @@ import pytest
 
 from savepoints.checkpoint.state.operators import PROVIDERS
 from savepoints.handle import Store
-from savepoints.model import Savepoint
+from savepoints.model import FORMS, Savepoint
 from savepoints.operations.savepoint import restore
 from tests.fidelity import harness
 from tests.fidelity.harness import PARTITIONS, STORES, Run
@@ -34,11 +34,17 @@ OTHER_PARTITIONS = dict(zip(SEEDS, (5, 2, 4), strict=True))
 
 @dataclass(frozen=True)
 class Original:
-    """A query that nobody interrupted, and a savepoint of a batch in its middle."""
+    """A query that nobody interrupted, and savepoints of a batch in its middle.
+
+    Attributes:
+        savepoint: In both forms, where there are two.
+        files: In the native form only.
+    """
 
     run: Run
     store: Store
     savepoint: Savepoint
+    files: Savepoint
     checkpoint: Path
 
 
@@ -77,10 +83,15 @@ def lab(spark: SparkSession) -> Iterator[Lab]:
         inputs = _inputs(home, seed)
         run = harness.run(spark, QUERIES[query], STORES[store], inputs, checkpoint)
         kept = Store.at(str(place / "store")).make()
-        saved = kept.create(checkpoint=str(checkpoint), query=query, batch_id=BATCH[seed]).execute()
+        saved, files = (
+            kept.create(
+                checkpoint=str(checkpoint), query=query, batch_id=BATCH[seed], forms=forms
+            ).execute()
+            for forms in (FORMS, ("native",))
+        )
         # A restored checkpoint must not need the one that it came from.
         moved = checkpoint.rename(place / "ended")
-        return Original(run, kept, saved, moved)
+        return Original(run, kept, saved, files, moved)
 
     with harness.own_maintenance(spark):
         yield Lab(spark, home, original)
@@ -119,6 +130,12 @@ def _changes(case: Case) -> dict[str, Any]:
     return {"form": case.way}
 
 
+def _source(case: Case, original: Original) -> Savepoint:
+    """Return what is restored: with other partitions or provider, also what has no rows yet."""
+    is_changed = case.way in {"partitions", "provider"}
+    return original.files if is_changed and case.seed != SEEDS[0] else original.savepoint
+
+
 def _other_provider(case: Case) -> Literal["rocksdb", "hdfs"]:
     return "hdfs" if STORES[case.store].provider == "rocksdb" else "rocksdb"
 
@@ -137,7 +154,8 @@ def test_a_restored_query_goes_on_exactly(lab: Lab, case: Case, tmp_path: Path) 
     assert expected.batches, "there must be later batches"
     target = lab.home / str(case)
 
-    original.store.savepoint(saved.id).restore(str(target), **_changes(case)).execute()
+    source = _source(case, original)
+    original.store.savepoint(source.id).restore(str(target), **_changes(case)).execute()
 
     again = original.store.create(checkpoint=str(target), query=str(case)).execute()
     assert _content(again) == _content(saved), "a restored savepoint saves the same contents"
@@ -180,7 +198,7 @@ def test_what_cannot_be_exact_is_refused(lab: Lab, case: Case) -> None:
     target = lab.home / str(case)
 
     with pytest.raises(truth.error, match=truth.says) as refused:
-        original.store.savepoint(original.savepoint.id).restore(
+        original.store.savepoint(_source(case, original).id).restore(
             str(target), **_changes(case)
         ).execute()
 

@@ -1,6 +1,6 @@
 """`edit`: repair the state in a savepoint by hand; the result is a new savepoint.
 
-Chosen rows of the canonical table are changed or removed; offsets, watermark, output versions and
+Chosen rows of its state are changed or removed; offsets, watermark, output versions and
 all other rows are those of the savepoint that is edited, which stays as it is. The new one has the
 canonical form only, since state stores cannot be written in place. As when a savepoint is taken the
 order is files, rows, manifest, catalog row: until the last step it does not exist, and what a
@@ -10,6 +10,8 @@ killed `edit` left is removed by `gc`.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,6 +23,7 @@ from savepoints.model import Cost, Edit, Savepoint, new_id, utc_now
 from savepoints.observe.recorder import recording, who
 from savepoints.operations.inspect import read_state
 from savepoints.operations.migrate import editable
+from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import (
     Plan,
     Progress,
@@ -115,7 +118,8 @@ def plan(
         NotFoundError: If no row fits, or none would be changed.
         UsageError: If the change is none, names what is not there, sets something of a key, or
             concerns more rows than it may.
-        NativeOnlyError: If the savepoint has no canonical form, or not of all operators.
+        NativeOnlyError: If an operator has no canonical form, or the savepoint has only its native
+            form, which this Spark cannot read.
         IncompatibleError: If the change would make the state inconsistent, or the state cannot be
             decoded.
         VerificationError: If the savepoint is broken.
@@ -131,10 +135,10 @@ def plan(
     function = getattr(change.function, "__qualname__", None) if change.function else None
     with store.using(savepoint.id, "edit"):
         progress("finding the rows (starts Spark unless it is running)")
-        found = _edited(store, savepoint, family, change)
-        counted = found.count()
-        _require_rows(savepoint, chosen.options, change, counted, at_most)
-        sample = found.sample(_SHOWN)
+        with _edited(store, store.manifest(savepoint.id), family, change) as found:
+            counted = found.count()
+            _require_rows(savepoint, chosen.options, change, counted, at_most)
+            sample = found.sample(_SHOWN)
     what = f"remove {counted.chosen}" if change.delete else f"change {counted.changed}"
     new = new_id("sp", utc_now())
     return EditPlan(
@@ -238,8 +242,8 @@ def _make(
         variable=plan.variable,
     )
     family = editable.family(store, parent.savepoint, chosen, deletes=plan.delete)
-    found = _edited(store, parent.savepoint, family, change)
-    counted, contents = found.write(canonical.table(store.root, plan.savepoint_id).uri)
+    with _edited(store, parent, family, change) as found:
+        counted, contents = found.write(canonical.table(store.root, plan.savepoint_id).uri)
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
             f"{counted.chosen} rows were chosen and {counted.changed} changed, but "
@@ -314,17 +318,14 @@ def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[Sto
     return tuple(in_parallel(copy, files))
 
 
-def _edited(
-    store: Store,
-    savepoint: Savepoint,
-    family: Family,
-    change: StateEdit,
-) -> Edited:
+@contextmanager
+def _edited(store: Store, stored: Manifest, family: Family, change: StateEdit) -> Iterator[Edited]:
     from savepoints.spark.session import session
+    from savepoints.state.typed import typed
 
-    spark = session(store.settings, f"savepoints edit {savepoint.query}")
-    table = canonical.table(store.root, savepoint.id)
-    return edited(spark, savepoint.cut, table.uri, family, change)
+    spark = session(store.settings, f"savepoints edit {stored.savepoint.query}")
+    with state_rows(stored, store, typed.reading_session(spark, stored.savepoint.cut)) as rows:
+        yield edited(rows, family, change)
 
 
 def _require_change(change: StateEdit, reason: str) -> None:
@@ -355,12 +356,6 @@ def _require_editable(savepoint: Savepoint) -> None:
             f"{native[0].operator_id} ({native[0].name}) has no canonical form, because "
             f"{native[0].native_only}",
             hint="it can only be restored unchanged: savepoints restore --format native",
-            savepoint=savepoint.id,
-        )
-    if "canonical" not in savepoint.forms:
-        raise NativeOnlyError(
-            f"savepoint {savepoint.id} has no canonical rows, and only these can be edited",
-            hint=f"export them first: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )
 

@@ -17,7 +17,7 @@ from savepoints.checkpoint.evolution.findings import VERDICTS
 from savepoints.checkpoint.evolution.upgrade import OperatorVerdict, Upgrade
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import is_metadata
-from savepoints.errors import LayoutChangedError, UsageError
+from savepoints.errors import LayoutChangedError
 from savepoints.model import Provider, Savepoint, to_json
 from savepoints.observe.recorder import recorded
 from savepoints.operations.migrate import upgrade_check
@@ -98,8 +98,9 @@ def plan(
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
-        UsageError: If the savepoint has no canonical form, the program cannot be imported, or what
-            is mapped or given a default is not there.
+        UsageError: If the program cannot be imported, or what is mapped or given a default is not
+            there.
+        NativeOnlyError: If the savepoint has only its native form, which this Spark cannot read.
         LayoutChangedError: If the program cannot go on with the state, it is not known whether it
             can, or state would be dropped that may not be.
         VerificationError: If the savepoint is broken, or files of it are missing.
@@ -114,7 +115,6 @@ def plan(
         restore_checks.refuse_broken(savepoint)
     if check_outputs and query_id is None:
         restore_checks.refuse_seen(savepoint)
-    _require_rows(savepoint)
     compared = upgrade_check.compare_program(
         store,
         savepoint.id,
@@ -129,6 +129,8 @@ def plan(
     )
     said = (sorted(maps), sorted((defaults or {}).items()), partitions, provider, sources, query_id)
     mark = f"{savepoint.id} migrated {fingerprint(compared, said)} {owner}"
+    if savepoint.operators and "canonical" not in savepoint.forms:
+        compared = upgrade_check.counted(compared, store)
     report = compared.upgrade
     _require_possible(report, allow_dropped_state=allow_dropped_state)
     _require_state(savepoint, compared)
@@ -199,15 +201,6 @@ def source_of(function: object) -> str:
         return inspect.getsource(function)  # type: ignore[arg-type]
     except (OSError, TypeError):
         return getattr(function, "__qualname__", type(function).__qualname__)
-
-
-def _require_rows(savepoint: Savepoint) -> None:
-    if savepoint.operators and "canonical" not in savepoint.forms:
-        raise UsageError(
-            f"savepoint {savepoint.id} has no canonical form; --migrate needs it",
-            hint=f"write it with: savepoints export {savepoint.id}",
-            savepoint=savepoint.id,
-        )
 
 
 def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:

@@ -23,9 +23,9 @@ from savepoints.model import Cut, OperatorState, Savepoint
 from savepoints.operations.migrate.upgrade_check import ProgramComparison
 from savepoints.operations.savepoint import restore
 from savepoints.operations.savepoint.restore import Contents, Restored, RestorePlan
+from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import Progress
 from savepoints.store.root import Store
-from savepoints.store.savepoint import canonical
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 
 if TYPE_CHECKING:
@@ -94,22 +94,25 @@ class Writing:
     def _write_rows(self, spark: SparkSession) -> str | None:
         """Write the state and count it; return the commit log file that was changed for it."""
         from savepoints.state.change import migrate
-        from savepoints.state.storage import write
+        from savepoints.state.storage import read, write
 
         plan = self.plan
         program = self.compared.program
         self.progress(f"writing {plan.rows} state rows (starts Spark unless it is running)")
         rows = migrate.Migration(self.compared.transfers, program.values, program.keys)
+        stored = self.store.manifest(plan.savepoint_id)
+        own = read.reading_session(spark, self.cut.checkpoint_format)
         try:
-            written = write.write_state(
-                spark,
-                self.target,
-                canonical.table(self.store.root, plan.savepoint_id).uri,
-                self.cut,
-                self.written,
-                rows_of=rows.rows_of,
-                saved=self.compared.savepoint.operators,
-            )
+            with state_rows(stored, self.store, own) as saved:
+                written = write.write_state(
+                    spark,
+                    self.target,
+                    saved,
+                    self.cut,
+                    self.written,
+                    rows_of=rows.rows_of,
+                    saved_operators=self.compared.savepoint.operators,
+                )
         except SavepointsError as error:
             raise _of_a_row(error) from error
         finally:

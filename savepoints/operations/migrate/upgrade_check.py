@@ -9,7 +9,6 @@ from savepoints.checkpoint.evolution import program_layout as saved_layout
 from savepoints.checkpoint.evolution import renames, upgrade
 from savepoints.checkpoint.evolution.findings import (
     Column,
-    Dropped,
     Reason,
     worst,
 )
@@ -24,10 +23,11 @@ from savepoints.model import Provider, Savepoint, kafka_offsets
 from savepoints.operations.migrate import program_layout
 from savepoints.operations.migrate.program_layout import NewProgram
 from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
 from savepoints.store.root import Store
-from savepoints.store.savepoint import canonical, manifest
+from savepoints.store.savepoint import manifest
 
 _NOT_SEEN = (
     "filters, maps and the inputs of aggregates leave no trace in the state: max(a) looks like "
@@ -121,13 +121,24 @@ def compare_program(
     )
     encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)
     operators = [with_types(one, found, encoding) for one in found.operators]
-    if any(each.families for one in operators for each in one.dropped):
-        operators = _counted(store, savepoint, operators)
+    is_dropping = any(each.families for one in operators for each in one.dropped)
+    if is_dropping and "canonical" in savepoint.forms:
+        operators = _with_counts(store, savepoint, operators)
     sources = () if are_sources_given else compare_topics(savepoint, now.topics)
     verdicts = [*(one.verdict for one in operators), *(one.verdict for one in sources)]
     notes = (*now.notes, *_unused(now, found.transfers), *((_NOT_SEEN,) if operators else ()))
     report = Upgrade(savepoint.id, now.reference, worst(verdicts), tuple(operators), sources, notes)
     return ProgramComparison(savepoint, now, report, found.transfers)
+
+
+def counted(compared: ProgramComparison, store: Store) -> ProgramComparison:
+    """Count the rows of a savepoint that has only its native form.
+
+    Raises:
+        NativeOnlyError: If this Spark cannot read them.
+    """
+    operators = _with_counts(store, compared.savepoint, compared.upgrade.operators)
+    return replace(compared, upgrade=replace(compared.upgrade, operators=tuple(operators)))
 
 
 def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ...]:
@@ -179,32 +190,41 @@ def _begun(columns: Sequence[Column]) -> list[Column]:
     ]
 
 
-def _counted(
+def _with_counts(
     store: Store, savepoint: Savepoint, operators: Sequence[OperatorVerdict]
 ) -> list[OperatorVerdict]:
-    """Count the rows of what is dropped, where the savepoint has its rows."""
-    if "canonical" not in savepoint.forms:
-        return list(operators)
+    """Count the rows of what is dropped, and of each operator where nobody has yet.
+
+    Raises:
+        NativeOnlyError: If this Spark cannot read them.
+    """
     from savepoints.spark.session import session
     from savepoints.state.change import migrate
     from savepoints.state.storage import read
 
     spark = session(store.settings, f"savepoints upgrade {savepoint.query}")
-    own = read.state_session(spark, savepoint.cut.checkpoint_format)
-    table = canonical.table(store.root, savepoint.id)
-    rows = migrate.counted(own.read.format("delta").load(table.uri.hadoop))
+    own = read.reading_session(spark, savepoint.cut.checkpoint_format)
+    with state_rows(store.manifest(savepoint.id), store, own) as saved:
+        rows = migrate.counted(saved)
+    readable = {one.operator_id for one in savepoint.operators if one.native_only is None}
 
-    def counted(operator: OperatorVerdict, each: Dropped) -> Dropped:
-        if not each.families:
-            return each
+    def with_count(operator: OperatorVerdict) -> OperatorVerdict:
         number = operator.was_operator_id
-        return replace(
-            each, rows=sum(rows.get((number or 0, *place), 0) for place in each.families)
+        if number not in readable:
+            return operator
+        dropped = tuple(
+            replace(each, rows=sum(rows.get((number, *place), 0) for place in each.families))
+            if each.families
+            else each
+            for each in operator.dropped
         )
+        # What the savepoint says is kept: it is by what a loss of rows would be noticed.
+        total = operator.rows
+        if total is None:
+            total = sum(count for place, count in rows.items() if place[0] == number)
+        return replace(operator, rows=total, dropped=dropped)
 
-    return [
-        replace(one, dropped=tuple(counted(one, each) for each in one.dropped)) for one in operators
-    ]
+    return [with_count(one) for one in operators]
 
 
 def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
 from savepoints.errors import NativeOnlyError
-from savepoints.model import FORMS, Form
+from savepoints.model import FORMS, Form, Savepoint
 from savepoints.spark.versions import SparkVersion
 
 _EXPORT_LATER = "run `savepoints export` where Spark 4.2 is installed"
@@ -47,6 +47,20 @@ def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
         nothing = True
     kept = [form for form in FORMS if form in wanted and not (form == "canonical" and nothing)]
     return tuple(kept), tuple(notes)
+
+
+def require_readable(savepoint: Savepoint) -> None:
+    """Check that the rows of a savepoint without a canonical form can be read from its files.
+
+    Raises:
+        NativeOnlyError: If the Spark that is installed here cannot.
+    """
+    if problem := _no_raw_rows(savepoint.cut.provider):
+        raise NativeOnlyError(
+            f"savepoint {savepoint.id} has only its native form, and {problem}",
+            hint=f"{_EXPORT_LATER}: savepoints export {savepoint.id}",
+            savepoint=savepoint.id,
+        )
 
 
 def _no_raw_rows(provider: str) -> str | None:

@@ -1,7 +1,8 @@
 """`restore`: write a complete new checkpoint directory from a savepoint.
 
 Native: the files are copied back. Canonical: the rows are written through Spark's own state store
-writer. `metadata` comes last, so a half-written directory can never be started.
+writer; they are those of the canonical table, or read from the native files where there is none.
+`metadata` comes last, so a half-written directory can never be started.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from savepoints.errors import (
 from savepoints.io import Location, in_parallel
 from savepoints.model import Form, OperatorState, Provider, Savepoint
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import restore_checks, restored_layout
+from savepoints.operations.savepoint import forms, restore_checks, restored_layout
 from savepoints.operations.savepoint.restored_layout import LayoutChange
+from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import (
     Plan,
     Progress,
@@ -35,7 +37,7 @@ from savepoints.plan import (
     silent,
 )
 from savepoints.store.root import Store
-from savepoints.store.savepoint import canonical, native
+from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 
 
@@ -53,7 +55,7 @@ class RestorePlan(Plan):
         conf: What the offset log of the new checkpoint says differently.
         files: Files to copy.
         files_bytes: Their bytes.
-        rows: State rows to write, 0 for the native form.
+        rows: State rows to write, 0 for the native form; None where nobody has counted them.
         owner: Marks the target as this restore's, so that it can go on after a crash.
         sources: Where each source of the program goes on (see
             `savepoints.checkpoint.logs.source_positions`); None to go on as it was.
@@ -69,7 +71,7 @@ class RestorePlan(Plan):
     conf: dict[str, str]
     files: int
     files_bytes: int
-    rows: int
+    rows: int | None
     owner: str
     sources: Starts | None = None
     query_id: str | None = None
@@ -142,7 +144,8 @@ def plan(
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
         query: Only savepoints of this query.
-        form: Which form to restore from; native when the savepoint has it and nothing changes.
+        form: Which form to restore from. By default native when the savepoint has it and nothing
+            changes; otherwise rows are written, from the canonical form or else the native one.
         partitions: Number of state partitions; as they were by default.
         provider: State store provider; as it was by default.
         sources: Where each source of the program goes on, one text each: `keep:0`, `new`, or a
@@ -183,10 +186,11 @@ def plan(
     copied = _copied(stored, chosen)
     mark = " ".join([savepoint.id, chosen, *change.words, *(sources or ()), owner])
     steps = []
-    rows = 0
+    rows = 0 if chosen == "native" else _rows(savepoint)
     if chosen == "canonical" and savepoint.operators:
-        rows = sum(one.rows or 0 for one in savepoint.operators)
-        steps.append(Step("state", f"write {rows} state rows through Spark"))
+        what = "the" if rows is None else str(rows)
+        source = "" if stored.canonical else ", read from the native files"
+        steps.append(Step("state", f"write {what} state rows through Spark{source}"))
     return make_plan(
         store, stored, to, chosen, change,
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
@@ -202,7 +206,7 @@ def make_plan(
     change: LayoutChange,
     *,
     copied: Sequence[StoredFile],
-    rows: int,
+    rows: int | None,
     mark: str,
     sources: Starts | None,
     query_id: str | None,
@@ -218,8 +222,7 @@ def make_plan(
     savepoint = stored.savepoint
     if sources is not None:
         source_map(store, stored, sources)
-    written = stored.canonical if form == "canonical" else ()
-    restore_checks.require_present(store, savepoint, (*copied, *written))
+    restore_checks.require_present(store, savepoint, (*copied, *_read_for_rows(stored, form)))
     target = Location.of(to)
     native.refuse_taken(target, mark)
     return RestorePlan(
@@ -264,7 +267,7 @@ def execute(plan: RestorePlan, store: Store, *, progress: Progress = silent) -> 
         operators = stored.savepoint.operators
         start = None
         if plan.form == "canonical" and operators:
-            start = partial(_writer, plan, store, stored.savepoint, progress)
+            start = partial(_writer, plan, store, stored, progress)
         contents = Contents(_copied(stored, plan.form), operators, start)
         return make(plan, store, stored, contents, progress)
 
@@ -278,8 +281,8 @@ def make(
 ) -> Restored:
     """Write the checkpoint of a plan from files that are as the manifest says; see `execute`."""
     begun = time.monotonic()
-    rows = stored.canonical if plan.form == "canonical" else ()
-    restore_checks.require_intact(store, plan.savepoint_id, (*contents.copied, *rows))
+    read = _read_for_rows(stored, plan.form)
+    restore_checks.require_intact(store, plan.savepoint_id, (*contents.copied, *read))
     write_state = contents.start() if contents.start else None
     return fill(
         plan,
@@ -356,11 +359,12 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
             hint="restore it with --format native",
             savepoint=savepoint.id,
         )
-    if form not in savepoint.forms:
+    if form == "canonical" and wanted is None and form not in savepoint.forms:
+        forms.require_readable(savepoint)
+    elif form not in savepoint.forms:
         only = ", ".join(savepoint.forms)
         raise UsageError(
-            f"savepoint {savepoint.id} has no {form} form, only {only}"
-            + (f"; {change.text} needs it" if change.words else ""),
+            f"savepoint {savepoint.id} has no {form} form, only {only}",
             hint=f"write it with: savepoints export {savepoint.id}"
             if form == "canonical"
             else f"restore it with --format {savepoint.forms[0]}",
@@ -377,6 +381,24 @@ def _copied(stored: Manifest, form: Form) -> list[StoredFile]:
         for file in stored.native
         if form == "native" or not is_state_data(file.path) or is_of_operator(file.path, by_hand)
     ]
+
+
+def _read_for_rows(stored: Manifest, form: Form) -> Sequence[StoredFile]:
+    """Return the files from which state rows are read: of the canonical table, or native ones."""
+    if form == "native":
+        return ()
+    by_hand = _native_only(stored.savepoint.operators)
+    return stored.canonical or [
+        file
+        for file in stored.native
+        if is_state_data(file.path) and not is_of_operator(file.path, by_hand)
+    ]
+
+
+def _rows(savepoint: Savepoint) -> int | None:
+    """Return how many rows there are; None where nobody has counted them."""
+    counts = [one.rows for one in savepoint.operators if one.native_only is None]
+    return None if None in counts else sum(one or 0 for one in counts)
 
 
 def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
@@ -437,21 +459,24 @@ def _write(
 
 
 def _writer(
-    plan: RestorePlan, store: Store, savepoint: Savepoint, progress: Progress
+    plan: RestorePlan, store: Store, stored: Manifest, progress: Progress
 ) -> Callable[[], str | None]:
     """Start Spark, find out whether it can write state, and return what writes it."""
     from savepoints.spark.session import session
-    from savepoints.state.storage import write
+    from savepoints.state.storage import read, write
 
+    savepoint = stored.savepoint
     spark = session(store.settings, f"savepoints restore {savepoint.query}")
     cut = replace(savepoint.cut, partitions=plan.partitions, provider=plan.provider)
     operators = [one for one in savepoint.operators if one.native_only is None]
     write.require_writable(spark, cut)
-    target, table = Location.of(plan.target), canonical.table(store.root, savepoint.id)
+    target, own = Location.of(plan.target), read.reading_session(spark, cut.checkpoint_format)
 
     def write_state() -> str | None:
-        progress(f"writing {plan.rows} state rows (starts Spark unless it is running)")
-        ids = write.write_state(spark, target, table.uri, cut, operators).ids
+        what = "the" if plan.rows is None else str(plan.rows)
+        progress(f"writing {what} state rows (starts Spark unless it is running)")
+        with state_rows(stored, store, own) as rows:
+            ids = write.write_state(spark, target, rows, cut, operators).ids
         numbers = [one.operator_id for one in savepoint.operators]
         return name_state(target, plan.batch_id, ids, numbers) if ids else None
 

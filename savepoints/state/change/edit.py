@@ -1,4 +1,4 @@
-"""Change chosen rows of a canonical table: decode, change by SQL or a function, encode.
+"""Change chosen rows of a state: decode, change by SQL or a function, encode.
 
 All other rows, and everything that is not a value, are copied byte for byte. Rows are decoded where
 Spark reads them, on the executors, which need this package. The columns are those of
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import UsageError
-from savepoints.model import Cut
 from savepoints.spark import columns
 from savepoints.state.change.sql_assignments import (
     IDENTITY,
@@ -37,7 +36,7 @@ from savepoints.state.typed.compare import RowChange
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 # Columns beside the visible ones: the canonical row, and its change.
 _ROW, _CHOSEN, _AFTER, _BYTES = "__row", "__chosen", "__after", "__bytes"
@@ -175,8 +174,12 @@ class Edited:
         return _counted(observation.get), canonical_table.of_table(spark, target)
 
 
-def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: StateEdit) -> Edited:
+def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:
     """Apply a change to the rows of a family, lazily.
+
+    Args:
+        whole: All rows of the state, with the columns of a canonical table, in a session whose
+            settings may be changed.
 
     Raises:
         UsageError: If the condition or an assignment is invalid, or names an unknown column.
@@ -184,9 +187,7 @@ def edited(spark: SparkSession, cut: Cut, table: Uri, family: Family, change: St
     """
     from pyspark.sql import functions as F
 
-    own = typed.reading_session(spark, cut)
-    own.conf.set("spark.sql.ansi.enabled", "true")
-    whole = own.read.format("delta").load(table.hadoop)
+    whole.sparkSession.conf.set("spark.sql.ansi.enabled", "true")
     frame = _decoded(whole.where(_is_of(family)), family)
     chosen = F.expr("true") if change.where is None else condition(frame, change.where)
     frame = frame.withColumn(_CHOSEN, F.coalesce(chosen, F.expr("false")))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state.operators import Operator, native_only
-from savepoints.errors import PlacementError
+from savepoints.errors import PlacementError, SavepointsError
 from savepoints.io import Location
 from savepoints.state.storage import read
 from savepoints.uri import Uri
@@ -23,6 +27,8 @@ WRITING = {
         f"parquet.enable.dictionary#{name}": "false" for name in ("key_bytes", "value_bytes", "ord")
     },
 }
+
+_STRAY = "state rows"
 
 
 @dataclass(frozen=True)
@@ -54,25 +60,71 @@ def export(
     Returns:
         What was written, by operator id.
     """
-    from pyspark.sql import functions as F
-
     own = read.reading_session(spark, files.cut.checkpoint_format)
     for name, value in WRITING.items():
         own.conf.set(name, value)
-    frames, observed = [], {}
+    frames, observed = {}, {}
     for operator in _canonical(files):
-        rows, observed[operator] = _observed(own, checkpoint, files, operator)
-        key = F.struct(F.col("key").alias(f"op{operator.operator_id}"))
-        frames.append(rows.withColumn("key", key))
+        frames[operator], observed[operator] = _observed(own, checkpoint, files, operator)
     if not frames:
         return {}
-    table = frames[0]
-    for frame in frames[1:]:
-        table = table.unionByName(frame, allowMissingColumns=True)
-    table.write.format("delta").partitionBy("operator_id", "store_name").mode("error").save(
-        target.hadoop
-    )
+    _together(frames).write.format("delta").partitionBy("operator_id", "store_name").mode(
+        "error"
+    ).save(target.hadoop)
     return {one.operator_id: _checked(one, observed[one].get) for one in observed}
+
+
+def rows_of_table(spark: SparkSession, table: Uri) -> DataFrame:
+    """Return the rows that `export` wrote."""
+    return spark.read.format("delta").load(table.hadoop)
+
+
+def rows_of_checkpoint(spark: SparkSession, checkpoint: Location, files: CutFiles) -> DataFrame:
+    """Return the rows that `export` would write, with the same columns.
+
+    To be read within `placement_checked`.
+
+    Args:
+        spark: From `read.reading_session`.
+        checkpoint: A checkpoint that nobody writes to, with an operator that has a canonical form.
+    """
+    from pyspark.sql import functions as F
+
+    def placed(operator: Operator) -> DataFrame:
+        problem = F.raise_error(F.lit(f"{_STRAY} of operator {operator.operator_id}"))
+        stray = _is_stray(files.partitions[operator.operator_id])
+        rows = read.read_operator(spark, checkpoint, files, operator)
+        return rows.withColumn("key_hash", F.when(stray, problem).otherwise(F.col("key_hash")))
+
+    return _together({one: placed(one) for one in _canonical(files)})
+
+
+@contextmanager
+def placement_checked() -> Iterator[None]:
+    """Say of a row of `rows_of_checkpoint` that it is not where Spark would look for its key.
+
+    Raises:
+        PlacementError: Instead of what Spark made of it.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, SavepointsError) as error:
+        if found := re.search(f"{_STRAY} of operator \\d+", str(error)):
+            raise _not_placed(found.group()) from error
+        raise
+
+
+def _together(frames: Mapping[Operator, DataFrame]) -> DataFrame:
+    """Return the rows of all operators, whose keys have different types."""
+    from pyspark.sql import functions as F
+
+    keyed = [
+        rows.withColumn("key", F.struct(F.col("key").alias(f"op{operator.operator_id}")))
+        for operator, rows in frames.items()
+    ]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), keyed)
 
 
 def of_checkpoint(
@@ -90,8 +142,7 @@ def of_checkpoint(
 
 def of_table(spark: SparkSession, table: Uri) -> dict[int, Contents]:
     """Read a canonical table, and return its totals as `export` did."""
-    rows = spark.read.format("delta").load(table.hadoop)
-    sums = rows.groupBy("operator_id").agg(*_sums()).collect()
+    sums = rows_of_table(spark, table).groupBy("operator_id").agg(*_sums()).collect()
     return {row["operator_id"]: _contents(row.asDict()) for row in sums}
 
 
@@ -106,22 +157,29 @@ def _observed(
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    partitions = files.partitions[operator.operator_id]
-    home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
-    stray = F.count_if(F.col("partition_id") != home).alias("stray")
+    stray = F.count_if(_is_stray(files.partitions[operator.operator_id])).alias("stray")
     observation = Observation(f"op{operator.operator_id}")
     rows = read.read_operator(spark, checkpoint, files, operator)
     return rows.observe(observation, *_sums(), stray), observation
 
 
+def _is_stray(partitions: int) -> Column:
+    """Return whether a row is not in the partition of its key, by Spark's own placement."""
+    from pyspark.sql import functions as F
+
+    return F.col("partition_id") != F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
+
+
+def _not_placed(what: str) -> PlacementError:
+    return PlacementError(
+        f"{what} are not in the partition of their key's hash",
+        hint="this state cannot be repartitioned or changed: keep its native form",
+    )
+
+
 def _checked(operator: Operator, sums: dict[str, Any]) -> Contents:
     if sums["stray"]:
-        raise PlacementError(
-            f"{sums['stray']} state rows of operator {operator.operator_id} ({operator.name}) are "
-            "not in the partition of their key's hash",
-            hint="this state cannot be repartitioned: save it with --format native",
-            operator_id=operator.operator_id,
-        )
+        raise _not_placed(f"{sums['stray']} {_STRAY} of operator {operator.operator_id}")
     return _contents(sums)
 
 

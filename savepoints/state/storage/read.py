@@ -111,10 +111,7 @@ def read_store(
     key_type = raw.schema["partition_key"].dataType
     assert isinstance(key_type, StructType)
     fields = key_type.fieldNames()
-    return raw.select(
-        F.lit(operator.operator_id).alias("operator_id"),
-        F.lit(operator.name).alias("operator_name"),
-        F.lit(store).alias("store_name"),
+    rows = raw.select(
         F.col("column_family_name").alias("column_family"),
         partition_id.alias("partition_id"),
         (F.hash(F.col("partition_key.*")) if fields else F.lit(0)).alias("key_hash"),
@@ -122,6 +119,14 @@ def read_store(
         F.col("key_bytes"),
         F.col("value_bytes"),
         _key_column(fields).alias("key"),
+    )
+    # On top: Spark moves no condition below a column that counts, so one on these could not tell
+    # that a store need not be read.
+    return rows.select(
+        F.lit(operator.operator_id).alias("operator_id"),
+        F.lit(operator.name).alias("operator_name"),
+        F.lit(store).alias("store_name"),
+        "*",
     )
 
 

@@ -160,13 +160,18 @@ class _Replacement:
         operator_id, store = int(options.get("operatorId")), options.get("storeName") or "default"
         original = DataFrame(java_frame, self._spark)
         require_raw_columns(self._spark, original.columns)
-        # Spark insists on its own schema, nullability included, and never looks at partition_key.
+        # Spark never looks at partition_key.
         columns = {
             "partition_key": F.lit(None).cast(original.schema["partition_key"].dataType),
             "column_family_name": F.col("column_family"),
         }
+        # Spark insists on its own schema, in which everything is nullable: NULLIF with NULL is the
+        # value, and nullable.
         return self._savepoint_rows(operator_id, store).select(
-            *(columns.get(name, F.col(name)).alias(name) for name in original.columns)
+            *(
+                F.nullif(columns.get(name, F.col(name)), F.lit(None)).alias(name)
+                for name in original.columns
+            )
         )
 
     class Java:

@@ -12,12 +12,11 @@ from savepoints.errors import ListOrderError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.state.storage import hdfs_provider, placement, read, rocksdb_writer
-from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Returns the rows of a store, of all that the canonical table has.
+# Returns the rows of a store, of all that were saved.
 RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
 
 
@@ -47,32 +46,32 @@ def require_writable(spark: SparkSession, cut: Cut) -> None:
 def write_state(
     spark: SparkSession,
     checkpoint: Location,
-    table: Uri,
+    saved: DataFrame,
     cut: Cut,
     operators: Sequence[OperatorState],
     *,
     rows_of: RowsOf | None = None,
-    saved: Sequence[OperatorState] | None = None,
+    saved_operators: Sequence[OperatorState] | None = None,
 ) -> WrittenState:
     """Write the state of a cut into a checkpoint that has everything but its state.
 
     Args:
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
+        saved: Rows with the columns of a canonical table.
         cut: Batch, provider, partitions and checkpoint format to write; the number of
             partitions must be what `offsets/N` says, or the query would silently look for rows in
             the wrong place.
         rows_of: Makes the rows of a store; by default as they were saved.
+        saved_operators: Those of the savepoint, where they are others.
 
     Raises:
         PrivateApiError: If this Spark's private API has another shape.
     """
-    own = read.state_session(spark, cut.checkpoint_format)
-    own.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
-    canonical = own.read.format("delta").load(table.hadoop)
-    _require_order(canonical, operators if saved is None else saved)
+    saved.sparkSession.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
+    _require_order(saved, operators if saved_operators is None else saved_operators)
 
     def rows(operator: OperatorState, store: str) -> DataFrame:
-        return (rows_of or _as_saved)(canonical, operator, store)
+        return (rows_of or _as_saved)(saved, operator, store)
 
     return write_rows(spark, checkpoint, cut, operators, rows)
 
@@ -141,10 +140,10 @@ def count(
     }
 
 
-def _as_saved(table: DataFrame, operator: OperatorState, store: str) -> DataFrame:
+def _as_saved(saved: DataFrame, operator: OperatorState, store: str) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return table.where(
+    return saved.where(
         (F.col("operator_id") == operator.operator_id) & (F.col("store_name") == store)
     )
 
@@ -159,7 +158,7 @@ def _placed(rows: DataFrame, operator: OperatorState, partitions: int) -> DataFr
     return placed.sortWithinPartitions("ord") if operator.column_families else placed
 
 
-def _require_order(table: DataFrame, operators: Sequence[OperatorState]) -> None:
+def _require_order(saved: DataFrame, operators: Sequence[OperatorState]) -> None:
     """Check that no two elements of a list have the same position.
 
     Only stores with column families hold lists, as several rows of one key.
@@ -170,7 +169,7 @@ def _require_order(table: DataFrame, operators: Sequence[OperatorState]) -> None
     if not with_lists:
         return
     place = ("operator_id", "store_name", "column_family", "key_bytes", "ord")
-    mine = table.where(F.col("operator_id").isin(with_lists))
+    mine = saved.where(F.col("operator_id").isin(with_lists))
     unordered = mine.groupBy(*place).count().where((F.col("count") > 1) | F.col("ord").isNull())
     if found := unordered.head():
         raise ListOrderError(

@@ -380,14 +380,6 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
         "rocksdb", {"form": "canonical"}, False,
         UsageError, "has no canonical form, only native", "savepoints export {id}",
     ),
-    "no rows to rescale": (
-        "rocksdb", {"partitions": 7}, False,
-        UsageError, "partitions=7 needs it", "savepoints export {id}",
-    ),
-    "no rows for the other provider": (
-        "rocksdb", {"provider": "hdfs"}, False,
-        UsageError, "provider=hdfs needs it", "savepoints export {id}",
-    ),
     "native with other partitions": (
         "rocksdb", {"form": "native", "partitions": 7}, True,
         UsageError, "the native form keeps its partitions", "omit --format",
