@@ -29,9 +29,9 @@ def command(
 ) -> None:
     """Add the canonical rows to the savepoint NAME, from its files.
 
-    For savepoints taken with --format native. The rows can be read with SQL, and restored with
-    other partitions, into the other provider and by other versions of Spark. Nothing existing is
-    changed except the description of the savepoint, so it never asks.
+    For savepoints taken with --format native. The rows can be read with SQL, and restored by
+    other versions of Spark. Nothing existing is changed except the description of the savepoint, so
+    it never asks.
 
     \b
     Examples:

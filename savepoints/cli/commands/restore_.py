@@ -90,7 +90,7 @@ def command(
     A query started from it continues batch by batch as the original would have. Nothing existing is
     changed, not even the outputs: rollback takes those back, too. An output table that has seen
     later batches would silently drop the new ones, so that is refused. With --partitions or
-    --provider the state is rewritten, which needs the canonical form (see export).
+    --provider the state is rewritten through Spark.
 
     With --at TIME --exact the query then runs in the new directory, from the savepoint before TIME
     up to the first record in each partition whose Kafka timestamp is TIME or later; what it writes
@@ -233,7 +233,8 @@ def _plan_migration(
 
     if not isinstance(where, Named) or asked.app is None or asked.form == "native":
         raise UsageError(
-            "--migrate needs a savepoint, in the canonical form, and the program of --app",
+            "--migrate needs a savepoint and the program of --app, and rewrites the state, "
+            "which --format native does not",
             hint="savepoints restore latest --app package.module:attribute --migrate --to …",
         )
     progress = call.output.progress

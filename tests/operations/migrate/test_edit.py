@@ -191,8 +191,12 @@ def test_one_row_is_set_and_everything_else_stays(
 
 
 @pytest.mark.spark
-def test_rows_are_removed(samples: Store, spark: SparkSession) -> None:
-    origin = exported(samples, "rocksdb")
+@pytest.mark.parametrize("sample", ["rocksdb", "hdfs"])
+def test_rows_are_removed_of_a_savepoint_that_nobody_exported(
+    sample: str, local_store: Store, spark: SparkSession
+) -> None:
+    samples, origin = local_store, saved(local_store, sample)
+    assert origin.forms == ("native",)
     files = origin.cut.batch_id + 1
     sums = totals(files)
 

@@ -1,0 +1,54 @@
+"""State rows of savepoints that have only native files, for all that rewrites state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from savepoints.errors import PlacementError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.model import Savepoint
+from savepoints.state.change.edit import StateEdit
+from tests.samples import files_of, take, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
+
+REWRITES: dict[str, Callable[[Store, Savepoint, str], object]] = {
+    "export": lambda store, one, _: store.savepoint(one.id).export().execute(),
+    "restore": lambda store, one, to: store.savepoint(one.id).restore(to, partitions=3).execute(),
+    "edit": lambda store, one, _: (
+        store.savepoint(one.id).edit(StateEdit("true", ("sum = 0",)), reason="x").execute()
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", REWRITES)
+@pytest.mark.parametrize("sample", ["hdfs", "rocksdb"])
+def test_trap_rows_in_a_partition_that_spark_does_not_look_in_are_not_rewritten(
+    sample: str, verb: str, on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    """As if its state had been moved by hand: the partitions have each other's files."""
+    other = {"0": "1", "1": "0"}
+    files = {
+        path.replace(f"state/0/{path[8]}/", f"state/0/{other[path[8]]}/")
+        if path.startswith(("state/0/0/", "state/0/1/")) and "_metadata" not in path
+        else path: data
+        for path, data in files_of(sample).items()
+    }
+    write(on_local / "checkpoint", files)
+    taken = take(local_store, on_local / "checkpoint")
+    target = on_local / "target"
+
+    with pytest.raises(PlacementError, match="state rows of operator 0 are not in the partition"):
+        REWRITES[verb](local_store, taken, str(target))
+
+    assert [one.id for one in local_store.catalog.all()] == [taken.id]
+    assert local_store.catalog.find(taken.id).forms == ("native",)
+    assert "metadata" not in {info.path for info in target.list()}
+    assert not (local_store.root / "scratch").list()
