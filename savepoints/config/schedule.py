@@ -10,6 +10,10 @@ from cronsim import CronSim, CronSimError
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
 
+# When rows of periodic savepoints are written, besides a schedule.
+EXPORTS = ("newest", "each", "never")
+_DAILY = "0 0 * * *"
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -53,3 +57,22 @@ def parse_schedule(text: str) -> Schedule:
             hint="write five fields, for example '*/10 * * * *', or an interval such as 10m",
         ) from None
     return Schedule(text, None)
+
+
+def export_schedule(text: str) -> Schedule | None:
+    """Read when rows of periodic savepoints are written: `daily`, or as `parse_schedule` reads it.
+
+    Returns:
+        None for the words that are no schedule.
+
+    Raises:
+        UsageError: If it is none of them.
+    """
+    if text in EXPORTS:
+        return None
+    try:
+        return parse_schedule(_DAILY if text == "daily" else text)
+    except UsageError as error:
+        raise UsageError(
+            error.message, hint=f"write {', '.join(EXPORTS)}, daily, 6h or '0 3 * * *'"
+        ) from None

@@ -58,6 +58,16 @@ def _schedule(text: str) -> str:
     return text
 
 
+def _export(text: str) -> str:
+    from savepoints.config.schedule import export_schedule
+
+    try:
+        export_schedule(text)
+    except UsageError as error:
+        raise ValueError(f"{error.message}; {error.hint}") from None
+    return text
+
+
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -79,6 +89,7 @@ def _command(text: str) -> str:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
+ExportTime = Annotated[str, AfterValidator(_export)]
 Count = Annotated[int, Field(ge=-1)]
 NotNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -141,6 +152,19 @@ class RetentionSettings(_Section):
     keep_within: Duration | None = None
     keep_tags: tuple[str, ...] | None = None
     after_savepoint: bool = False
+
+
+class PeriodicSettings(_Section):
+    """What follows a periodic savepoint of `run` and `attach`; the table `[periodic]`.
+
+    Attributes:
+        export: When the rows of savepoints in both forms are written, beside the query: `newest`
+            passes over savepoints that a newer one has overtaken, `each` leaves out none, a
+            schedule (`daily`, `6h`, `0 3 * * *`) writes those of the newest at these times, and
+            `never` leaves it to `savepoints export`.
+    """
+
+    export: ExportTime = "newest"
 
 
 class HookSettings(_Section):
@@ -281,6 +305,7 @@ class Settings(BaseSettings):
             collector of Prometheus' node exporter.
         kafka: Where Kafka is.
         spark: How a session is made.
+        periodic: What follows a periodic savepoint.
         retention: Which savepoints are kept.
         hooks: Who is told of pauses, savepoints and failures.
         compare: Metrics and thresholds of `compare`.
@@ -318,6 +343,7 @@ class Settings(BaseSettings):
     metrics_file: Path | None = None
     kafka: KafkaSettings = KafkaSettings()
     spark: SparkSettings = SparkSettings()
+    periodic: PeriodicSettings = PeriodicSettings()
     retention: RetentionSettings = RetentionSettings()
     hooks: HookSettings = HookSettings()
     compare: CompareSettings = CompareSettings()

@@ -32,7 +32,8 @@ def _summary(output: Terminal, savepoint: Savepoint) -> None:
             ("copy", _copy(cost)),
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
             ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
-             if "canonical" in savepoint.forms else "none: native form only"),
+             if "canonical" in savepoint.forms
+             else "none: native form only (savepoints export writes rows, for SQL)"),
             *([("rows missing", savepoint.rows_missing)] if savepoint.rows_missing else []),
         ]
     )  # fmt: skip

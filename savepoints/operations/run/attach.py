@@ -34,6 +34,7 @@ from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
 from savepoints.observe.outage import Outage
 from savepoints.operations.run import final_savepoint, periodic
+from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import history
 from savepoints.plan import silent
@@ -106,7 +107,7 @@ class _Subject:
         names = (info.path.rpartition("/")[2] for info in self.checkpoint.list(log))
         return max((int(one) for one in names if one.isdigit()), default=-1)
 
-    def take(self) -> Attempt:
+    def take(self, exports: BackgroundExport | None = None) -> Attempt:
         return periodic.take(
             self.store,
             query=self.name,
@@ -114,6 +115,7 @@ class _Subject:
             forms=self.forms,
             outputs=dict(self.outputs),
             outage=self.outage,
+            exports=exports,
         )
 
 
@@ -132,6 +134,9 @@ class Attached:
         self._ending = threading.Lock()
         self._stopping = False
         self._ticker = Ticker(parse_schedule(every), self._tick, f"savepoints of {subject.name}")
+        settings = subject.store.settings
+        self._exports = BackgroundExport(subject.store, settings.periodic.export)
+        self._exports.start()
         self._ticker.start()
 
     @property
@@ -216,7 +221,7 @@ class Attached:
             _LOG.debug("%s has committed nothing yet: no savepoint", self._subject.name)
             self._attempts.append(Attempt("skipped"))
             return
-        self._attempts.append(self._subject.take())
+        self._attempts.append(self._subject.take(self._exports))
 
     def _keep_lease(self) -> None:
         """Take the lease anew if it was lost: a store that does not answer stops no query."""
@@ -251,6 +256,8 @@ class Attached:
                 # Whoever rolls it back next need not watch whether it goes on.
                 self._held.stopped(self._subject.newest("commits"))
             self._leases.close()
+        # Whoever waits for the query need not wait for rows.
+        self._exports.join()
 
     def _wait_for_batch(self, wait: timedelta) -> None:
         end = time.monotonic() + wait.total_seconds()

@@ -23,6 +23,7 @@ from savepoints.observe import metrics
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import expire
+from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.savepoint import create, history
 from savepoints.plan import Progress, silent
 from savepoints.store.root import Store
@@ -55,6 +56,7 @@ def take(
     outputs: dict[str, str] | None = None,
     app: str | None = None,
     outage: Outage | None = None,
+    exports: BackgroundExport | None = None,
     progress: Progress = silent,
 ) -> Attempt:
     """Take a savepoint, then expire old ones and write metrics if the settings say so.
@@ -63,10 +65,14 @@ def take(
         checkpoint: Its checkpoint, for a query that `run` did not start.
         forms: `native`, `canonical` or both.
         app: Reference of the application that runs, if it is not the one in the settings.
+        exports: What writes the rows of savepoints in both forms; by default the savepoint is only
+            over when it has them.
     """
+    is_exported_later = exports is not None and set(forms) == set(FORMS)
+    now: Sequence[Form] = ("native",) if is_exported_later else forms
     outage = outage or Outage(query or checkpoint or "the query")
     try:
-        attempt = _take(store, query, checkpoint, forms, outputs, app=app, progress=progress)
+        attempt = _take(store, query, checkpoint, now, outputs, app=app, progress=progress)
     except UnreachableError as error:
         outage.noticed(error)
         return Attempt("failed", error=error)  # Metrics would ask the store, too.
@@ -81,6 +87,8 @@ def take(
         attempt = Attempt("failed", error=SavepointsError(str(error)))
     outage.over()
     if attempt.savepoint is not None:
+        if exports is not None and is_exported_later:
+            exports.add(attempt.savepoint)
         _expire(store, attempt.savepoint.query, progress)
     _write_metrics(store)
     return attempt

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.rollback.next_checkpoint import checkpoint_of
 from savepoints.operations.run import final_savepoint, periodic
 from savepoints.operations.run import recover as recovery
+from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.program import Order, Program, resolve
 from savepoints.operations.run.supervisor import Segment, Supervisor
 from savepoints.runtime import archive_first, bounded, compatibility, end_offsets
@@ -181,21 +183,26 @@ def _runner(program: Program, generation: Generation, *, restored: bool) -> Runn
     return runner
 
 
-def _periodic_savepoints(program: Program) -> AbstractContextManager[object]:
-    """Return a context in which savepoints are taken on the schedule, if there is one."""
-    order = program.order
+@contextmanager
+def _periodic_savepoints(program: Program) -> Iterator[None]:
+    """Take savepoints on the schedule meanwhile, if there is one."""
+    order, when = program.order, program.settings.periodic.export
     if not program.every:
-        return nullcontext()
-    take = partial(
-        periodic.take,
-        order.store,
-        query=order.query,
-        forms=order.forms,
-        app=program.bound.app,
-        outage=Outage(order.query),
-        progress=order.progress,
-    )
-    return Ticker(parse_schedule(program.every), take, f"savepoints of {order.query}")
+        yield
+        return
+    with BackgroundExport(order.store, when, order.progress) as exports:
+        take = partial(
+            periodic.take,
+            order.store,
+            query=order.query,
+            forms=order.forms,
+            app=program.bound.app,
+            outage=Outage(order.query),
+            exports=exports,
+            progress=order.progress,
+        )
+        with Ticker(parse_schedule(program.every), take, f"savepoints of {order.query}"):
+            yield
 
 
 def _savepoint(program: Program, generation: Generation, ran: Ran) -> Savepoint | None:

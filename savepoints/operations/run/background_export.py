@@ -1,0 +1,119 @@
+"""Rows of periodic savepoints, written beside the query: they delay neither it nor a savepoint."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import final
+
+from savepoints.config.schedule import export_schedule
+from savepoints.errors import NativeOnlyError, SavepointNotFoundError
+from savepoints.model import Savepoint, utc_now
+from savepoints.operations.savepoint import export
+from savepoints.plan import Progress, silent
+from savepoints.store.root import Store
+
+_LOG = logging.getLogger(__name__)
+
+
+@final
+class BackgroundExport:
+    """Writes the rows of the savepoints it is given, one after another, in a thread of its own.
+
+    A failure is logged and in the events; the savepoint keeps its native form. Leaving the context
+    waits for the export that is under way, and with `each` for those that wait. The others stay
+    native: `savepoints export` writes their rows, if they are wanted.
+    """
+
+    def __init__(self, store: Store, when: str, progress: Progress = silent) -> None:
+        """Keep where they are, and when to write.
+
+        Args:
+            when: `newest` passes over those that a newer one has overtaken; `each` leaves out none;
+                at the times of a schedule it is the newest; `never` is never.
+        """
+        self._store = store
+        self._when = when
+        self._progress = progress
+        self._schedule = export_schedule(when)
+        self._due = None if self._schedule is None else self._schedule.next_after(utc_now())
+        self._waiting: list[Savepoint] = []
+        self._ending = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="export", daemon=True)
+
+    def start(self) -> None:
+        """Begin, for those who cannot enter the context."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """End; waits as leaving the context does."""
+        self.end()
+        self._thread.join()
+
+    def end(self) -> None:
+        """Begin no other, unless each is written; waits for none."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+
+    def __enter__(self) -> BackgroundExport:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.join()
+
+    def add(self, savepoint: Savepoint) -> None:
+        """Write the rows of this savepoint when its time comes; returns at once."""
+        if self._when == "never":
+            return
+        with self._changed:
+            overtaken = [] if self._when == "each" else self._waiting
+            for one in overtaken:
+                _LOG.info("%s is newer: %s stays without its rows", savepoint.id, one.id)
+            self._waiting = [*(self._waiting if self._when == "each" else []), savepoint]
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (savepoint := self._next()) is not None:
+            self._export(savepoint)
+
+    def _next(self) -> Savepoint | None:
+        """Wait for a savepoint whose time has come; None at the end."""
+        with self._changed:
+            while not (self._waiting and self._is_due()):
+                if self._ending:
+                    return None
+                self._changed.wait(self._seconds_left())
+            if self._ending and self._when != "each":
+                return None
+            if self._schedule is not None:
+                self._due = self._schedule.next_after(utc_now())
+            return self._waiting.pop(0)
+
+    def _is_due(self) -> bool:
+        return self._due is None or self._due <= utc_now()
+
+    def _seconds_left(self) -> float | None:
+        """Return for how long there is nothing to do; None until something is added."""
+        if self._due is None or not self._waiting:
+            return None
+        return max(0.0, (self._due - utc_now()).total_seconds())
+
+    def _export(self, savepoint: Savepoint) -> None:
+        try:
+            export.execute(export.plan(self._store, savepoint.id), self._store)
+        except SavepointNotFoundError:
+            _LOG.info("%s has expired before its rows were written", savepoint.id)
+        except NativeOnlyError as error:
+            _LOG.info("%s has the native form only: %s", savepoint.id, error)
+        except Exception:  # noqa: BLE001  (whatever it is, the query is more important)
+            _LOG.exception(
+                "the rows of %s could not be written, so it has the native form only; add them "
+                "with: savepoints export %s",
+                savepoint.id,
+                savepoint.id,
+            )
+        else:
+            self._progress(f"savepoint {savepoint.id}: rows written")
