@@ -329,8 +329,9 @@ def save(
 def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
     generation = _generation(plan, store, checkpoint)
+    earlier = _earlier_files(plan, store, generation)
     files, pinned, attempts = pin.copy(
-        checkpoint, plan.batch_id, store.root, plan.savepoint_id, progress
+        checkpoint, plan.batch_id, store.root, plan.savepoint_id, earlier, progress
     )
     faults.reach("create.pinned")
 
@@ -339,7 +340,9 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
     bound = bindings.complete(store).queries.get(query)
     outputs = output_versions.outputs_of(query, generation.generation, files, plan.outputs, bound)
     begun = time.monotonic()
-    stored = native.checksummed(store.root, pinned, _known_hashes(plan, store))
+    stored = native.checksummed(
+        store.root, pinned, {file.stored_at: file.sha256 for file in earlier}
+    )
     cost = _cost(pinned, stored, attempts, checksum_seconds=time.monotonic() - begun)
     made = Manifest(
         Savepoint(
@@ -455,11 +458,15 @@ def _refuse_other_checkpoint(
         )
 
 
-def _known_hashes(plan: CreatePlan, store: Store) -> dict[str, str]:
-    """Return hashes of files that earlier savepoints brought; without them they are read again."""
+def _earlier_files(plan: CreatePlan, store: Store, generation: Generation) -> list[StoredFile]:
+    """Return the files of the savepoint before; without them more is copied and hashed."""
     if plan.parent is None:
-        return {}
+        return []
     try:
-        return {file.stored_at: file.sha256 for file in store.manifest(plan.parent).native}
+        parent = store.manifest(plan.parent)
     except VerificationError:
-        return {}
+        return []
+    if parent.savepoint.generation == generation.generation:
+        return list(parent.native)
+    # Entity tags tell files of one checkpoint apart, not those of two on different disks.
+    return [replace(file, etag="") for file in parent.native]

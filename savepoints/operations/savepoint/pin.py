@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.plan import Progress
 from savepoints.store.savepoint import native
+from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.store.savepoint.native import Pinned
 
 # A query that commits faster than its files can be copied is given this many chances.
@@ -37,9 +40,13 @@ def copy(
     batch_id: int | None,
     store: Location,
     savepoint_id: str,
+    earlier: Sequence[StoredFile],
     progress: Progress,
 ) -> tuple[CutFiles, Pinned, int]:
     """Copy a cut into the store; return it, where it is, and how many attempts it took.
+
+    Args:
+        earlier: See `native.pin`.
 
     Raises:
         NoCommittedBatchError: If the query removes files faster than they can be copied.
@@ -48,7 +55,8 @@ def copy(
         try:
             files = read(checkpoint, batch_id)
             progress(f"copying {len(files.all)} files of batch {files.cut.batch_id}")
-            return files, native.pin(checkpoint, files, store, savepoint_id), attempt
+            pinned = native.pin(checkpoint, files, store, savepoint_id, earlier)
+            return files, pinned, attempt
         except FileNotFoundError as gone:
             progress(f"the query removed {gone} in the meantime, trying a newer batch")
     raise NoCommittedBatchError(

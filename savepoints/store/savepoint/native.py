@@ -1,8 +1,10 @@
 """The native form: a checkpoint's files, copied as the state store wrote them.
 
-Small files and snapshots are kept verbatim under `savepoints/<id>/checkpoint/`. SST files are
-immutable and have a unique name, so they lie under `files/<query id>/` and all savepoints of the
-query share them: what is there already is not copied again.
+Small files are kept verbatim under `savepoints/<id>/checkpoint/`. The state lies under
+`files/<query id>/`, where the savepoints of the query share it: what is there already is not copied
+again. SST files are immutable and have a unique name. Other state files do not, since a batch that
+runs again writes its own once more: they lie there under the savepoint that brought them, and the
+next one shares a file while the checkpoint has the very same one, by its size and entity tag.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles
@@ -29,25 +32,47 @@ _LOG = logging.getLogger(__name__)
 RESTORE_MARKER = "_savepoints_restored_by"
 
 
+class PinnedFile(NamedTuple):
+    """A file in the checkpoint and in the store, by their paths, with what its source says of it.
+
+    Attributes:
+        etag: Of what is shared by it; otherwise empty.
+    """
+
+    path: str
+    stored_at: str
+    size: int
+    etag: str
+
+
 @dataclass(frozen=True)
 class Pinned:
     """The files of a cut as they lie in the store, not yet hashed.
 
     Attributes:
-        files: Path in the checkpoint, path in the store and size of each.
         copied: Those that this pin copied; the others were there already.
     """
 
-    files: tuple[tuple[str, str, int], ...]
+    files: tuple[PinnedFile, ...]
     copied: frozenset[str]
     seconds: float
 
 
-def pin(checkpoint: Location, files: CutFiles, root: Location, savepoint_id: str) -> Pinned:
+def pin(
+    checkpoint: Location,
+    files: CutFiles,
+    root: Location,
+    savepoint_id: str,
+    earlier: Sequence[StoredFile] = (),
+) -> Pinned:
     """Copy the files of a cut into the store: the small ones first, then the state.
 
     Nothing passes through this process when checkpoint and store are in one bucket or file system.
     Every copy is compared with its source by size.
+
+    Args:
+        earlier: Files of the savepoint before, to be shared; entity tags in them are of this
+            checkpoint.
 
     Raises:
         FileNotFoundError: If the query's maintenance removed a file meanwhile: pin a newer batch.
@@ -56,15 +81,22 @@ def pin(checkpoint: Location, files: CutFiles, root: Location, savepoint_id: str
     begun = time.monotonic()
     own = f"{manifest.directory(savepoint_id)}/checkpoint"
     shared = f"files/{files.query_id}"
+    brought = f"{shared}/{savepoint_id}"
     # What an earlier attempt of this savepoint left belongs to an older batch.
-    root.delete(f"{own}/{info.path}" for info in (root / own).list())
+    for directory in (own, brought):
+        root.delete([info.path for info in root.list(directory)])
     there = {info.path: info for info in root.list(shared)}
+    places = {(file.path, file.size, file.etag): file.stored_at for file in earlier if file.etag}
+    ssts, state_files = frozenset(files.ssts), frozenset(files.state)
 
     def place(info: ObjectInfo) -> tuple[ObjectInfo, str]:
-        is_sst = info in ssts
-        return info, f"{shared}/{info.path.rpartition('/')[2]}" if is_sst else f"{own}/{info.path}"
+        if info in ssts:
+            return info, f"{shared}/{info.path.rpartition('/')[2]}"
+        if info in state_files:
+            known = places.get((info.path, info.size, info.etag))
+            return info, known or f"{brought}/{info.path}"
+        return info, f"{own}/{info.path}"
 
-    ssts = frozenset(files.ssts)
     placed = [place(info) for info in files.all]
     wanted = [(info, target) for info, target in placed if not _same(info, there.get(target))]
     logs = [item for item in wanted if item[0] in files.small]
@@ -82,7 +114,10 @@ def pin(checkpoint: Location, files: CutFiles, root: Location, savepoint_id: str
                 file=info.path,
             )
     return Pinned(
-        tuple((info.path, target, info.size) for info, target in placed),
+        tuple(
+            PinnedFile(info.path, target, info.size, info.etag if info in state_files else "")
+            for info, target in placed
+        ),
         frozenset(target for _, target in wanted),
         time.monotonic() - begun,
     )
@@ -95,10 +130,10 @@ def checksummed(root: Location, pinned: Pinned, known: dict[str, str]) -> tuple[
         known: SHA-256 by path in the store, from earlier manifests of the query.
     """
 
-    def entry(file: tuple[str, str, int]) -> StoredFile:
-        path, target, size = file
-        hashed = None if target in pinned.copied else known.get(target)
-        return StoredFile(path, target, size, hashed or root.sha256(target))
+    def entry(file: PinnedFile) -> StoredFile:
+        hashed = None if file.stored_at in pinned.copied else known.get(file.stored_at)
+        sha256 = hashed or root.sha256(file.stored_at)
+        return StoredFile(file.path, file.stored_at, file.size, sha256, file.etag)
 
     return tuple(in_parallel(entry, pinned.files))
 

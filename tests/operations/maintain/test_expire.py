@@ -531,3 +531,21 @@ def test_what_is_needed_by_something_that_is_over_may_go(
 
     assert set(removal.needed(local_store)) == {taken[3].id}
     assert set(expired(local_store).removed) == names(taken[:3])
+
+
+@pytest.mark.parametrize("sample", ["hdfs", "changelog"])
+def test_trap_deltas_that_a_later_savepoint_shares_stay(
+    sample: str, place: Location, store: Store
+) -> None:
+    checkpoint = unpack(sample, place / "live")
+    first, second = (take(store, checkpoint, batch_id=batch) for batch in (2, 3))
+    ours, theirs = (
+        {file.stored_at for file in store.manifest(one.id).native if file.etag}
+        for one in (first, second)
+    )
+    assert ours & theirs
+
+    expired(store)
+
+    assert names(store.catalog.all()) == {second.id}
+    all_are_whole(store)

@@ -9,7 +9,7 @@ import pytest
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.small_files import Skeleton
 from savepoints.errors import TargetExistsError
-from savepoints.io import Location
+from savepoints.io import Location, ObjectInfo
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.uri import Uri
@@ -28,35 +28,110 @@ def test_a_pin_copies_every_file_of_the_cut_and_nothing_else(place: Location) ->
     found = native.pin(checkpoint, files, root, "sp-1")
 
     original = files_of("changelog")
-    assert {path for path, _, _ in found.files} == {info.path for info in files.all}
-    assert contents(root) == {stored: original[path] for path, stored, _ in found.files}
-    assert all(size == len(original[path]) for path, _, size in found.files)
-    assert found.copied == {stored for _, stored, _ in found.files}
+    assert {path for path, *_ in found.files} == {info.path for info in files.all}
+    assert contents(root) == {stored: original[path] for path, stored, *_ in found.files}
+    assert all(size == len(original[path]) for path, _, size, _ in found.files)
+    assert found.copied == {stored for _, stored, *_ in found.files}
 
 
-def test_ssts_are_shared_and_the_rest_belongs_to_the_savepoint(on_local: Location) -> None:
+def test_state_may_be_shared_and_the_rest_belongs_to_the_savepoint(on_local: Location) -> None:
     checkpoint, root = unpack("rocksdb", on_local / "checkpoint"), on_local / "store"
     query_id = read_cut(checkpoint).query_id
 
     found = pinned(checkpoint, root, 1, 2)
 
-    for path, stored, _ in found.files:
-        own = f"savepoints/sp-1/checkpoint/{path}"
-        shared = f"files/{query_id}/{path.rpartition('/')[2]}"
-        assert stored == (shared if path.endswith(".sst") else own)
+    for path, stored, *_ in found.files:
+        expected = f"savepoints/sp-1/checkpoint/{path}"
+        if path.endswith(".sst"):
+            expected = f"files/{query_id}/{path.rpartition('/')[2]}"
+        elif path.endswith(".zip"):
+            expected = f"files/{query_id}/sp-1/{path}"
+        assert stored == expected
+
+
+def further(
+    sample: str, place: Location, changed: dict[str, bytes] | None = None
+) -> tuple[Location, native.Pinned, native.Pinned]:
+    """Pin a batch and the next, between which files of the checkpoint may change."""
+    checkpoint, root = unpack(sample, place / "checkpoint"), place / "store"
+    first = pinned(checkpoint, root, 1, 2)
+    assert first.copied == {file.stored_at for file in first.files}
+    for path, data in (changed or {}).items():
+        checkpoint.put(path, data)
+    earlier = native.checksummed(root, first, {})
+    second = native.pin(checkpoint, read_cut(checkpoint, 3), root, "sp-2", earlier)
+    return root, first, second
+
+
+def state(found: native.Pinned, paths: frozenset[str] | None = None) -> set[str]:
+    """Return the paths of state in the checkpoint, of all or of those at these places."""
+    return {
+        path
+        for path, stored, *_ in found.files
+        if stored.startswith("files/") and (paths is None or stored in paths)
+    }
+
+
+@pytest.mark.parametrize("sample", ["hdfs", "hdfs_snapshot", "changelog"])
+def test_deltas_and_changelogs_that_the_savepoint_before_has_are_not_copied_again(
+    sample: str, place: Location
+) -> None:
+    root, first, second = further(sample, place)
+
+    assert state(second) & state(first)
+    assert state(second, second.copied) == state(second) - state(first) != set()
+    original = files_of(sample)
+    assert {path: root.get(stored) for path, stored, *_ in second.files} == {
+        path: original[path] for path, *_ in second.files
+    }
+
+
+@pytest.mark.parametrize(
+    ("sample", "path"), [("hdfs", "state/0/1/2.delta"), ("changelog", "state/0/1/3.changelog")]
+)
+def test_trap_a_delta_of_the_same_name_and_size_is_another_one(
+    sample: str, path: str, place: Location
+) -> None:
+    """As a batch that ran again writes it."""
+    other = bytes(reversed(files_of(sample)[path]))
+
+    root, first, second = further(sample, place, {path: other})
+
+    before, after = ({one.path: one.stored_at for one in pin.files} for pin in (first, second))
+    assert root.get(before[path]) == files_of(sample)[path]
+    assert root.get(after[path]) == other
+    assert state(second, second.copied) & state(first) == {path}
+
+
+def test_trap_what_an_attempt_left_is_not_taken_for_a_copy(place: Location) -> None:
+    """It has the name and the size, and may be of another attempt of the batch."""
+    checkpoint, root = unpack("hdfs", place / "checkpoint"), place / "store"
+    (path, stored, *_), *_ = (
+        file for file in pinned(checkpoint, root, 1, 2).files if file.path.endswith(".delta")
+    )
+    other = bytes(reversed(checkpoint.get(path)))
+    checkpoint.put(path, other)
+
+    pinned(checkpoint, root, 1, 2)
+
+    assert root.get(stored) == other
+
+
+def ssts(root: Location) -> dict[str, ObjectInfo]:
+    return {info.path: info for info in root.list("files") if info.path.endswith(".sst")}
 
 
 def test_shared_ssts_are_not_copied_again(place: Location) -> None:
     checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
     first = pinned(checkpoint, root, 1, 1)
-    before = {info.path: info for info in root.list("files")}
+    before = ssts(root)
 
     second = pinned(checkpoint, root, 2, 2)
 
-    after = {info.path: info for info in root.list("files")}
+    after = ssts(root)
     assert (len(before), len(after)) == (4, 6)
     assert before.items() <= after.items()  # same time and entity tag, so not written again
-    assert {path for path in second.copied if path.startswith("files")} == after.keys() - before
+    assert {path for path in second.copied if path.endswith(".sst")} == after.keys() - before
     assert not {path for path in first.copied if path.startswith("files")} & second.copied
 
 
@@ -64,19 +139,19 @@ def test_shared_ssts_are_not_copied_again(place: Location) -> None:
 def test_a_corrupted_shared_sst_is_healed_by_the_next_pin(on_s3: Location) -> None:
     checkpoint, root = unpack("rocksdb", on_s3 / "checkpoint"), on_s3 / "store"
     first = pinned(checkpoint, root, 1, 1)
-    path, stored, size = next(file for file in first.files if file[0].endswith(".sst"))
+    path, stored, size, _ = next(file for file in first.files if file[0].endswith(".sst"))
     root.put(stored, b"\0" * size)
 
     second = pinned(checkpoint, root, 2, 1)
 
-    assert {file for file in second.copied if file.startswith("files")} == {stored}
+    assert {file for file in second.copied if file.endswith(".sst")} == {stored}
     assert root.get(stored) == checkpoint.get(path)
 
 
 def test_a_cut_off_shared_sst_is_healed_by_the_next_pin(place: Location) -> None:
     checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
     first = pinned(checkpoint, root, 1, 1)
-    path, stored, _ = next(file for file in first.files if file[0].endswith(".sst"))
+    path, stored, *_ = next(file for file in first.files if file[0].endswith(".sst"))
     whole = root.get(stored)
     root.delete([stored])
     root.put(stored, whole[:-1])
@@ -92,8 +167,8 @@ def test_what_an_earlier_attempt_left_is_removed(place: Location) -> None:
 
     second = pinned(checkpoint, root, 1, 2)
 
-    own = {info.path for info in root.list("savepoints/sp-1")}
-    assert own == {stored for _, stored, _ in second.files if stored.startswith("savepoints")}
+    own = {path for path in contents(root) if "/sp-1/" in path}
+    assert own == {stored for _, stored, *_ in second.files if "/sp-1/" in stored}
     assert "savepoints/sp-1/checkpoint/commits/0" not in own
 
 
@@ -117,7 +192,7 @@ def test_checkpoint_and_store_may_lie_on_different_systems(
         found = pinned(checkpoint, root, 1, 2)
 
         original = files_of("rocksdb")
-        assert contents(root) == {stored: original[path] for path, stored, _ in found.files}
+        assert contents(root) == {stored: original[path] for path, stored, *_ in found.files}
 
 
 def test_checksums_are_those_of_the_bytes(place: Location) -> None:
@@ -140,12 +215,12 @@ def test_only_shared_files_take_the_checksum_that_is_known(on_local: Location) -
     checkpoint, root = unpack("rocksdb", on_local / "checkpoint"), on_local / "store"
     first = pinned(checkpoint, root, 1, 1)
     second = pinned(checkpoint, root, 2, 2)
-    known = {stored: "known" for pin in (first, second) for _, stored, _ in pin.files}
+    known = {stored: "known" for pin in (first, second) for _, stored, *_ in pin.files}
 
     stored = native.checksummed(root, second, known)
 
     from_before = {file.stored_at for file in stored if file.sha256 == "known"}
-    assert from_before == {path for _, path, _ in second.files if path not in second.copied}
+    assert from_before == {path for _, path, *_ in second.files if path not in second.copied}
     assert len(from_before) == 4
 
 
@@ -199,11 +274,11 @@ def test_files_of_every_format_are_pinned(sample: str, place: Location) -> None:
     found = native.pin(checkpoint, files, root, "sp-1")
 
     original = files_of(sample)
-    assert contents(root) == {stored: original[path] for path, stored, _ in found.files}
-    assert {stored for path, stored, _ in found.files if path.endswith(".sst")} == {
+    assert contents(root) == {stored: original[path] for path, stored, *_ in found.files}
+    assert {stored for path, stored, *_ in found.files if path.endswith(".sst")} == {
         f"files/{files.query_id}/{info.path.rpartition('/')[2]}" for info in files.ssts
     }
-    assert {path for path, _, _ in found.files} == {info.path for info in files.all}
+    assert {path for path, *_ in found.files} == {info.path for info in files.all}
 
 
 @pytest.mark.s3
