@@ -304,8 +304,10 @@ class SavepointHandle:
     ) -> BoundPlan[ForksPlan, ..., tuple[Forked, ...]]:
         """Plan new queries that begin with this state, each with outputs of its own.
 
-        Forks need no settings: the store keeps their programs and tables. All names of one call run
-        one program, whose `App` keeps the name of the origin's; for two programs call it twice.
+        Forks need no settings of their own, since the store keeps their programs and tables; the
+        origin's tells what they run. All names of one call run one program, whose `App` keeps the
+        name of the origin's; for two programs call it twice. State of a query without an `App`
+        goes into a query of its own with `restore`, a new `query_id` and an empty table.
 
         Args:
             names: What they are called.
@@ -320,6 +322,7 @@ class SavepointHandle:
         Raises:
             TargetExistsError: If a checkpoint or table is there already.
             SourceDataGoneError: If Kafka no longer has the records that come next.
+            UsageError: If the program is not known.
         """
         options = ForkOptions(app, outputs, checkpoints, tables, form, check_source, even_broken)
         plan = _fork.plan_all(self.store, self.id, names, options)

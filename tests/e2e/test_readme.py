@@ -26,7 +26,7 @@ def snippets(directory: Path) -> list[str]:
 
 
 def test_the_snippets_of_the_readme_run(spark: SparkSession, tmp_path: Path) -> None:
-    in_a_driver, as_library = snippets(tmp_path)
+    in_a_driver, by_hand, as_library = snippets(tmp_path)
     driver = Driver(spark, tmp_path, "append")
     driver.add(1, 2, 2)
     files = spark.readStream.schema("n long").json(str(tmp_path / "in"))
@@ -41,6 +41,10 @@ def test_the_snippets_of_the_readme_run(spark: SparkSession, tmp_path: Path) -> 
     exec(in_a_driver, names)
     try:
         names["query"].processAllAvailable()
+        exec(by_hand, names)
+        by_tag = names["attached"]._subject.store.catalog.find("before-release")
+        assert [one.uri for one in by_tag.outputs] == [driver.table]
+        assert by_tag.tags == ("before-release",)
         taken = names["attached"].stop()
     finally:
         names["query"].stop()

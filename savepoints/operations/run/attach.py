@@ -36,7 +36,7 @@ from savepoints.observe.outage import Outage
 from savepoints.operations.run import final_savepoint, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
-from savepoints.operations.savepoint import history
+from savepoints.operations.savepoint import create, history
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.spark import listener
@@ -148,6 +148,40 @@ class Attached:
     def active(self) -> bool:
         """Whether more savepoints will be taken."""
         return self._ticker.active
+
+    def create(
+        self,
+        *,
+        tags: Sequence[str] = (),
+        description: str = "",
+        forms: Sequence[Form] | None = None,
+    ) -> Savepoint:
+        """Take a savepoint of the newest committed batch now, with the tables that were attached.
+
+        ```python
+        before = attached.create(tags=["before-release"])
+        ```
+
+        Args:
+            tags: Names for it; retention leaves it alone while it has one.
+            description: Why it was taken.
+            forms: `native`, `canonical` or both; as it was attached when not given.
+
+        Raises:
+            NoCommittedBatchError: If nothing has been committed yet.
+            LockedError: If another process takes one at this moment.
+        """
+        subject = self._subject
+        plan = create.plan(
+            subject.store,
+            query=subject.name,
+            checkpoint=str(subject.checkpoint),
+            outputs=dict(subject.outputs),
+            forms=subject.forms if forms is None else forms,
+            tags=tags,
+            description=description,
+        )
+        return create.execute(plan, subject.store)
 
     def detach(self) -> None:
         """Take no more savepoints; waits for one that is under way. The query goes on.
@@ -310,6 +344,8 @@ def attach(
         checkpoint: Its checkpoint directory, found out by default.
         outputs: The Delta tables that it writes, by name; found out by default where the query has
             Delta's sink, a file sink, or a savepoint that has them. `{}` says that there are none.
+            A `foreachBatch` writes with Delta's options `txnVersion` (the batch id) and `txnAppId`,
+            which is `str(query.id)` or `<name>/<output>/1` with the number of the generation.
         forms: `native`, `canonical` or both.
         on_ended: What is done when somebody has taken the query elsewhere, by a rollback for
             example, so that this one must not go on: stop it, or take no more savepoints.

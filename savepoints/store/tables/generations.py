@@ -57,7 +57,8 @@ class Generations:
                 f"the store {self.root} has no query {query!r}",
                 hint=f"it has: {', '.join(known)}"
                 if known
-                else f"start it with: savepoints run {query}",
+                else f"take a savepoint of it: savepoints create {query} --checkpoint URI, or "
+                f"attached.create() in its driver; with an App: savepoints run {query}",
                 query=query,
                 known=known,
             )

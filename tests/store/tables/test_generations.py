@@ -54,7 +54,7 @@ def test_numbers_count_up_within_a_query(local_store: Store) -> None:
 def test_an_unknown_query_is_not_found_and_the_known_are_named(local_store: Store) -> None:
     with pytest.raises(QueryNotFoundError) as empty:
         local_store.generations.current("orders")
-    assert empty.value.hint == "start it with: savepoints run orders"
+    assert "savepoints create orders --checkpoint URI" in empty.value.hint
 
     local_store.generations.begin("clicks", 1, at(local_store, "c"), by="run")
     with pytest.raises(QueryNotFoundError) as refused:
