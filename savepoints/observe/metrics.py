@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints.errors import MissingExtraError
 from savepoints.model import Savepoint
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
 
@@ -63,14 +65,38 @@ METRICS = (
         "savepoints_recovery_seconds", "gauge", ("query",),
         "Seconds of the latest restore, on its own, in a rollback or in a drill.",
     ),
+    Metric(
+        "savepoints_unfinished_operations", "gauge", ("query", "verb"),
+        "Operations that are running or were interrupted; see savepoints operations.",
+    ),
+    Metric(
+        "savepoints_last_verify_timestamp_seconds", "gauge", ("query",),
+        "When a savepoint was last verified with success, in seconds since 1970.",
+    ),
+    Metric(
+        "savepoints_last_drill_timestamp_seconds", "gauge", ("query",),
+        "When a drill last succeeded, in seconds since 1970.",
+    ),
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 MetricValues = dict[tuple[str, ...], Any]
 
 
-def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str, MetricValues]:
+def of_store(store: Store) -> dict[str, MetricValues]:
+    """Count all metrics of a store; see `values`."""
+    return values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))
+
+
+def values(
+    savepoints: Sequence[Savepoint], events: Sequence[Event], unfinished: Sequence[Operation] = ()
+) -> dict[str, MetricValues]:
     """Count all metrics.
+
+    Args:
+        savepoints: As the catalog has them, the newest first.
+        events: Likewise.
+        unfinished: Operations that are running or were interrupted.
 
     Returns:
         For each metric the value by its labels; of the summary, count and sum.
@@ -105,6 +131,11 @@ def values(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> dict[str
             )
         ),
         "savepoints_recovery_seconds": {(one.query or "",): one.seconds for one in restores},
+        "savepoints_unfinished_operations": dict(
+            Counter((one.query, one.verb) for one in unfinished)
+        ),
+        "savepoints_last_verify_timestamp_seconds": _newest(events, "verify"),
+        "savepoints_last_drill_timestamp_seconds": _newest(events, "drill"),
     }
 
 
@@ -160,7 +191,7 @@ class _Collector:
         """Count and give all metrics."""
         from prometheus_client import core
 
-        found = values(self._store.catalog.all(), self._store.events.all())
+        found = of_store(self._store)
         for name, metric in _BY_NAME.items():
             family = {
                 "gauge": core.GaugeMetricFamily,
@@ -173,6 +204,15 @@ class _Collector:
                 else:
                     family.add_metric(labels, value)
             yield family
+
+
+def _newest(events: Sequence[Event], verb: str) -> MetricValues:
+    """Return when a verb was last done, by query."""
+    return {
+        (one.query or "",): one.at.timestamp()
+        for one in reversed(events)
+        if (one.verb, one.result) == (verb, "done")
+    }
 
 
 def _sums(events: Iterable[Event]) -> MetricValues:

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from savepoints.handle import Store
 from savepoints.model import Edit
 from savepoints.observe import metrics
+from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.tables.events import Event
 from tests.samples import BEGINNING, savepoint
 
@@ -27,8 +28,15 @@ LINES = {
     'savepoints_captured_bytes_total{query="clicks"}': 1500,
     'savepoints_operations_total{query="clicks",result="failed",verb="create"}': 1,
     'savepoints_operations_total{query="clicks",result="done",verb="create"}': 2,
-    'savepoints_restore_verify_failures_total{query="clicks"}': 2,
+    'savepoints_restore_verify_failures_total{query="clicks"}': 4,
     'savepoints_recovery_seconds{query="clicks"}': 2.5,
+    'savepoints_unfinished_operations{query="clicks",verb="rollback"}': 1,
+    'savepoints_last_verify_timestamp_seconds{query="clicks"}': (
+        BEGINNING + timedelta(minutes=9)
+    ).timestamp(),
+    'savepoints_last_drill_timestamp_seconds{query="clicks"}': (
+        BEGINNING + timedelta(minutes=10)
+    ).timestamp(),
 }
 
 
@@ -56,8 +64,17 @@ def counted(local_store: Store) -> Store:
         event(5, "restore", "failed", seconds=8.0),
         event(6, "restore", seconds=7.5),
         event(7, "restore", seconds=2.5),
+        event(8, "verify"),
+        event(9, "verify"),
+        event(10, "drill"),
+        event(11, "drill", "failed"),
+        event(12, "verify", "failed"),
     ):
         local_store.events.append(one)
+    begun = Operation(
+        "op-x", "rollback", "clicks", {}, "savepoints rollback x", "2026-11-20T10:00:00Z"
+    )
+    Journal.begin(local_store.root, begun)
     return local_store
 
 

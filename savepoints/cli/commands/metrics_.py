@@ -46,7 +46,7 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
         call.output.err.print(f"http://{address}:{bound}/metrics, stop with Ctrl-C")
         threading.Event().wait()
     elif call.output.format == "json":
-        found = metrics.values(call.place.catalog.all(), call.place.events.all())
+        found = metrics.of_store(call.place)
         call.output.document(
             metrics=[
                 {

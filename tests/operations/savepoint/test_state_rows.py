@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 from savepoints.errors import PlacementError
@@ -12,7 +13,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.state.change.edit import StateEdit
-from tests.samples import files_of, take, write
+from tests.samples import files_of, take, unpack, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,3 +53,22 @@ def test_trap_rows_in_a_partition_that_spark_does_not_look_in_are_not_rewritten(
     assert local_store.catalog.find(taken.id).forms == ("native",)
     assert "metadata" not in {info.path for info in target.list()}
     assert not (local_store.root / "scratch").list()
+
+
+def test_rows_are_written_with_zstandard(
+    on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+
+    local_store.savepoint(taken.id).export().execute()
+
+    rows = [
+        file.stored_at
+        for file in local_store.manifest(taken.id).canonical
+        if file.path.endswith(".parquet")
+    ]
+    codecs = {
+        pq.ParquetFile(f"{local_store.root}/{path}").metadata.row_group(0).column(0).compression
+        for path in rows
+    }
+    assert codecs == {"ZSTD"}
