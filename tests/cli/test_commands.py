@@ -87,7 +87,7 @@ def test_create_in_words_says_what_it_cost(
     assert called.code == 0
     assert local_store.catalog.all()[0].id in called.out
     assert "14 files" in called.out
-    assert "1. copy 14 files of the newest committed batch, which is 3 now" in called.err
+    assert "1. copy 14 files of the newest committed batch, currently 3" in called.err
 
 
 @pytest.mark.parametrize("output", ["text", "json"])

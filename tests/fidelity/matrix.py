@@ -59,7 +59,7 @@ class Row:
 
 
 EXACT = Cell("exact")
-_ONE_PARTITION = Cell("refused", "one partition", RescaleError, "stays in one partition")
+_ONE_PARTITION = Cell("refused", "one partition", RescaleError, "stays in a single partition")
 _FAMILIES = Cell("refused", "column families", ProviderError, "has column families")
 _FORMAT_2 = Cell(
     "refused", "checkpoint format 2", ProviderError, "has state store checkpoint format 2"

@@ -214,8 +214,8 @@ def _locate(
         generation = store.generations.current(query)
         return query, generation, Location.of(generation.checkpoint)
     raise UsageError(
-        "nothing to save was named",
-        hint="savepoints create QUERY, or --checkpoint s3://bucket/path",
+        "no query or checkpoint was given",
+        hint="savepoints create QUERY, or savepoints create --checkpoint s3://bucket/path",
     )
 
 
@@ -226,8 +226,8 @@ def _warnings(name: str, files: CutFiles, tables: Mapping[str, str]) -> tuple[st
         found.append(f"{restore_checks.unreplayable_text(name, sources)} after a rollback")
     if not tables:
         found.append(
-            f"no output table of {name} is known, so a rollback would not rewind any: name them "
-            "with --table NAME=URI"
+            f"the output tables of {name} are unknown, so a rollback would not rewind them: name "
+            "them with --table NAME=URI"
         )
     return tuple(found)
 
@@ -235,14 +235,14 @@ def _warnings(name: str, files: CutFiles, tables: Mapping[str, str]) -> tuple[st
 def _steps(files: CutFiles, batch_id: int | None, forms: Sequence[Form]) -> tuple[Step, ...]:
     batch = f"batch {files.cut.batch_id}"
     if batch_id is None:
-        batch = f"the newest committed batch, which is {files.cut.batch_id} now"
+        batch = f"the newest committed batch, currently {files.cut.batch_id}"
     steps = [Step("pinned", f"copy {len(files.all)} files of {batch}")]
     if "canonical" in forms:
         steps.append(Step("exported", "write the state rows as a Delta table"))
     return (
         *steps,
         Step("manifest", "write the manifest"),
-        Step("catalog", "add it to the catalog"),
+        Step("catalog", "add the savepoint to the catalog"),
     )
 
 
@@ -274,7 +274,7 @@ def execute(
         done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
         if done and done[0].state == "expired":
             raise SavepointNotFoundError(
-                f"savepoint {plan.savepoint_id} was already taken and is being removed",
+                f"savepoint {plan.savepoint_id} has already been taken and is being deleted",
                 hint=f"take another: savepoints create {plan.query}",
                 savepoint=plan.savepoint_id,
             )
@@ -369,7 +369,7 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
     )
     if "canonical" not in plan.forms:
         return made
-    progress("writing the state rows (starts Spark unless it is running)")
+    progress("writing the state rows (starts Spark if it is not running)")
     try:
         exported = export.with_rows(made, store)
     except Exception as error:  # noqa: BLE001  (what was pinned is whole, whatever comes of its rows)
@@ -402,7 +402,7 @@ def _without_rows(made: Manifest, error: Exception) -> Manifest:
     """Keep a savepoint of which only the rows could not be written."""
     reason = f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
     _LOG.error(
-        "the rows of %s could not be written, so it has the native form only: %s; add them "
+        "could not write the state rows of %s, so it has only the native form: %s; add the rows "
         "with: savepoints export %s",
         made.savepoint.id,
         reason,

@@ -58,7 +58,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
         reasons = "; ".join(str(one.native_only) for one in savepoint.operators)
         raise NativeOnlyError(
             f"savepoint {savepoint.id} has no operator with a canonical form: {reasons}",
-            hint="its native form is complete and can be restored unchanged",
+            hint="the native form is complete and can be restored unchanged",
             savepoint=savepoint.id,
         )
     done = "canonical" in savepoint.forms
@@ -70,7 +70,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
         else (
             Step("exported", "write the state rows as a Delta table"),
             Step("manifest", "replace the manifest"),
-            Step("catalog", "record it in the catalog"),
+            Step("catalog", "record the canonical form in the catalog"),
         ),
         warnings=tuple(
             f"operator {one.operator_id} ({one.name}) stays native only: {one.native_only}"
@@ -100,7 +100,7 @@ def _export(plan: ExportPlan, store: Store, progress: Progress) -> Savepoint:
     etag = store.root.head(path).etag
     stored = store.manifest(plan.savepoint_id)
     if "canonical" not in stored.savepoint.forms:
-        progress("writing the state rows (starts Spark unless it is running)")
+        progress("writing the state rows (starts Spark if it is not running)")
         stored = with_rows(stored, store)
         faults.reach("export.exported")
         try:
@@ -108,7 +108,7 @@ def _export(plan: ExportPlan, store: Store, progress: Progress) -> Savepoint:
         except FileExistsError:
             raise UsageError(
                 f"savepoint {plan.savepoint_id} is being exported by another process",
-                hint=f"check again later: savepoints show {plan.savepoint_id}",
+                hint=f"check on the export later: savepoints show {plan.savepoint_id}",
                 savepoint=plan.savepoint_id,
             ) from None
         faults.reach("export.manifest")

@@ -57,7 +57,7 @@ def require_readable(savepoint: Savepoint) -> None:
     """
     if problem := _no_raw_rows(savepoint.cut.provider):
         raise NativeOnlyError(
-            f"savepoint {savepoint.id} has only its native form, and {problem}",
+            f"savepoint {savepoint.id} has only the native form, and {problem}",
             hint=f"{_EXPORT_LATER}: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )

@@ -30,7 +30,8 @@ def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
             missing = gone
     raise NoCommittedBatchError(
         f"{checkpoint}: {missing} is missing",
-        hint=f"the checkpoint is damaged, or the query removes files too fast: raise {_RETAINED}",
+        hint="the checkpoint is damaged, or the query removes files too quickly; if so, raise "
+        f"{_RETAINED}",
         checkpoint=str(checkpoint),
     )
 

@@ -68,8 +68,8 @@ def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
     if changes := list(_changes(basis, read(store, query))):
         raise StalePlanError(
             f"{query} changed since this {verb} was planned: {'; '.join(changes)}",
-            hint=f"this {verb} changed nothing; see what happened: savepoints events --query "
-            f"{query}; then plan the {verb} again",
+            hint=f"nothing was changed; see what happened: savepoints events --query {query}; "
+            f"then plan the {verb} again",
             query=query,
         )
 
@@ -80,7 +80,7 @@ def _changes(then: Basis, now: Basis) -> Iterator[str]:
     if then.merges != now.merges:
         yield f"it had {then.merges} merged batches and now has {now.merges}"
     if then.savepoints not in (None, now.savepoints):
-        yield "its savepoints changed: one was taken, removed, tagged or found broken"
+        yield "one of its savepoints was taken, removed, tagged or found broken"
 
 
 def _digest(store: Store, query: str) -> str:

@@ -189,7 +189,7 @@ def plan(
     rows = 0 if chosen == "native" else _rows(savepoint)
     if chosen == "canonical" and savepoint.operators:
         what = "the" if rows is None else str(rows)
-        source = "" if stored.canonical else ", read from the native files"
+        source = "" if stored.canonical else ", reading them from the native files"
         steps.append(Step("state", f"write {what} state rows through Spark{source}"))
     return make_plan(
         store, stored, to, chosen, change,
@@ -231,7 +231,7 @@ def make_plan(
         steps=(
             Step("files", f"copy {len(copied)} files to {target}"),
             *steps,
-            Step("metadata", "write metadata, which makes it a checkpoint"),
+            Step("metadata", "write metadata, which turns the directory into a checkpoint"),
         ),
         warnings=(*change.notes, *warnings),
         savepoint_id=savepoint.id,
@@ -315,8 +315,9 @@ def fill(
         faults.reach("restore.metadata")
     elif committed_batches(target.list())[-1] != plan.batch_id:
         raise TargetExistsError(
-            f"{target} was already restored from {plan.savepoint_id}, and its query has run since",
-            hint="name a new directory with --to; nothing is overwritten",
+            f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
+            "since",
+            hint="nothing is overwritten: name a new directory with --to",
             target=plan.target,
         )
     return restored(plan, begun=begun, already=not fresh)
@@ -347,8 +348,8 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
     form = wanted or ("canonical" if change.words else savepoint.forms[0])
     if form == "native" and change.words:
         raise UsageError(
-            "the native form keeps its partitions and provider, so it cannot be restored with "
-            f"{change.text}",
+            "the native form keeps the saved partitions and provider, so it cannot be restored "
+            f"with {change.text}",
             hint="omit --format, or use --format canonical",
             savepoint=savepoint.id,
         )
@@ -474,7 +475,7 @@ def _writer(
 
     def write_state() -> str | None:
         what = "the" if plan.rows is None else str(plan.rows)
-        progress(f"writing {what} state rows (starts Spark unless it is running)")
+        progress(f"writing {what} state rows (starts Spark if it is not running)")
         with state_rows(stored, store, own) as rows:
             ids = write.write_state(spark, target, rows, cut, operators).ids
         numbers = [one.operator_id for one in savepoint.operators]

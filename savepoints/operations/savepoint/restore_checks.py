@@ -25,10 +25,10 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
     wrong = [file.stored_at for file in files if there.get(file.stored_at) != file.size]
     if wrong:
         raise VerificationError(
-            f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or cut, "
-            f"such as {wrong[0]}",
-            hint=f"see all damage: savepoints verify {savepoint.id}; choose another savepoint: "
-            "savepoints list",
+            f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or truncated, "
+            f"for example {wrong[0]}",
+            hint=f"list all damaged files: savepoints verify {savepoint.id}; choose another "
+            "savepoint: savepoints list",
             savepoint=savepoint.id,
             files=wrong,
         )
@@ -39,7 +39,7 @@ def refuse_broken(savepoint: Savepoint) -> None:
     if savepoint.state == "broken":
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
-            hint="choose another: savepoints list; if it was repaired, check it again: "
+            hint="choose another: savepoints list; if it has been repaired, verify it again: "
             f"savepoints verify {savepoint.id}; or use it anyway: --even-broken",
             savepoint=savepoint.id,
         )
@@ -49,8 +49,8 @@ def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
     """Refuse to go back where a source cannot give again what it gave since."""
     if found := source_positions.unreplayable(cut.offsets, paths):
         raise IncompatibleError(
-            f"{unreplayable_text(query, found)}: records after batch {cut.batch_id} are lost",
-            hint="accept that: --accept-unreplayable; to avoid it, read from Kafka, files or "
+            f"{unreplayable_text(query, found)}: records after batch {cut.batch_id} would be lost",
+            hint="accept this with --accept-unreplayable, or avoid it: read from Kafka, files or "
             "tables",
             query=query,
             sources=list(found),
@@ -71,9 +71,10 @@ def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:
     if savepoint.outputs:
         return ()
     note = (
-        f"no output table of {savepoint.query} is known: a table that has seen its batches drops "
+        f"the output tables of {savepoint.query} are unknown: a table that has already seen these "
+        "batches "
     )
-    return (note + "them silently when they run again",)
+    return (note + "silently drops them when they run again",)
 
 
 def refuse_seen(savepoint: Savepoint) -> None:
@@ -92,12 +93,12 @@ def refuse_seen(savepoint: Savepoint) -> None:
         batch = savepoint.cut.batch_id
         if newest is not None and newest > batch:
             raise NotAlignedError(
-                f"{one.uri} has the batches of {savepoint.query} up to {newest}, but the "
-                f"restored query continues with {batch + 1}: Delta would silently drop what it "
-                f"writes before batch {newest + 1}",
-                hint=f"rewind the table too: savepoints rollback {savepoint.id}; if the "
-                "program writes elsewhere: --outputs none; or write those batches again "
-                "beside the existing rows: --new-query-id",
+                f"{one.uri} already has the batches of {savepoint.query} up to {newest}, but the "
+                f"restored query would continue with {batch + 1}: Delta would silently drop all "
+                f"batches before {newest + 1}",
+                hint=f"rewind the table too: savepoints rollback {savepoint.id}; if the program "
+                "writes elsewhere: --outputs none; or write those batches again alongside the "
+                "existing rows: --new-query-id",
                 uri=one.uri,
                 output=one.name,
             )
@@ -117,10 +118,10 @@ def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile])
     wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
     if wrong:
         raise VerificationError(
-            f"savepoint {savepoint_id} is damaged: the SHA-256 of {len(wrong)} files differs "
-            f"from its manifest, such as {wrong[0]}",
-            hint=f"see all damage: savepoints verify {savepoint_id}; choose another savepoint: "
-            "savepoints list",
+            f"savepoint {savepoint_id} is damaged: the SHA-256 of {len(wrong)} files does not "
+            f"match the manifest, for example {wrong[0]}",
+            hint=f"list all damaged files: savepoints verify {savepoint_id}; choose another "
+            "savepoint: savepoints list",
             savepoint=savepoint_id,
             files=wrong,
         )
@@ -134,7 +135,7 @@ def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
     ]
     if wrong:
         raise NotAlignedError(
-            f"{target}: {len(wrong)} files differ from the savepoint, such as {wrong[0]}",
-            hint="run the command again; the query cannot be started from this directory",
+            f"{target}: {len(wrong)} files differ from the savepoint, for example {wrong[0]}",
+            hint="run the command again; do not start the query from this directory",
             files=wrong,
         )

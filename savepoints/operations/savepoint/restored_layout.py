@@ -123,11 +123,12 @@ def _require_rescalable(savepoint: Savepoint, partitions: int) -> None:
         )
     if all(one.keyless for one in savepoint.operators):
         raise RescaleError(
-            f"no state of savepoint {savepoint.id} has keys, so it stays in one partition",
+            f"none of the state of savepoint {savepoint.id} has keys, so it stays in a single "
+            "partition",
             hint="omit --partitions",
             savepoint=savepoint.id,
         )
-    _require_rows(savepoint, "another number of state partitions", keyless_too=False)
+    _require_rows(savepoint, "changing the number of state partitions", keyless_too=False)
 
 
 def _require_provider(savepoint: Savepoint, provider: str) -> None:
@@ -137,7 +138,7 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
             hint="omit --provider",
             savepoint=savepoint.id,
         )
-    _require_rows(savepoint, "another provider", keyless_too=True)
+    _require_rows(savepoint, "changing the state provider", keyless_too=True)
     if provider != HDFS_PROVIDER:
         return
     for one in savepoint.operators:
@@ -145,15 +146,15 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
             raise ProviderError(
                 f"operator {one.operator_id} ({one.name}) has column families, which Spark's "
                 "default provider cannot hold",
-                hint="omit --provider: it needs RocksDB",
+                hint="omit --provider: this state needs RocksDB",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )
     if savepoint.cut.checkpoint_format != 1:
         raise ProviderError(
             f"savepoint {savepoint.id} has state store checkpoint format "
-            f"{savepoint.cut.checkpoint_format}, which Spark's default provider does not have",
-            hint="omit --provider: it needs RocksDB",
+            f"{savepoint.cut.checkpoint_format}, which Spark's default provider does not support",
+            hint="omit --provider: this state needs RocksDB",
             savepoint=savepoint.id,
         )
 
@@ -162,7 +163,7 @@ def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None
     for one in savepoint.operators:
         if one.native_only and (keyless_too or not one.keyless):
             raise NativeOnlyError(
-                f"{what} needs the state rows of operator {one.operator_id} ({one.name}), but "
+                f"{what} requires the state rows of operator {one.operator_id} ({one.name}), but "
                 f"{one.native_only}",
                 hint="omit --partitions and --provider to restore it unchanged",
                 savepoint=savepoint.id,

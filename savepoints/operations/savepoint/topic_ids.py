@@ -44,7 +44,7 @@ def known_ids(
     unknown = sorted(names - found.keys())
     if unknown:
         level = logging.WARNING if settings.bootstrap_servers else logging.INFO
-        _LOG.log(level, "the ids of topics %s are not recorded: %s", ", ".join(unknown), problem)
+        _LOG.log(level, "the ids of topics %s were not recorded: %s", ", ".join(unknown), problem)
         if settings.bootstrap_servers:
-            progress(f"the ids of topics {', '.join(unknown)} are not recorded: {problem}")
+            progress(f"the ids of topics {', '.join(unknown)} were not recorded: {problem}")
     return found

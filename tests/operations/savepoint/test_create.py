@@ -355,7 +355,7 @@ def test_trap_native_only_operators_are_found_out_when_the_savepoint_is_planned(
             f"operator 0 ({name}) is saved in the native form only, because {why}"
             for name, why in reasons.items()
         ]
-        assert of_tables.startswith("no output table of q is known")
+        assert of_tables.startswith("the output tables of q are unknown")
 
 
 def test_trap_state_of_format_2_is_pinned_by_the_ids_of_the_commit(

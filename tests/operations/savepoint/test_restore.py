@@ -347,7 +347,7 @@ def test_a_target_whose_query_has_run_since_is_refused(
     restore.execute(plan, local_store)
     unpack("rocksdb", target)  # batch 3
 
-    with pytest.raises(TargetExistsError, match="has run since"):
+    with pytest.raises(TargetExistsError, match="has run there since"):
         restore.execute(plan, local_store)
 
 
@@ -382,7 +382,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
     ),
     "native with other partitions": (
         "rocksdb", {"form": "native", "partitions": 7}, True,
-        UsageError, "the native form keeps its partitions", "omit --format",
+        UsageError, "the native form keeps the saved partitions", "omit --format",
     ),
     "native with the other provider": (
         "hdfs", {"form": "native", "provider": "rocksdb"}, True,
