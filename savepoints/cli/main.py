@@ -36,7 +36,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "History": ("lineage", "events"),
     "Set up": ("init", "config", "metrics", "demo", "completion", "version"),
 }
-_MORE_OPTIONS = "Options of every command: savepoints --help"
+_MORE_OPTIONS = "Options common to all commands: savepoints --help"
 _EXIT_CODES = """\b
 Exit codes:
   0 done                      12 query is running
@@ -159,7 +159,7 @@ def _run(output: Terminal, arguments: list[str]) -> int:
         _LOG.debug("unexpected", exc_info=True)
         unexpected = SavepointsError(
             f"unexpected {type(error).__name__}: {error}",
-            hint="run the command again with --log-level DEBUG and report what it shows",
+            hint="run the command again with --log-level DEBUG and report the output",
         )
         output.error(unexpected)
         return unexpected.exit_code

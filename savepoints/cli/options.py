@@ -35,7 +35,9 @@ def pair(text: str) -> tuple[str, str]:
     """
     name, separator, uri = text.partition("=")
     if not separator:
-        raise UsageError(f"{text!r} is not NAME=URI", hint="for example totals=s3://bucket/totals")
+        raise UsageError(
+            f"{text!r} is not in the form NAME=URI", hint="for example: totals=s3://bucket/totals"
+        )
     return name, uri
 
 
@@ -113,7 +115,8 @@ class Invocation:
         if not self.settings.store:
             raise UsageError(
                 "no store was given",
-                hint="set store in savepoints.toml, SAVEPOINTS_STORE, or --store s3://bucket/path",
+                hint="set store in savepoints.toml or SAVEPOINTS_STORE, or pass --store "
+                "s3://bucket/path",
             )
         return Store.at(self.settings.store, settings=self.settings, any_line=self.any_line)
 
@@ -151,10 +154,10 @@ class Invocation:
             return True
         if consent.no_input or not sys.stdin.isatty():
             raise UsageError(
-                f"{plan.verb} needs confirmation, and there is no terminal to ask on",
-                hint="see the plan with --dry-run, then pass --yes",
+                f"{plan.verb} needs confirmation, but there is no terminal to ask on",
+                hint="review the plan with --dry-run, then pass --yes",
             )
-        return click.confirm("Do it?", err=True)
+        return click.confirm("Proceed?", err=True)
 
 
 # Key under which options given before the command wait for it.
@@ -248,8 +251,8 @@ def mutating(function: Function) -> Function:
         return function(*args, consent=Consent(dry_run, yes, no_input), **options)
 
     for option in (
-        click.option("--no-input", is_flag=True, help="Fail instead of asking."),
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option("--no-input", is_flag=True, help="Fail instead of asking for confirmation."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
         click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
     ):
         wrapped = option(wrapped)
@@ -301,7 +304,7 @@ pausing_the_run = click.option(
 stopped_said = click.option(
     "--stopped",
     is_flag=True,
-    help="The query's own driver is stopped: do not watch its checkpoint first.",
+    help="The query's own driver is known to be stopped: do not watch its checkpoint first.",
 )
 
 

@@ -66,7 +66,7 @@ def migrating(function: Function) -> Function:
         given = maps or defaults or allow_dropped_state
         if given and not migrate:
             raise UsageError(
-                "--map, --default and --allow-dropped-state need --migrate",
+                "--map, --default and --allow-dropped-state require --migrate",
                 hint="add --migrate --app package.module:attribute",
             )
         found = MigrationOptions(maps, defaults_of(defaults), allow_dropped_state)
@@ -88,5 +88,8 @@ def _default(text: str) -> tuple[str, str]:
     """Read `COLUMN=VALUE`."""
     column, separator, value = text.partition("=")
     if not separator or not column:
-        raise UsageError(f"--default {text!r} is not COLUMN=VALUE", hint="--default count=0")
+        raise UsageError(
+            f"--default {text!r} is not in the form COLUMN=VALUE",
+            hint="for example: --default count=0",
+        )
     return column, value

@@ -47,7 +47,7 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--at-batch",
         type=click.IntRange(min=0),
-        help="To a batch that Spark retains, saved or not.",
+        help="To a batch that Spark still retains, with or without a savepoint.",
     )
     @functools.wraps(function)
     def wrapped(
@@ -69,7 +69,7 @@ other_sources = click.option(
     "sources",
     multiple=True,
     metavar="START",
-    help="One for each source of the program, in order: keep:N, new, or a position as JSON.",
+    help="One per source of the program, in order: keep:N, new, or a position as JSON.",
 )
 
 
@@ -96,15 +96,15 @@ def point_of(
         given.append(BeforeLast())
     if len(given) != 1:
         raise UsageError(
-            f"{len(given)} points are given, but exactly one is needed",
-            hint="give a savepoint's name, --at TIME, --at TIME --exact or --at-batch N"
-            "; rollback also has --undo",
+            f"exactly one point is required, but {len(given)} were given",
+            hint="pass a savepoint name, --at TIME, --at TIME --exact or --at-batch N; rollback "
+            "also has --undo",
         )
     needless = {"--exact": exact and at is None, "--at-by": by and not exact,
                 "--app": app and not exact}  # fmt: skip
     for option, is_needless in needless.items():
         if is_needless:
             raise UsageError(
-                f"{option} has no effect here", hint="it belongs to --at TIME --exact; leave it out"
+                f"{option} has no effect here", hint="use it only with --at TIME --exact"
             )
     return given[0]

@@ -178,7 +178,7 @@ def test_show_has_offsets_operators_and_what_was_written_by_a_person(
     called = call("show", "before", "--store", str(local_store.root))
 
     assert called.code == 0
-    for text in ("stateStoreSave", "not begun", "before", "10:59:00Z"):
+    for text in ("stateStoreSave", "not started", "before", "10:59:00Z"):
         assert text in called.out
 
 

@@ -114,7 +114,7 @@ def test_options_of_every_command_are_on_the_first_page_only() -> None:
             continue
         page = command.get_help(click.Context(command, info_name=path))
         assert "--log-format" not in page, path
-        assert page.endswith("Options of every command: savepoints --help"), path
+        assert page.endswith("Options common to all commands: savepoints --help"), path
     assert "--log-format" in cli.get_help(click.Context(cli))
 
 

@@ -68,7 +68,7 @@ def test_list_chooses(
     for one in (ONE, TWO, THREE, GONE):
         assert (one.id in text.out) == (one in expected)
     if not expected:
-        assert "no such savepoints" in text.out
+        assert "no matching savepoints" in text.out
 
 
 def test_a_duration_is_counted_back_from_now(call: Call, local_store: Store) -> None:
@@ -135,7 +135,7 @@ def test_show_says_what_changed_since_it_was_taken(call: Call, at: tuple[str, ..
 
     assert "state/0/1.sst is missing" in broken.out
     assert "reason" not in pinned.out
-    assert "yes: retention leaves it alone" in pinned.out
+    assert "yes: protected from retention" in pinned.out
     assert "size" in pinned.out
     assert (document["state"], document["state_reason"]) == ("broken", "state/0/1.sst is missing")
     assert document["pinned"] is False

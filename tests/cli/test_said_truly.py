@@ -25,7 +25,7 @@ def test_trap_locate_prints_nothing_where_no_output_is_known(
     called = call("locate", "totals", "--store", str(local_store.root))
 
     assert called.code == 10
-    assert "the output tables of totals are not known" in called.err
+    assert "the output tables of totals are unknown" in called.err
     assert "attach(…, outputs=" in called.err
 
 
@@ -84,7 +84,7 @@ def test_a_group_chooses_lines_of_a_file(call: Call, local_store: Store) -> None
     called = call("reset", "q", "--to-earliest", "--group", "g", "--store", str(local_store.root))
 
     assert called.code == 2
-    assert "--group selects lines of an offsets file" in called.err
+    assert "--group applies only to an offsets file" in called.err
 
 
 def test_trap_what_was_suppressed_is_shown_as_the_cause() -> None:

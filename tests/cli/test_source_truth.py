@@ -76,7 +76,7 @@ def test_what_kafka_has_is_shown_listed_and_estimated(
     assert estimated["throughput"]["lowest_records_per_second"] == 5
     for said in (
         "4 records, about",
-        "5.0 records a second",
+        "5.0 records per second",
         "their end: 1",
         "yes, in less than a second: ",
     ):

@@ -22,7 +22,7 @@ def command(call: Invocation, *, rebuild_catalog: bool, consent: Consent) -> int
 
     Tries conditional PUT and each permission; compares clocks, catalog and manifests; checks
     generations, leases, unfinished operations and leftovers, Java, packages and Spark's settings,
-    and how long the versions of the outputs will last. Exit code 13 if something is broken, 0 with
+    and how long output versions will be kept. Exit code 13 if something is broken, 0 with
     warnings. To check the contents of savepoints: savepoints verify --all
 
     \b
@@ -36,7 +36,7 @@ def command(call: Invocation, *, rebuild_catalog: bool, consent: Consent) -> int
         _rebuild(call, consent)
         return 0
     if consent.dry_run:
-        raise UsageError("check changes nothing", hint="leave --dry-run out")
+        raise UsageError("check without --rebuild-catalog changes nothing", hint="omit --dry-run")
     from savepoints.operations.check.check import check
 
     health = check(call.place, progress=call.output.progress)
@@ -63,7 +63,7 @@ def _rebuild(call: Invocation, consent: Consent) -> None:
             ("added", ", ".join(done.added) or "none"),
             ("corrected", ", ".join(done.changed) or "none"),
             ("removed", ", ".join(done.removed) or "none"),
-            *([("kept although damaged", ", ".join(done.kept))] if done.kept else []),
+            *([("kept despite damage", ", ".join(done.kept))] if done.kept else []),
             *([("lost", ", ".join(done.lost))] if done.lost else []),
             *([("damaged table", done.aside)] if done.aside else []),
             ("took", f"{done.seconds:.2f} s"),

@@ -24,7 +24,8 @@ def _keys(
         names = tuple(one.strip() for one in columns.split(","))
         if not separator or not all(names):
             raise UsageError(
-                f"{text!r} is not OUTPUT=COLUMN,COLUMN", hint="for example totals=customer_id"
+                f"{text!r} is not in the form OUTPUT=COLUMN,COLUMN",
+                hint="for example: --key totals=customer_id",
             )
         found[name] = names
     return found
@@ -40,8 +41,8 @@ def _metrics(
         name, separator, sql = text.partition("=")
         if not separator or not name or not sql.strip():
             raise UsageError(
-                f"{text!r} is not NAME=SQL",
-                hint='for example --metric "revenue=SELECT sum(total) FROM totals"',
+                f"{text!r} is not in the form NAME=SQL",
+                hint='for example: --metric "revenue=SELECT sum(total) FROM totals"',
             )
         found[name] = sql
     return found
@@ -55,7 +56,8 @@ def _metrics(
     "--until",
     default="latest",
     metavar="END",
-    help="Run all up to here: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
+    help="Run all queries up to this point: latest, an RFC 3339 time, a JSON file of offsets, or "
+    "a savepoint.",
 )
 @click.option(
     "--key",
@@ -63,7 +65,7 @@ def _metrics(
     multiple=True,
     callback=_keys,
     metavar="OUTPUT=COLUMN,...",
-    help="Compare an output by these columns instead of the key in the application.",
+    help="Compare an output by these columns instead of the application's key.",
 )
 @click.option(
     "--metric",
@@ -71,7 +73,7 @@ def _metrics(
     multiple=True,
     callback=_metrics,
     metavar="NAME=SQL",
-    help="Compare a figure, too: SQL over each query's outputs, which are views.",
+    help="Also compare a metric: SQL over each query's outputs, which are available as views.",
 )
 @click.option(
     "--report",
@@ -104,14 +106,14 @@ def command(
 ) -> int:
     """Run queries to the same offsets and compare each QUERY with the BASELINE.
 
-    Usually they are forks of one savepoint. Each runs exactly to the end and takes a savepoint
-    there; then outputs are compared by key (an output without a key as a multiset of rows), state
-    row by row, metrics, and cost. A query that is behind runs the same batches as the one furthest
-    ahead. All use the max_offsets_per_trigger of the BASELINE.
+    Usually they are forks of one savepoint. Each runs exactly to the end point and takes a
+    savepoint there. Then outputs are compared by key (as a multiset of rows if there is no key),
+    state row by row, and also metrics and cost. A query that is behind runs the same batches as the
+    one furthest ahead. All use the max_offsets_per_trigger of the BASELINE.
 
-    The verdict is same, within or different, by [compare.thresholds] in the settings; without any,
-    every difference in an output, the state or a metric counts, and cost never does. Exit code 3 if
-    different.
+    The verdict is same, within or different, by the [compare.thresholds] in the settings; without
+    thresholds, every difference in an output, the state or a metric counts, and cost never does.
+    Exit code 3 if different.
 
     \b
     Examples:
@@ -128,7 +130,7 @@ def command(
         if not page.absolute().parent.is_dir():
             raise UsageError(
                 f"the directory {page.absolute().parent} for the report does not exist",
-                hint="create it, or give --report another path",
+                hint="create the directory, or choose another path with --report",
             )
     plan = compare.plan(
         call.store,

@@ -12,11 +12,11 @@ from savepoints.cli.options import Invocation, common
 @click.command("config")
 @common
 def command(call: Invocation) -> None:
-    """Show the settings in force and where each comes from.
+    """Show the effective settings and where each comes from.
 
     In order of precedence: a flag, the environment (SAVEPOINTS_STORE,
     SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS), a profile, savepoints.toml, [tool.savepoints] in
-    pyproject.toml, the user's file, the default. Secrets are shown as ***.
+    pyproject.toml, the user's settings file, the default. Secrets are shown as ***.
 
     \b
     Examples:

@@ -32,8 +32,8 @@ def command(
     """Copy the savepoint NAME into the store at DEST: a bucket, prefix or directory.
 
     The copy is complete and independent, and has the same id. Every file is checked against its
-    SHA-256 at the destination; files that are already there are not copied again. If it is
-    interrupted, run it again to resume.
+    SHA-256 at the destination; files that are already there are not copied again. If
+    interrupted, run the command again to resume.
 
     \b
     Examples:

@@ -40,8 +40,8 @@ from savepoints.model import FORMS, Form
     default="both",
     help="native: files, fast, no JVM; canonical: rows in a Delta table.",
 )
-@click.option("--tag", "tags", multiple=True, help="A name for it; may be repeated.")
-@click.option("--description", default="", help="A description for people.")
+@click.option("--tag", "tags", multiple=True, help="Tag for the savepoint; may be repeated.")
+@click.option("--description", default="", help="Description of the savepoint.")
 @mutating
 @common
 def command(
@@ -60,7 +60,8 @@ def command(
 ) -> None:
     """Take a savepoint of QUERY, running or stopped, without disturbing it.
 
-    Nothing existing is changed, so it never asks. The first savepoint creates the store.
+    Nothing existing is changed, so create never asks for confirmation. The first savepoint creates
+    the store.
 
     \b
     Examples:
@@ -88,8 +89,8 @@ def command(
     savepoint_text.taken(call.output, savepoint)
     if savepoint.rows_missing is not None:
         raise PartlyDoneError(
-            f"savepoint {savepoint.id} is complete in the native form, but its rows could not be "
-            f"written: {savepoint.rows_missing}",
+            f"savepoint {savepoint.id} is complete in the native form, but the state rows could "
+            f"not be written: {savepoint.rows_missing}",
             hint=f"add them later: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )

@@ -34,7 +34,7 @@ _NEEDED = (
 @click.argument(
     "name", metavar="[STORY]", type=click.Choice(["rollback", "ab", "late"]), default="rollback"
 )
-@click.option("--keep", is_flag=True, help="Leave Kafka, S3 and the store up afterwards.")
+@click.option("--keep", is_flag=True, help="Keep Kafka, S3 and the store running afterwards.")
 @common
 def command(call: Invocation, name: str, *, keep: bool) -> int:
     """Run a complete demo on real Kafka, S3, Delta and real orders.

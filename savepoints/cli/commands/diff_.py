@@ -35,10 +35,10 @@ def command(
 ) -> int:
     """Compare two savepoints row by row: cut, offsets, operators and state.
 
-    They may belong to one query or to two. Exit code 3 if they differ, 0 if not. How state is
+    They may belong to the same query or to two. Exit code 3 if they differ, 0 if not. How state is
     stored (partitions, provider, formats) is ignored; settings are shown, but do not count as a
-    difference. Operators with equal content hashes are not read; lists always are, because the
-    hashes ignore their order.
+    difference. Operators with equal content hashes are not read; lists are always read, because
+    their hashes ignore the order.
 
     \b
     Examples:
@@ -103,7 +103,7 @@ def _show_state(output: Terminal, found: Diff) -> None:
         for operator in operators:
             output.line(f"operator {operator.operator_id} ({operator.operator_name}) was {label}")
     for operator_id in found.same_contents:
-        output.line(f"operator {operator_id} has the same contents")
+        output.line(f"the state of operator {operator_id} is identical")
     if found.variables:
         output.line("State")
         output.table(

@@ -24,7 +24,7 @@ def command(
     Restores, replays to the position of the live query and compares. Measures how long a recovery
     takes and records it, with the verdict, in the events of the store. The live query is not
     touched. Without an application in the settings the restored state is compared with what the
-    savepoint recorded. Exit code 13 if anything differs; made for cron.
+    savepoint recorded. Exit code 13 if anything differs; suitable for cron.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ _AT_MOST = 1000
 
 @click.command("edit")
 @click.argument("name", shell_complete=savepoint_names)
-@click.option("--operator", type=int, metavar="N", help="Number of the operator; see show.")
+@click.option("--operator", type=int, metavar="N", help="Operator number; see savepoints show.")
 @click.option("--variable", metavar="NAME", help="State variable of a transformWithState.")
 @click.option("--where", metavar="SQL", help="Only rows for which this expression is true.")
 @click.option(
@@ -30,7 +30,12 @@ _AT_MOST = 1000
     help="Set a field of the value; may be repeated.",
 )
 @click.option("--delete", is_flag=True, help="Remove the rows.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; kept with the savepoint.")
+@click.option(
+    "--reason",
+    required=True,
+    metavar="TEXT",
+    help="Reason for the edit; stored with the savepoint.",
+)
 @click.option(
     "--at-most",
     type=click.IntRange(min=1),
@@ -58,11 +63,11 @@ def command(
 ) -> None:
     """Repair selected state rows, as a new savepoint.
 
-    NAME stays as it is. Columns are named as in `savepoints state`: key.x and value.y, or just x
-    where that is unambiguous. Only fields of the value can be set; every --set sees the original
-    row. Offsets, watermark and output versions are those of NAME. To use the new savepoint,
-    restore or roll back to its id or tag: latest, @TIME and run --recover skip it. It has the
-    canonical form only.
+    NAME itself is not changed. Columns are named as in `savepoints state`: key.x and value.y, or
+    just x where that is unambiguous. Only fields of the value can be set; every --set sees the
+    original row. Offsets, watermark and output versions are those of NAME. To use the new
+    savepoint, restore or roll back to its id or tag: latest, @TIME and run --recover skip it. It
+    has only the canonical form.
 
     \b
     Examples:
@@ -86,7 +91,7 @@ def command(
         progress=call.output.progress,
     )
     if call.output.format != "json":
-        call.output.line(f"{plan.rows_chosen} of {plan.rows} rows are selected; the first of them:")
+        call.output.line(f"{plan.rows_chosen} of {plan.rows} rows are selected; the first ones:")
         call.output.table(("", "row", "before", "after"), map(row_text.row_change, plan.sample))
     if not call.confirm(plan, consent):
         return

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
     """Estimate when QUERY will catch up with Kafka, if ever.
 
-    Nothing is changed and no JVM is needed. Every figure names what it was measured on; anything
-    not measured is shown as unknown. The exit code is always 0.
+    Nothing is changed and no JVM is needed. Every figure states what it was measured on;
+    anything not measured is shown as unknown. The exit code is always 0.
 
     \b
     Examples:
@@ -62,10 +62,10 @@ def _backlog(found: Estimate) -> str:
     if found.backlog_records == 0:
         return "0 records"
     if found.backlog_bytes is None or found.record_bytes is None:
-        return f"{found.backlog_records} records, of unknown size: no record was read"
+        return f"{found.backlog_records} records of unknown size: no record was sampled"
     return (
         f"{found.backlog_records} records, about {bytes_text(found.backlog_bytes)} "
-        f"({found.record_bytes:.0f} bytes a record, {found.records_sampled} read)"
+        f"({found.record_bytes:.0f} bytes per record, {found.records_sampled} sampled)"
     )
 
 
@@ -75,7 +75,7 @@ def _throughput(found: Estimate) -> str:
         return "unknown: nothing measured yet"
     at_least = "at least " if speed.at_least else ""
     figures = _range(speed.lowest_records_per_second, speed.highest_records_per_second)
-    return f"{at_least}{figures} records a second ({speed.basis})"
+    return f"{at_least}{figures} records per second ({speed.basis})"
 
 
 def _input(found: Estimate) -> str:
@@ -83,7 +83,7 @@ def _input(found: Estimate) -> str:
     if rate is None:
         return "unknown: there are too few records to count"
     figures = _range(rate.lowest_records_per_second, rate.highest_records_per_second)
-    return f"{figures} records a second ({rate.basis})"
+    return f"{figures} records per second ({rate.basis})"
 
 
 def _catches_up(found: Estimate) -> str:
@@ -98,15 +98,15 @@ def _catches_up(found: Estimate) -> str:
 
 def _start(found: Estimate) -> str:
     if found.start_until is None:
-        return f"no limit is known: {found.start_basis}"
+        return f"no known limit: {found.start_basis}"
     return f"{moment_text(found.start_until)}: {found.start_basis}"
 
 
 def _retention(found: Estimate) -> str:
     return {
-        None: "unknown whether it ends before the records are read",
-        True: "ends before the records are read, by the slower figures: records will be lost",
-        False: "does not end before the records are read",
+        None: "unknown whether records expire before they are read",
+        True: "records expire before they are read, by the slower figures: they will be lost",
+        False: "records do not expire before they are read",
     }[found.retention_ends_first]
 
 

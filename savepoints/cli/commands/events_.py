@@ -10,10 +10,12 @@ from savepoints.cli.output import moment_text
 
 
 @click.command("events")
-@click.option("--query", shell_complete=query_names, help="Only what was done to this query.")
-@click.option("--verb", help="Only this verb, such as create.")
+@click.option("--query", shell_complete=query_names, help="Only events of this query.")
+@click.option("--verb", help="Only events of this verb, for example create.")
 @click.option(
-    "--result", type=click.Choice(["done", "failed", "skipped"]), help="Only with this result."
+    "--result",
+    type=click.Choice(["done", "failed", "skipped"]),
+    help="Only events with this result.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, help="Show at most this many; 50 by default."

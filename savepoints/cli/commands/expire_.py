@@ -36,7 +36,7 @@ _COUNT = click.IntRange(min=-1)
 @click.option(
     "--keep-within",
     metavar="DURATION",
-    help="Keep savepoints at most this much older than the newest.",
+    help="Keep savepoints taken within this time before the newest.",
 )
 @click.option(
     "--keep-tag",
@@ -102,7 +102,7 @@ def _show(call: Invocation, plan: ExpirePlan) -> None:
                 one.batch_id,
                 moment_text(one.created_at),
                 "keep" if one.kept else "remove",
-                ", ".join(one.reasons) or "no rule keeps it",
+                ", ".join(one.reasons) or "not kept by any rule",
                 "" if one.kept else bytes_text(one.bytes),
             )
             for one in plan.savepoints
@@ -126,7 +126,7 @@ def _tell(call: Invocation, done: Expired) -> None:
     for name, reasons in done.kept.items():
         call.output.line(f"kept {name}: {', '.join(reasons)}")
     for query, why in done.locked.items():
-        call.output.line(f"left {query} alone: {why}")
+        call.output.line(f"skipped {query}: {why}")
     for finding in done.findings:
         call.output.line(f"note: {finding}")
     call.output.line(

@@ -27,11 +27,11 @@ def command(
     *,
     consent: Consent,
 ) -> None:
-    """Add the canonical rows to the savepoint NAME, from its files.
+    """Add the canonical rows to the savepoint NAME, read from its native files.
 
     For savepoints taken with --format native. The rows can be read with SQL, and restored by
     other versions of Spark. Nothing existing is changed except the description of the savepoint, so
-    it never asks.
+    export never asks for confirmation.
 
     \b
     Examples:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("savepoint", shell_complete=savepoint_names)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option(
-    "--app", metavar="MODULE:ATTR", help="Application of the forks, if not that of the original."
+    "--app", metavar="MODULE:ATTR", help="Application for the forks; the original's by default."
 )
 @click.option(
     "--outputs",
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     "tables",
     metavar="NAME=URI",
     multiple=True,
-    help="Table of an output, if not ORIGINAL_forks/NAME; may be repeated.",
+    help="Table for an output; ORIGINAL_forks/NAME by default; may be repeated.",
 )
 @restored_form
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Do not ask Kafka whether it still has the records; a fork may then fail to start.",
+    help="Do not check that Kafka still has the records; a fork may then fail to start.",
 )
 @broken_too
 @of_query
@@ -76,8 +76,8 @@ def command(
     Each fork has its own checkpoint and outputs, and starts with the batch after the savepoint. The
     original query is not touched and may keep running. [queries.NAME] in the settings defines what
     a fork runs and where its checkpoint and outputs are; without it, a fork runs the application
-    of the original, and the store records its locations. If it is interrupted, run it again to
-    resume.
+    of the original, and the store records its locations. If interrupted, run the command
+    again to resume.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def command(
         return
     for one in done:
         what = (
-            "existed already: nothing was done"
+            "already existed: nothing was done"
             if one.already_forked
             else f"{one.seconds:.2f} s, {bytes_text(one.bytes_written)} written"
         )

@@ -31,7 +31,7 @@ def command(call: Invocation, grace: str, *, consent: Consent) -> int:
     """Delete files that no savepoint references.
 
     Files left by a killed command are deleted, and interrupted removals are finished. A complete
-    savepoint missing from the catalog is added to it again.
+    savepoint missing from the catalog is added back.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def _tell(call: Invocation, done: Collected) -> None:
     for name, reasons in done.kept.items():
         call.output.line(f"kept {name}: {', '.join(reasons)}")
     for query_id, why in done.locked.items():
-        call.output.line(f"left {query_id} alone: {why}")
+        call.output.line(f"skipped {query_id}: {why}")
     for finding in done.findings:
         call.output.line(f"note: {finding}")
     call.output.line(

@@ -14,7 +14,7 @@ from savepoints.errors import TargetExistsError
 @click.argument("checkpoint", required=False)
 @click.option(
     "--query",
-    help="Name of the query; the name of the directory by default.",
+    help="Name of the query; the directory's name by default.",
 )
 @click.option(
     "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
@@ -24,7 +24,7 @@ from savepoints.errors import TargetExistsError
     type=click.Path(path_type=Path),
     default=Path("savepoints.toml"),
     show_default=True,
-    help="The file to write; it must not exist yet.",
+    help="File to write; must not exist yet.",
 )
 @common
 def command(
@@ -56,14 +56,14 @@ def command(
     except FileExistsError:
         raise TargetExistsError(
             f"the file {file} already exists",
-            hint="name another one with --file, or see the settings in force: savepoints config",
+            hint="choose another with --file, or show the effective settings: savepoints config",
             file=str(file),
         ) from None
     marks = text.count(init.FILL_IN) - 1
     if call.output.format == "json":
         call.output.document(file=str(file), to_fill_in=marks, found=found)
     else:
-        call.output.line(f"{file} written; {marks} places are marked {init.FILL_IN}")
+        call.output.line(f"wrote {file}; {marks} places are marked {init.FILL_IN}")
 
 
 def _make_store(call: Invocation) -> None:
@@ -73,4 +73,4 @@ def _make_store(call: Invocation) -> None:
     if call.output.format == "json":
         call.output.document(store=str(store.root), made=made)
     elif not made:
-        call.output.line(f"{store.root} is already a store")
+        call.output.line(f"{store.root} is already a store: nothing was done")

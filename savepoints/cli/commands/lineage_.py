@@ -9,7 +9,7 @@ from savepoints.cli.options import Invocation, common
 
 
 @click.command("lineage")
-@click.option("--query", shell_complete=query_names, help="Only this query.")
+@click.option("--query", shell_complete=query_names, help="Show only this query.")
 @click.option(
     "--format",
     "style",
@@ -19,7 +19,7 @@ from savepoints.cli.options import Invocation, common
 )
 @common
 def command(call: Invocation, query: str | None, style: str) -> None:
-    """Show which savepoint each generation began from, and which were taken in it.
+    """Show which savepoint each generation began from, and which savepoints were taken in it.
 
     Savepoints that no longer exist but are still referred to are shown as gone. Needs no JVM.
 

@@ -43,12 +43,12 @@ _OPTIONAL = ("took", "copied", "pinned", "gen", "cut committed", "kind", "rows",
 @click.option(
     "--state",
     type=click.Choice(get_args(SavepointState)),
-    help="Only savepoints in this state; by default all that are not being deleted.",
+    help="Only savepoints in this state; by default all except those being deleted.",
 )
 @click.option(
     "--check-sources",
     is_flag=True,
-    help="Ask Kafka which can be restored now; `show` also says until when.",
+    help="Ask Kafka which savepoints can be restored now; `show` also says until when.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most this many.")
 @common
@@ -65,8 +65,8 @@ def command(
 ) -> None:
     """List savepoints, newest first. Needs no JVM.
 
-    `latest` and times never refer to a savepoint that is marked as rolled back. On a narrow screen
-    columns are left out; `savepoints show` has everything.
+    `latest` and times never refer to a savepoint that is marked as rolled back. On a narrow
+    terminal some columns are hidden; `savepoints show` prints everything.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def command(
     if not found:
         where = f"savepoints in {call.store.root}"
         narrowed = any((query, tag, since, until, state))
-        call.output.line(f"no such {where}" if narrowed else f"no {where} yet")
+        call.output.line(f"no matching {where}" if narrowed else f"no {where} yet")
         return
     call.output.table(
         (*_COLUMNS, *(("restorable",) if check_sources else ()), *_LABELS),

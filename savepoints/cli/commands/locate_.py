@@ -14,7 +14,7 @@ from savepoints.errors import NotFoundError
 @click.argument("output", required=False)
 @common
 def command(call: Invocation, query: str, output: str | None) -> None:
-    """Print where the current outputs of QUERY are, or just OUTPUT.
+    """Print the locations of the current outputs of QUERY, or only of OUTPUT.
 
     After `savepoints promote --outputs point` a query writes to the tables of its fork. Readers
     that call this before they open a table follow the switch. Needs no JVM.
@@ -30,15 +30,15 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     found = locate(call.store, query)
     if not found.outputs:
         raise NotFoundError(
-            f"the output tables of {query} are not known",
-            hint=f"name it in [queries.{query}.outputs] of the settings, or where its savepoints "
-            "are taken: savepoints create --table NAME=URI, attach(…, outputs={'NAME': 'URI'})",
+            f"the output tables of {query} are unknown",
+            hint=f"name them in [queries.{query}.outputs] in the settings, or when taking "
+            "savepoints: savepoints create --table NAME=URI, attach(…, outputs={'NAME': 'URI'})",
             query=query,
         )
     if output is not None and output not in found.outputs:
         raise NotFoundError(
             f"{query} has no output {output!r}",
-            hint=f"it has: {', '.join(sorted(found.outputs))}",
+            hint=f"its outputs: {', '.join(sorted(found.outputs))}",
             query=query,
             output=output,
         )

@@ -34,23 +34,26 @@ if TYPE_CHECKING:
     "--input",
     "input_name",
     metavar="NAME",
-    help="Input that the batch belongs to, if the query has several.",
+    help="Input the batch belongs to, if the query has several.",
 )
 @click.option(
     "--controls",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Untouched entities to replay as a check; by default [merge] controls in the settings.",
+    help="Number of untouched entities to replay as a check; by default [merge] controls in the "
+    "settings.",
 )
 @click.option(
-    "--quarantine", metavar="URI", help="Write rows that are not valid events there, and continue."
+    "--quarantine",
+    metavar="URI",
+    help="Write rows that are not valid events to this location, and continue.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["exact", "append", "replay-all", "merge-function"]),
     default="exact",
     show_default=True,
-    help="What to give up where a merge cannot be exact.",
+    help="What to give up if the merge cannot be exact.",
 )
 @click.option(
     "--until",
@@ -116,7 +119,7 @@ def command(
         return
     if batch is None:
         raise UsageError(
-            "no batch of late events is given", hint=f"savepoints merge {query} --batch URI"
+            "no batch of late events was given", hint=f"savepoints merge {query} --batch URI"
         )
     from savepoints.operations.merge import merge
     from savepoints.operations.merge.plan import MergePlan
@@ -145,7 +148,7 @@ def command(
 
 
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
-    counted = f"{done.rows} events of {done.entities} entities; {done.known} were known"
+    counted = f"{done.rows} events of {done.entities} entities; {done.known} were already known"
     if done.policy == "append" and done.rows:
         return [
             ("query", done.query),
@@ -154,7 +157,7 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
         ]
     if done.checkpoint is None:
         why = f"already merged by {done.merged_by}" if done.merged_by else "all already known"
-        rest = f"; {left_out} rows left out by --until" if left_out else ""
+        rest = f"; {left_out} rows excluded by --until" if left_out else ""
         return [("query", done.query), ("nothing to do", f"{done.known} events, {why}{rest}")]
     seconds = done.pause_seconds
     pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
@@ -176,6 +179,6 @@ def _replay(done: Merged) -> list[tuple[str, object]]:
     if done.policy == "merge-function":
         return [("combined", "by the application's functions, nothing replayed")]
     return [
-        ("control entities", f"{done.controls}, all as the query has them"),
+        ("control entities", f"{done.controls}, all identical to the live query"),
         ("replayed", "batch by batch" if done.way == "faithful" else "in few slices"),
     ]

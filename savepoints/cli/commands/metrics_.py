@@ -13,7 +13,7 @@ from savepoints.errors import UsageError
 
 @click.command("metrics")
 @click.option(
-    "--to", "path", type=click.Path(path_type=Path), help="Write a text file, for node exporter."
+    "--to", "path", type=click.Path(path_type=Path), help="Write a text file for node_exporter."
 )
 @click.option(
     "--serve", "port", type=int, metavar="PORT", help="Serve metrics to Prometheus until Ctrl-C."
@@ -21,7 +21,7 @@ from savepoints.errors import UsageError
 @click.option("--address", default="127.0.0.1", help="With --serve: where to listen.")
 @common
 def command(call: Invocation, path: Path | None, port: int | None, address: str) -> None:
-    """Show metrics of the store in the text format of Prometheus. Needs no JVM.
+    """Show metrics of the store in Prometheus text format. Needs no JVM.
 
     Computed from the catalog and the events, so every process reports the same values. With
     metrics_file in the settings the file is written after each periodic savepoint.
@@ -36,7 +36,7 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
 
     if path is not None and port is not None:
         raise UsageError(
-            "--to and --serve cannot be combined", hint="run the command once with each"
+            "--to and --serve cannot be combined", hint="run the command once for each"
         )
     if path is not None:
         metrics.write(call.place, path)

@@ -25,7 +25,7 @@ def waiting(function: Function) -> Function:
         is_flag=False,
         flag_value=_DEFAULT_WAIT,
         callback=duration,
-        help=f"Wait until it is done, at most this long; {_DEFAULT_WAIT} without a value.",
+        help=f"Wait until the query is paused, at most this long; {_DEFAULT_WAIT} without a value.",
     )(function)
 
 
@@ -33,7 +33,10 @@ def waiting(function: Function) -> Function:
 @click.argument("query", shell_complete=query_names)
 @waiting
 @click.option(
-    "--reason", default="", metavar="TEXT", help="Why; shown to anyone who finds it paused."
+    "--reason",
+    default="",
+    metavar="TEXT",
+    help="Reason; shown to anyone who finds the query paused.",
 )
 @common
 def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -> None:
@@ -41,11 +44,11 @@ def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -
 
     The run finishes its batch, takes a savepoint and releases the lease, so that rollback and other
     commands can work on the query; it then waits for `savepoints resume`. A run with --until or
-    another limit ends instead. Without a run the request stays: a run that starts is paused at
-    once. Only `savepoints run` obeys; a query in a driver of your own does not.
+    another limit ends instead. If no run is active, the request stays: the next run is paused as
+    soon as it starts. Only `savepoints run` obeys; a query in your own driver does not.
 
-    Pausing again shows the current status. Exit code 3 if it is not paused within --wait. Needs no
-    JVM.
+    Pausing again shows the current status. Exit code 3 if the query is not paused within --wait.
+    Needs no JVM.
 
     \b
     Examples:
@@ -61,7 +64,7 @@ def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -
     following = {
         "pausing": f"wait for it: savepoints pause {query} --wait",
         "paused": f"savepoints resume {query}",
-        "stopped": "no run holds the query: it stays paused when one starts",
+        "stopped": "no run is active: the next one starts paused",
     }
     already = "" if now.changed or now.state == "stopped" else "already "
     show(call, now, already, following.get(now.state, ""))

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 @click.command("promote")
 @click.argument("fork", shell_complete=query_names)
-@click.option("--into", metavar="QUERY", help="The live query, if not the one that was forked.")
+@click.option("--into", metavar="QUERY", help="The live query; by default the one that was forked.")
 @click.option(
     "--outputs",
     "hand_over",
     type=click.Choice(["replace", "point"]),
     default="replace",
-    help="replace: the live tables get the fork's rows; point: readers go to the fork's tables.",
+    help="replace: the live tables get the fork's rows; point: readers switch to the fork's "
+    "tables.",
 )
 @click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
 @click.option("--undo", is_flag=True, help="Undo the promotion of the live query FORK.")

@@ -14,10 +14,10 @@ from savepoints.cli.options import Consent, Invocation, common, mutating
 @mutating
 @common
 def command(call: Invocation, query: str, name: str, *, consent: Consent) -> None:
-    """Rename a QUERY that your own driver starts to NAME.
+    """Rename QUERY, which your own driver starts, to NAME.
 
     All its savepoints and generations are renamed. A query that `savepoints run` starts cannot be
-    renamed: its name is in the transactions of its tables.
+    renamed: its name is recorded in the transactions of its tables.
 
     \b
     Examples:
@@ -33,4 +33,4 @@ def command(call: Invocation, query: str, name: str, *, consent: Consent) -> Non
     if call.output.format == "json":
         call.output.document(query=plan.to, savepoints=plan.savepoints)
     else:
-        call.output.line(f"{plan.query} is {plan.to} now, with {plan.savepoints} savepoints")
+        call.output.line(f"renamed {plan.query} to {plan.to}, with {plan.savepoints} savepoints")

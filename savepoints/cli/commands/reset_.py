@@ -29,7 +29,7 @@ _TARGETS = (
 
 @click.command("reset")
 @click.argument("query", shell_complete=query_names)
-@click.option("--to-earliest", is_flag=True, help="To the first record of Kafka or the archive.")
+@click.option("--to-earliest", is_flag=True, help="To the first record in Kafka or the archive.")
 @click.option(
     "--to-latest", is_flag=True, help="To the end: read only records that arrive from now on."
 )
@@ -44,7 +44,7 @@ _TARGETS = (
     help="To the offsets in a CSV file: topic,partition,offset.",
 )
 @click.option(
-    "--group", help="With --from-file: the consumer group to take, if the file has several."
+    "--group", help="With --from-file: the consumer group to use, if the file has several."
 )
 @click.option(
     "--topic",
@@ -58,7 +58,7 @@ _TARGETS = (
     "skipped",
     multiple=True,
     metavar="TOPIC",
-    help="Skip this topic to its end: it lies between two queries that are reset together.",
+    help="Skip to the end of this topic, which connects two queries that are reset together.",
 )
 @click.option(
     "--state",
@@ -70,13 +70,15 @@ _TARGETS = (
     "--outputs",
     type=click.Choice(["keep", "truncate", "rewind"]),
     default="keep",
-    help="Keep them, empty them, or rewind them to a savepoint at exactly these offsets.",
+    help="Keep the outputs, empty them, or rewind them to a savepoint at exactly these offsets.",
 )
 @click.option(
     "--allow-data-loss", is_flag=True, help="Accept that Kafka no longer has all records."
 )
 @click.option(
-    "--to", metavar="URI", help="Checkpoint of the new generation, if not the one in the settings."
+    "--to",
+    metavar="URI",
+    help="Checkpoint for the new generation; by default the one in the settings.",
 )
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")
 @mutating
@@ -102,8 +104,8 @@ def command(
 
     The options are those of kafka-consumer-groups, but state and outputs move too, offsets out of
     range are refused instead of clamped, and a reset is never partial. A safety savepoint is taken
-    first: `savepoints undo QUERY` undoes the reset. The files of --export and --from-file are
-    those of kafka-consumer-groups. Records that Kafka no longer has are read from the archives of
+    first: `savepoints undo QUERY` undoes the reset. The files of --export and --from-file have the
+    format of kafka-consumer-groups. Records that Kafka no longer has are read from the archives of
     the query ([queries.NAME.archives]), and merged events are read again.
 
     \b
@@ -117,7 +119,7 @@ def command(
     from savepoints.sources.kafka.reset_targets import parse_scope
 
     if targets["group"] is not None and targets["from_file"] is None:
-        raise UsageError("--group selects lines of an offsets file", hint="add --from-file FILE")
+        raise UsageError("--group applies only to an offsets file", hint="add --from-file FILE")
     target = _target(**targets)  # type: ignore[arg-type]
     plan = reset.plan(
         call.store,
@@ -187,7 +189,8 @@ def _target(
         given.append(Target("file", offsets=parse_group_csv(from_file.read_text(), group)))
     if len(given) != 1:
         raise UsageError(
-            f"exactly one target is needed, {len(given)} are given", hint=f"give one of {_TARGETS}"
+            f"exactly one target is required, but {len(given)} were given",
+            hint=f"use one of {_TARGETS}",
         )
     return given[0]
 

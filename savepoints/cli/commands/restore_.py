@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     help="With --exact: the application to run. With --migrate: the changed program.",
 )
 @migrating
-@click.option("--to", required=True, metavar="URI", help="Checkpoint directory; must not exist.")
+@click.option(
+    "--to", required=True, metavar="URI", help="Checkpoint directory to create; must not exist yet."
+)
 @restored_form
 @click.option("--partitions", type=int, help="Number of state partitions; unchanged by default.")
 @click.option(
@@ -88,7 +90,7 @@ def command(
     """Restore a savepoint into a new checkpoint directory.
 
     A query started from it continues batch by batch as the original would have. Nothing existing is
-    changed, not even the outputs: rollback takes those back, too. An output table that has seen
+    changed, not even the outputs: rollback rewinds those, too. An output table that has seen
     later batches would silently drop the new ones, so that is refused. With --partitions or
     --provider the state is rewritten through Spark.
 
@@ -100,7 +102,8 @@ def command(
     with the options of its reader, a position starts exactly there. The state is kept.
 
     With --migrate the checkpoint fits the changed program of --app: new columns and operators start
-    at the savepoint; what only moved or got a wider type is kept. See upgrade.
+    at the savepoint; state that only moved or got a wider type is kept. See
+    savepoints upgrade.
 
     \b
     Examples:
@@ -184,8 +187,9 @@ def _plan(
         return _plan_savepoint(call, where.name, asked)
     if asked.partitions is not None or asked.provider or asked.sources or asked.query_id:
         raise UsageError(
-            "--partitions, --provider, --source and --new-query-id need a savepoint",
-            hint="restore the point first, save it (savepoints create), and restore that",
+            "--partitions, --provider, --source and --new-query-id require a savepoint",
+            hint="restore the point first, save it with savepoints create, and restore that "
+            "savepoint",
         )
     from savepoints.operations.rollback import restore_point
 
@@ -233,8 +237,8 @@ def _plan_migration(
 
     if not isinstance(where, Named) or asked.app is None or asked.form == "native":
         raise UsageError(
-            "--migrate needs a savepoint and the program of --app, and rewrites the state, "
-            "which --format native does not",
+            "--migrate requires a savepoint and the program given by --app, and rewrites the "
+            "state, so it excludes --format native",
             hint="savepoints restore latest --app package.module:attribute --migrate --to …",
         )
     progress = call.output.progress

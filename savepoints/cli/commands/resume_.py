@@ -19,7 +19,8 @@ def command(call: Invocation, query: str, wait: timedelta | None) -> None:
     """Resume a paused query, in its current generation.
 
     The opposite of `savepoints pause`. To finish an interrupted rollback or other operation, use
-    `savepoints operations resume`. Exit code 3 if it is not running within --wait. Needs no JVM.
+    `savepoints operations resume`. Exit code 3 if the query is not running within --wait. Needs no
+    JVM.
 
     \b
     Examples:

@@ -36,19 +36,21 @@ if TYPE_CHECKING:
 )
 @click.option("--app", metavar="MODULE:ATTR", help="With --exact: the application to run.")
 @click.option(
-    "--to", metavar="URI", help="Checkpoint of the new generation, if not the one in the settings."
+    "--to",
+    metavar="URI",
+    help="Checkpoint for the new generation; by default the one in the settings.",
 )
 @restored_form
 @outputs_too
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Do not ask Kafka whether it still has the records; the query may then fail to start.",
+    help="Do not check that Kafka still has the records; the query may then fail to start.",
 )
 @click.option(
     "--no-safety-savepoint",
     is_flag=True,
-    help="Take no safety savepoint, if the checkpoint is damaged; this cannot be undone then.",
+    help="Take no safety savepoint (for a damaged checkpoint); the rollback then cannot be undone.",
 )
 @other_sources
 @broken_too
@@ -79,7 +81,7 @@ def command(
     """Take state, offsets and outputs back to the savepoint NAME, or to another point.
 
     A safety savepoint of the present is taken first; the old checkpoint is left as it is and a new
-    generation begins. If it is interrupted, run it again to resume, or undo it.
+    generation begins. If interrupted, run the command again to resume, or undo it.
 
     With --at TIME --exact the query runs the current application from the savepoint before TIME up
     to the first record in each partition whose Kafka timestamp is TIME or later; with --at-by

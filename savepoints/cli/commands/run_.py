@@ -21,7 +21,9 @@ FOR_EVER = "36500d"
 
 @click.command("run")
 @click.argument("query", shell_complete=query_names)
-@click.option("--app", metavar="MODULE:ATTR", help="Application, if not the one in the settings.")
+@click.option(
+    "--app", metavar="MODULE:ATTR", help="Application; by default the one in the settings."
+)
 @click.option(
     "--every",
     metavar="WHEN",
@@ -50,7 +52,7 @@ FOR_EVER = "36500d"
 @click.option(
     "--recover",
     is_flag=True,
-    help="If the checkpoint is gone or damaged, continue from the newest good savepoint.",
+    help="If the checkpoint is missing or damaged, continue from the newest good savepoint.",
 )
 @click.option(
     "--format",
@@ -62,7 +64,7 @@ FOR_EVER = "36500d"
 @click.option(
     "--accept-state-names",
     is_flag=True,
-    help="Continue with restored state whose fields have other names in the program.",
+    help="Continue even if fields of the restored state have other names in the program.",
 )
 @click.option("--no-final-savepoint", is_flag=True, help="Take no savepoint at the end.")
 @common
@@ -89,7 +91,7 @@ def command(
 
     With --until, --max-records or both, the query reads exactly up to that point, in batches of at
     most max_offsets_per_trigger records, and ends. A time means every record before it, by the
-    timestamps in Kafka. Ends that Kafka does not have, or that lie before what was already read,
+    timestamps in Kafka. End points that Kafka does not have, or that the query has already passed,
     are refused. Exit code 3 if --until was given but not reached because of another limit or a
     signal. --max-duration limits when the last batch starts, not when it ends.
 

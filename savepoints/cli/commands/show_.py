@@ -12,7 +12,7 @@ from savepoints.cli.render import savepoint_text
 @click.command("show")
 @click.argument("name", shell_complete=savepoint_names)
 @click.option(
-    "--no-source-check", is_flag=True, help="Do not ask Kafka whether it still has the records."
+    "--no-source-check", is_flag=True, help="Do not check whether Kafka still has the records."
 )
 @of_query
 @common
@@ -21,7 +21,7 @@ def command(call: Invocation, name: str, query: str | None, *, no_source_check: 
 
     NAME is an id, a unique prefix of an id, a tag, latest, latest~2 (the second before the latest)
     or @TIME. The last three skip savepoints that were rolled back, unless --any-line is given. The
-    size counts files shared with other savepoints, too. If a broker is configured, Kafka is asked
+    size includes files shared with other savepoints. If a broker is configured, Kafka is asked
     whether the savepoint can be restored, and until when.
 
     \b

@@ -17,7 +17,7 @@ _ROWS_SHOWN = 20
 
 @click.command("state")
 @click.argument("name", shell_complete=savepoint_names)
-@click.option("--operator", type=int, metavar="N", help="Number of the operator; see show.")
+@click.option("--operator", type=int, metavar="N", help="Operator number; see savepoints show.")
 @click.option(
     "--variable",
     metavar="NAME",
@@ -26,7 +26,7 @@ _ROWS_SHOWN = 20
 @click.option(
     "--state-store",
     metavar="NAME",
-    help="One of the stores that Spark keeps for a join, instead of its sides.",
+    help="One of the stores that Spark keeps for a join, instead of its two sides.",
 )
 @click.option(
     "--key",
@@ -42,8 +42,10 @@ _ROWS_SHOWN = 20
     metavar="ROWS",
     help=f"How many rows; {_ROWS_SHOWN} by default, all with --to.",
 )
-@click.option("--to", metavar="URI", help="Write the rows there as Parquet; it must not exist.")
-@click.option("--jsonl", is_flag=True, help="One JSON object a row instead of a table.")
+@click.option(
+    "--to", metavar="URI", help="Write the rows to this location as Parquet; must not exist yet."
+)
+@click.option("--jsonl", is_flag=True, help="One JSON object per row instead of a table.")
 @of_query
 @common
 def command(
@@ -79,7 +81,9 @@ def command(
     from savepoints.state.typed import to_json
 
     if jsonl and (to or call.output.format == "json"):
-        raise UsageError("--jsonl cannot be combined with --to or -o json", hint="leave one out")
+        raise UsageError(
+            "--jsonl cannot be combined with --to or -o json", hint="use only one of them"
+        )
     target = read_state.free_target(to) if to else None
     savepoint = call.store.catalog.find(name, query=query)
     chosen = read_state.choose(
@@ -135,5 +139,8 @@ def _fields(keys: tuple[str, ...]) -> dict[str, str]:
     """Read `field=value`."""
     for text in keys:
         if "=" not in text:
-            raise UsageError(f"--key {text!r} has no '='", hint="write --key customer_id=42")
+            raise UsageError(
+                f"--key {text!r} is not in the form COLUMN=VALUE",
+                hint="for example: --key customer_id=42",
+            )
     return {name: value for name, _, value in (text.partition("=") for text in keys)}

@@ -19,10 +19,13 @@ from savepoints.cli.options import (
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @click.option("--remove", metavar="TAG", multiple=True, help="Remove a tag; may be repeated.")
 @click.option(
-    "--description", metavar="TEXT", help="A description for people; an empty one removes it."
+    "--description", metavar="TEXT", help="Description of the savepoint; an empty one removes it."
 )
 @click.option(
-    "--pin/--unpin", "pinned", default=None, help="Protect it from retention, or no longer."
+    "--pin/--unpin",
+    "pinned",
+    default=None,
+    help="Protect the savepoint from retention, or stop protecting it.",
 )
 @click.option("--move", is_flag=True, help="Move the tags from the savepoints that have them.")
 @of_query
@@ -43,7 +46,7 @@ def command(
     """Give the savepoint NAME one or more TAGs, a description, or a pin.
 
     A tag is a name for one savepoint of a query: savepoints show before-release. The state, offsets
-    and other contents of a savepoint never change, so this never asks.
+    and other contents of a savepoint never change, so tag never asks for confirmation.
 
     \b
     Examples:

@@ -13,7 +13,9 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, output
 @click.command("undo")
 @click.argument("query", shell_complete=query_names)
 @click.option(
-    "--to", metavar="URI", help="Checkpoint of the new generation, if not the one in the settings."
+    "--to",
+    metavar="URI",
+    help="Checkpoint for the new generation; by default the one in the settings.",
 )
 @outputs_too
 @mutating
@@ -49,7 +51,7 @@ def command(
         take_back(call, begun.id, consent=consent)
         return
     last = last_operation.require(call.store, query)
-    call.output.progress(f"undoing the {last.verb} {last.id} of {last.begun_at}")
+    call.output.progress(f"undoing the {last.verb} {last.id} begun at {last.begun_at}")
     plan = rollback.plan(
         call.store,
         BeforeLast(),

@@ -21,9 +21,11 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
 @click.command("verify")
 @click.argument("name", required=False, shell_complete=savepoint_names)
-@click.option("--all", "everything", is_flag=True, help="All savepoints, or all of --query.")
 @click.option(
-    "--structure", "depth", flag_value="structure", help="Only check that all files exist."
+    "--all", "everything", is_flag=True, help="Verify all savepoints, or all savepoints of --query."
+)
+@click.option(
+    "--structure", "depth", flag_value="structure", help="Check only that all files exist."
 )
 @click.option(
     "--checksums",
@@ -45,7 +47,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "share",
     metavar="SHARE",
     help="Hash only some of the files: 10% for a random sample, 2/7 for the second of seven fixed "
-    "parts. That all files exist is checked in any case.",
+    "parts. Whether all files exist is always checked.",
 )
 @of_query
 @common
@@ -61,7 +63,7 @@ def command(
     """Check that the savepoint NAME is complete and undamaged.
 
     Hashes every file and compares row counts; no JVM is started unless --contents or --deep asks
-    for one. This checks one savepoint; `savepoints check` is about the store and the machine.
+    for one. This checks one savepoint; `savepoints check` checks the store and machine.
 
     A broken savepoint is marked as broken in the catalog, and "latest" skips it until a later
     verify finds it undamaged. Exit code 13 if a savepoint is broken, 0 with warnings.

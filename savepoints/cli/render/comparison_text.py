@@ -9,7 +9,7 @@ from savepoints.outputs.compare.by_key import OutputDifference
 
 _VERDICTS = {
     "same": "same: no difference",
-    "within": "within: differences, all of them within the thresholds",
+    "within": "within: all differences are within the thresholds",
     "different": "different",
 }
 
@@ -136,4 +136,4 @@ def _state(output: Terminal, pair: QueryPair) -> None:
             if not one.rows.equal
         ),
     )
-    output.line(f"its rows: savepoints diff {diff.savepoints.before} {diff.savepoints.after}")
+    output.line(f"show the rows: savepoints diff {diff.savepoints.before} {diff.savepoints.after}")

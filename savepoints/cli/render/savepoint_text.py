@@ -33,7 +33,7 @@ def _summary(output: Terminal, savepoint: Savepoint) -> None:
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
             ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
              if "canonical" in savepoint.forms
-             else "none: native form only (savepoints export writes rows, for SQL)"),
+             else "none: native form only (savepoints export writes the rows for SQL)"),
             *([("rows missing", savepoint.rows_missing)] if savepoint.rows_missing else []),
         ]
     )  # fmt: skip
@@ -53,7 +53,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
             ("state partitions", cut.partitions if cut.partitions is not None else "none"),
             ("application", savepoint.application or "unknown"),
             ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
-            ("Spark", savepoint.spark_version or "not started for it"),
+            ("Spark", savepoint.spark_version or "not started for this savepoint"),
             *(
                 (f"Kafka topic id ({topic})", known)
                 for topic, known in sorted(savepoint.topics.items())
@@ -61,7 +61,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
             *([] if savepoint.edit is None else [("edited", _edit(savepoint.edit))]),
             ("tags", ", ".join(savepoint.tags) or "none"),
             ("description", savepoint.description or "none"),
-            ("pinned", "yes: retention leaves it alone" if savepoint.pinned else "no"),
+            ("pinned", "yes: protected from retention" if savepoint.pinned else "no"),
             ("size", bytes_text(cost.bytes_copied + cost.bytes_shared + cost.export_bytes)),
             ("status", savepoint.state),
             *([("reason", savepoint.state_reason)] if savepoint.state_reason else []),
@@ -74,7 +74,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
     if savepoint.outputs:
         _show_outputs(output, savepoint.outputs)
     else:
-        output.line("The output tables of the query are not known: a rollback rewinds none.")
+        output.line("The output tables of the query are unknown: a rollback would not rewind them.")
 
 
 def _show_operators(output: Terminal, operators: tuple[OperatorState, ...]) -> None:
@@ -112,7 +112,7 @@ def _show_outputs(output: Terminal, outputs: tuple[OutputVersion, ...]) -> None:
 
 def availability(output: Terminal, found: Availability) -> None:
     """Print whether a savepoint is restorable, and until when."""
-    until = "no limit is known" if found.until is None else f"at least {moment_text(found.until)}"
+    until = "no known limit" if found.until is None else f"at least {moment_text(found.until)}"
     output.line("Restorable")
     output.pairs(
         [
@@ -179,7 +179,7 @@ def _offsets(positions: tuple[str | None, ...]) -> list[tuple[object, ...]]:
     for source, position in enumerate(positions):
         topics = kafka_offsets(position)
         if topics is None:
-            rows.append((source, position or "not begun", "", ""))
+            rows.append((source, position or "not started", "", ""))
             continue
         rows += [
             (source, topic, partition, offset)

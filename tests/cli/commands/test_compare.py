@@ -49,9 +49,9 @@ def store(call: Call, local_store: Store, on_local: Location) -> Store:
         (("a", "b", "a"), UsageError, "at least two different queries"),
         (("a", "c"), QueryNotFoundError, "no query 'c'"),
         (("a", "b"), UsageError, "a reads sales-a and b reads sales-b"),
-        (("a", "b", "--key", "totals"), UsageError, "'totals' is not OUTPUT=COLUMN"),
-        (("a", "b", "--key", "totals=a,"), UsageError, "is not OUTPUT=COLUMN"),
-        (("a", "b", "--metric", "SELECT 1"), UsageError, "'SELECT 1' is not NAME=SQL"),
+        (("a", "b", "--key", "totals"), UsageError, "'totals' is not in the form OUTPUT=COLUMN"),
+        (("a", "b", "--key", "totals=a,"), UsageError, "is not in the form OUTPUT=COLUMN"),
+        (("a", "b", "--metric", "SELECT 1"), UsageError, "'SELECT 1' is not in the form NAME=SQL"),
         (("a", "b", "--report", "no/such/r.html"), UsageError, "for the report does not exist"),
     ],
 )

@@ -42,7 +42,7 @@ def test_expire_says_what_it_would_do_and_does_it_with_yes(
     assert said.code == 0
     lines = {one.id: next(x for x in said.out.splitlines() if one.id in x) for one in taken}
     assert "remove" in lines[taken[0].id]
-    assert "no rule keeps it" in lines[taken[1].id]
+    assert "not kept by any rule" in lines[taken[1].id]
     assert "keep" in lines[taken[2].id]
     assert "the last good one, the newest of generation 1, last" in lines[taken[2].id]
     assert "totals: 1 last" in said.out

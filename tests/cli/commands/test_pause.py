@@ -48,7 +48,7 @@ def test_a_query_without_a_run_is_paused_and_resumed(call: Call, root: str) -> N
     assert again.code == 0
     assert "already stopped" not in again.out
     assert "new layout" in again.out
-    assert "no run holds the query: it stays paused when one starts" in again.out
+    assert "no run is active: the next one starts paused" in again.out
 
     resumed = call("resume", QUERY, "--wait", "1s", "--store", root)
     assert resumed.code == 0

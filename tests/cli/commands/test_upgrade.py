@@ -22,12 +22,12 @@ APP = ("--app", "tests.fidelity.programs:totals")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--map", "max=most"), "need --migrate"),
-        (("--allow-dropped-state", *APP), "need --migrate"),
-        (("--default", "max=1"), "need --migrate"),
-        (("--migrate",), "--migrate needs a savepoint"),
-        (("--migrate", *APP, "--format", "native"), "--migrate needs a savepoint"),
-        (("--migrate", *APP, "--default", "max"), "is not COLUMN=VALUE"),
+        (("--map", "max=most"), "require --migrate"),
+        (("--allow-dropped-state", *APP), "require --migrate"),
+        (("--default", "max=1"), "require --migrate"),
+        (("--migrate",), "--migrate requires a savepoint"),
+        (("--migrate", *APP, "--format", "native"), "--migrate requires a savepoint"),
+        (("--migrate", *APP, "--default", "max"), "is not in the form COLUMN=VALUE"),
     ],
 )
 def test_a_migration_that_cannot_be_is_refused_at_once(
@@ -58,5 +58,5 @@ def test_a_check_of_what_is_not_there(call: Call, local_store: Store) -> None:
     assert unwritten.code == 2
     assert "is not old=new" in unwritten.err
     assert default.code == source.code == 2
-    assert "is not COLUMN=VALUE" in default.err
+    assert "is not in the form COLUMN=VALUE" in default.err
     assert "there is no source 7" in source.err
