@@ -48,8 +48,8 @@ def find(store: Store, operation_id: str) -> Operation:
     if len(fitting) == 1:
         return fitting[0]
     raise NotFoundError(
-        f"{len(fitting)} of {len(known)} operations are called {operation_id!r}",
-        hint="see them with: savepoints operations list",
+        f"{len(fitting)} of {len(known)} operations match {operation_id!r}",
+        hint="list the operations: savepoints operations list",
         operation=operation_id,
         candidates=[one.id for one in fitting],
     )
@@ -77,7 +77,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
         for one in changed
     ]
     removed = Step("checkpoint", f"remove {begun.checkpoint} if the operation wrote it")
-    return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint stays",))
+    return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint is kept",))
 
 
 def resume(
@@ -136,13 +136,13 @@ def _plan(operation: Operation) -> TransitionPlan | ForkPlan | AppendingPlan:
         what = "undone" if operation.undone else "finished"
         raise UsageError(
             f"{operation.verb} {operation.id} was {what} at {operation.finished_at}",
-            hint=f"see later operations: savepoints operations list --query {operation.query}",
+            hint=f"list later operations: savepoints operations list --query {operation.query}",
             operation=operation.id,
         )
     if operation.verb not in _PLANS:
         raise IncompatibleError(
             f"this version cannot finish a {operation.verb}",
-            hint=f"use the version that began it: {operation.command}",
+            hint=f"use the version that began the operation: {operation.command}",
             operation=operation.id,
         )
     return _PLANS[operation.verb].from_json(dict(operation.plan))

@@ -54,7 +54,7 @@ def _try(permission: str, do: Callable[[], object]) -> Seen:
         return Seen(name, grade, error.message, f"grant it to the role; needed by {verbs}")  # type: ignore[arg-type]
     except FileNotFoundError:
         return Seen(
-            name, "warning", "not tried, because nothing could be written", "give put first"
+            name, "warning", "not tried, because nothing could be written", "grant put first"
         )
     return Seen(name, "ok", f"granted; needed by {verbs}")
 
@@ -87,8 +87,8 @@ def _conditional(directory: Location) -> Seen:
         name,
         "broken",
         ignored,
-        "two processes could hold the same lease and lose rows of the catalog: use a store "
-        "with conditional writes, such as S3",
+        "two processes could hold the same lease and lose rows of the catalog: use a store that "
+        "supports conditional writes, such as S3",
     )
 
 

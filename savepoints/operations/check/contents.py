@@ -26,8 +26,8 @@ _READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.p
 _TABLES = {
     "catalog": f"rebuild it: {_REBUILD}",
     "generations": (
-        "compare `savepoints lineage` with what you know; to accept the table as it "
-        "is, delete generations/_sums/, which the next commit writes again"
+        "compare `savepoints lineage` with your own records; to accept the table as it is, delete "
+        "generations/_sums/, which the next commit writes again"
     ),
     "events": (
         "to accept the table as it is, delete events/_sums/, which the next commit writes again"
@@ -79,7 +79,7 @@ def _catalog_rows(store: Store) -> list[Savepoint] | Seen:
         return Seen("catalog", "broken", error.message, f"rebuild it: {_REBUILD}")
     hostile = [one.id for one in rows if not is_id(one.id)]
     if hostile:
-        what = f"has rows with invalid ids, such as {hostile[0]!r}"
+        what = f"has rows with invalid ids, for example {hostile[0]!r}"
         return Seen("catalog", "broken", what, f"rebuild it: {_REBUILD}")
     return rows
 
@@ -97,7 +97,7 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
         Seen(
             one.savepoint_id,
             "warning",
-            "has a manifest but no row in the catalog, so no command sees it",
+            "has a manifest but no row in the catalog, so it is invisible to all commands",
             f"add its row: {_REBUILD}",
         )
         for one in directories.values()
@@ -110,10 +110,10 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
     ]
     names = {info.path.split("/")[1] for info in store.root.list("savepoints")}
     if foreign := sorted(name for name in names if not is_id(name)):
-        what = f"{len(foreign)} directories are not savepoints, such as {foreign[0]!r}"
+        what = f"{len(foreign)} directories are not savepoints, for example {foreign[0]!r}"
         seen.append(Seen("savepoints/", "warning", what, "inspect them and delete them by hand"))
     if not seen:
-        what = f"{len(rows)} savepoints, each consistent with its manifest and labels"
+        what = f"{len(rows)} savepoints, all consistent with their manifests and labels"
         seen.append(Seen("catalog", "ok", what))
     return seen
 
@@ -188,7 +188,8 @@ def _events(store: Store) -> Seen:
         return Seen("events", "ok", f"{len(store.events.all())} events")
     except VerificationError as error:
         advice = (
-            "all commands work without it; to start a new table, move the directory events/ away"
+            "all commands work without it; to start a new table, move the directory events/ "
+            "elsewhere"
         )
         return Seen("events", "broken", error.message, advice)
 
@@ -205,14 +206,14 @@ def _table_files(root: Location) -> list[Seen]:
         for table, advice in _TABLES.items()
         for path, problem in checksums.problems(root / table).items()
     ]
-    return seen or [Seen("table files", "ok", "each unchanged since it was written")]
+    return seen or [Seen("table files", "ok", "all unchanged since they were written")]
 
 
 def _operations(root: Location) -> list[Seen]:
     paths = [info.path for info in root.list("operations") if info.path.endswith(".json")]
     looked = in_parallel(lambda path: _operation(root, path), paths)
     seen = [one for one in looked if one is not None]
-    return seen or [Seen("operations", "ok", "none is unfinished")]
+    return seen or [Seen("operations", "ok", "no unfinished operations")]
 
 
 def _operation(root: Location, path: str) -> Seen | None:
@@ -263,7 +264,10 @@ def _leftovers(store: Store, named: set[str]) -> list[Seen]:
         plan = gc.plan(store)
     except SavepointsError as error:
         return [Seen("leftovers", "warning", error.message, error.hint)]
-    seen = [Seen("leftovers", "warning", one, "see the manifest it names") for one in plan.warnings]
+    seen = [
+        Seen("leftovers", "warning", one, "inspect the manifest that it names")
+        for one in plan.warnings
+    ]
     seen += [
         Seen(one.place, "warning", one.why, f"to {one.action} it: savepoints gc --yes")
         for one in plan.orphans

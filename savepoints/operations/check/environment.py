@@ -87,7 +87,9 @@ def _numbers(version: str) -> list[int]:
 def _jars(settings: Settings) -> Seen:
     if settings.jars is None:
         packages = settings.spark.conf.get("spark.jars.packages")
-        what = f"spark.jars.packages: {packages}" if packages else "not set: Spark uses its own"
+        what = (
+            f"spark.jars.packages: {packages}" if packages else "not set: Spark uses its own jars"
+        )
         return Seen("jars", "ok", what)
     count = len(list(settings.jars.glob("*.jar")))
     if count == 0:

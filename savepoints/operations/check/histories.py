@@ -62,7 +62,8 @@ def _journals(store: Store, generations: Sequence[Generation]) -> list[Seen]:
             f"generation {one.generation} of {one.query}",
             "warning",
             f"was begun by {one.begun_by}, but its journal in operations/ is missing",
-            "rollback --undo does not know it: roll back to the id of the safety savepoint instead",
+            "rollback --undo does not know this generation: roll back to the id of its safety "
+            "savepoint instead",
         )
         for one in generations
         if one.status == "current" and one.begun_by in _JOURNALLED and one.checkpoint not in known

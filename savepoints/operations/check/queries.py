@@ -60,9 +60,9 @@ def _pace(name: str, checkpoint: str | None, mine: Sequence[Savepoint], settings
     # Those of a restored checkpoint were copied at one moment.
     gaps = [(late - early).total_seconds() for early, late in pairwise(times) if late > early]
     if not gaps:
-        return Seen(what, "ok", "fewer than two batches so far, so nothing to compare")
+        return Seen(what, "ok", "fewer than two batches so far, so there is nothing to compare")
     kept = median(gaps) * int(retained)
-    seen = f"a batch every {median(gaps):.1f} s, so each is kept for {kept:.0f} s"
+    seen = f"one batch every {median(gaps):.1f} s, so each batch is kept for {kept:.0f} s"
     taken = [one.cost.pin_seconds for one in mine[:_SAVEPOINTS]]
     if not taken:
         return Seen(what, "ok", f"{seen}; no savepoints yet")

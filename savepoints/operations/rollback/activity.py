@@ -56,8 +56,8 @@ def refuse_active(
     gaps = sorted((after - before).total_seconds() for before, after in itertools.pairwise(times))
     if not gaps:
         raise QueryRunningError(
-            f"cannot tell whether {query} is running: no process holds its lease, and with "
-            "only one committed batch its pace is unknown",
+            f"cannot tell whether {query} is running: no process holds its lease, and with only "
+            "one committed batch, the batch interval is unknown",
             hint="stop its driver, then add --stopped",
             query=query,
         )
@@ -66,8 +66,8 @@ def refuse_active(
     watched = max(2 * apart, _SHORTEST_SECONDS)
     since = max((utc_now() - times[-1]).total_seconds(), 0.0)
     assumed = (
-        f"no process holds {query}, whose driver is not `savepoints run`; assuming that it is "
-        "stopped, because"
+        f"no process holds the lease of {query}, which `savepoints run` does not drive; assuming "
+        "that it is stopped, because"
     )
     if since > watched + _CLOCKS_SECONDS:
         return (f"{assumed} its last batch was committed {_text(since)} ago",)
@@ -85,7 +85,8 @@ def refuse_active(
         if _entries(checkpoint) != before:
             raise QueryRunningError(
                 f"{query} is running: its driver just committed a batch in {checkpoint}",
-                hint="stop it; attach it next time, so that others can see who runs it",
+                hint="stop the driver; next time, attach it to the query so that others can see "
+                "who runs it",
                 query=query,
             )
     return (f"{assumed} nothing was committed for {_text(watched)}",)

@@ -412,8 +412,8 @@ def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
         return
     raise StalePlanError(
         f"{plan.query} has reached batch {newest} since this {plan.verb} began at batch "
-        f"{plan.from_batch}, so its safety savepoint is out of date",
-        hint="stop the query; undo this: savepoints operations undo "
+        f"{plan.from_batch}, so the safety savepoint is out of date",
+        hint=f"stop the query; undo this {plan.verb}: savepoints operations undo "
         f"{plan.operation_id}; then {plan.verb} again",
         query=plan.query,
         operation=plan.operation_id,

@@ -76,8 +76,8 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
     ]
     if other:
         raise UsageError(
-            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)} and can "
-            "only be finished with the same",
+            f"the {plan.verb} {plan.operation_id} was begun with {', '.join(other)} and can be "
+            "finished only with the same",
             hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
             f"savepoints operations undo {plan.operation_id}",
             operation=plan.operation_id,

@@ -29,9 +29,13 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     ]
     if done and done[0].verb in wanted:
         return done[0]
-    what = f"the last one was the {done[0].verb} {done[0].id}" if done else "there was none"
+    what = (
+        f"the last operation was the {done[0].verb} {done[0].id}"
+        if done
+        else "no operation has finished"
+    )
     raise NotFoundError(
         f"{query} has no {verb or 'operation'} to undo: {what}",
-        hint=f"see what was done: savepoints operations list --query {query}",
+        hint=f"list its operations: savepoints operations list --query {query}",
         query=query,
     )

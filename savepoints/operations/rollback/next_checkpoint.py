@@ -14,7 +14,7 @@ def next_checkpoint(settings: Settings, query: str, number: int) -> str:
         raise UsageError(
             f"the query {query} is not in the settings, so the directory of its new checkpoint "
             "is unknown",
-            hint="name a directory that does not exist: --to s3://bucket/path",
+            hint="name a new directory: --to s3://bucket/path",
             query=query,
         )
     return str(checkpoint_of(configured.checkpoints, query, number))

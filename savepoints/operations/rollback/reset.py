@@ -266,8 +266,9 @@ def _present(context: QueryContext) -> _Present:
     not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
     if not_kafka:
         raise IncompatibleError(
-            f"source {not_kafka[0]} of {query} is not a Kafka source, and only those can be reset",
-            hint="start a new query for it",
+            f"source {not_kafka[0]} of {query} is not a Kafka source, and only Kafka sources can "
+            "be reset",
+            hint="start a new query for that source",
             query=query,
         )
     return _Present(
@@ -287,7 +288,7 @@ def _unstarted(
         raise NoCommittedBatchError(
             f"{generation.checkpoint} has no committed batch, so what {generation.query} reads "
             "is unknown",
-            hint=f"add a table [queries.{generation.query}] to the settings, or run a batch",
+            hint=f"add a table [queries.{generation.query}] to the settings, or run one batch",
             query=generation.query,
         )
     inputs = apps.load(bound.app).inputs
@@ -299,7 +300,7 @@ def _unstarted(
         raise NoCommittedBatchError(
             f"{generation.query} has {len(inputs)} sources and was never started, so the order "
             "in which Spark numbers them is unknown",
-            hint=f"run a batch first: savepoints run {generation.query} --max-records 1",
+            hint=f"run one batch first: savepoints run {generation.query} --max-records 1",
             query=generation.query,
         )
     names = tuple(str(number) for number in range(len(positions)))
@@ -346,9 +347,9 @@ def _moves(
     compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
     if compacted and not allow_data_loss:
         raise SourceDataGoneError(
-            f"topic {compacted[0]} is compacted: some records that were read are gone, so "
-            "reading it again gives a different result",
-            hint="accept that: --allow-data-loss",
+            f"topic {compacted[0]} is compacted: some records that were read have been removed, "
+            "so reading the topic again gives a different result",
+            hint="accept this with --allow-data-loss",
             topics=compacted,
         )
     return moves
@@ -365,7 +366,7 @@ def _require_state(query: str, state: State, now: _Present) -> None:
     if state == "keep" and now.batch_id is None:
         raise NoCommittedBatchError(
             f"{query} has no committed batch, so there is no state to keep",
-            hint="leave --state out",
+            hint="omit --state",
             query=query,
         )
 
@@ -398,8 +399,8 @@ def _steps(
 def _not_again(merge: Merge, topics: Sequence[str]) -> str:
     other = ", ".join(sorted(merge.offsets.keys() - set(topics)))
     return (
-        f"{merge.rows} events of the merge {merge.id} are not read again: the query read "
-        f"{other} at that time, so where they belong now is unknown"
+        f"{merge.rows} events of the merge {merge.id} are not read again: the query read {other} "
+        "at that time, so their place in the current inputs is unknown"
     )
 
 
@@ -441,22 +442,24 @@ def _warnings(
     if merged:
         rows, listed = sum(one.rows for one in merged), ", ".join(one.id for one in merged)
         warnings.append(
-            f"{rows} events of {len(merged)} merges ({listed}) are read again too, each in its "
-            "place by event time; to leave a merge out, roll back to before it first"
+            f"{rows} events of {len(merged)} merges ({listed}) are also read again, in order of "
+            "event time; to exclude a merge, first roll back to before it"
         )
     if now.batch_id is None:
-        warnings.append("nothing was committed yet, so no safety savepoint is taken")
+        warnings.append("nothing has been committed yet, so no safety savepoint is taken")
     if state == "keep" and again:
         warnings.append(f"{again} records will be applied to the kept state twice")
     if state == "keep" and again and now.watermark_ms:
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
-        warnings.append(f"the kept watermark is {reached}: earlier rows are dropped as late")
+        warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
     if left_out:
-        warnings.append(f"{left_out} records are skipped")
+        warnings.append(f"{left_out} records will be skipped")
     if outputs == "keep" and has_outputs and again:
-        warnings.append(f"the outputs stay, so rows of {again} records are written twice")
+        warnings.append(
+            f"the outputs are kept, so the rows of {again} records will be written twice"
+        )
     if outputs == "keep" and not has_outputs:
-        warnings.append("the settings name no outputs, so tables stay as they are")
+        warnings.append("the settings name no outputs, so tables are left unchanged")
     warnings += [note for one in rewound for note in rewind.notes(one)]
     number = context.current.generation
     foreign = of_other_topics(context.store, context.query, number, _offsets(moves))

@@ -117,8 +117,8 @@ def _saved_at(store: Store, query: str, begin_at: tuple[str, ...]) -> Savepoint:
         if tuple(kafka_position(kafka_offsets(p) or {}) for p in one.cut.offsets) == begin_at:
             return one
     raise UsageError(
-        f"no savepoint of {query} is at exactly {'; '.join(begin_at)}, so the matching version "
-        "of the outputs is unknown",
+        f"no savepoint of {query} was taken at exactly {'; '.join(begin_at)}, so the matching "
+        "version of the outputs is unknown",
         hint="use --outputs keep or truncate, or roll back to a savepoint with its outputs: "
         f"savepoints rollback NAME --query {query}",
         query=query,
@@ -131,9 +131,9 @@ def _refuse_half_done(
     """Refuse to keep outputs that may have rows of a batch that is not committed."""
     if outputs and begun is not None:
         raise UsageError(
-            f"batch {begun} of {generation.query} was begun and not committed, so the outputs "
-            "may already have its rows and would get them twice",
-            hint=f"finish it (savepoints run {generation.query} --until latest), or use "
+            f"batch {begun} of {generation.query} was begun but not committed, so the outputs may "
+            "already have its rows and would receive them twice",
+            hint=f"finish the batch (savepoints run {generation.query} --until latest), or use "
             "--outputs truncate",
             query=generation.query,
         )

@@ -122,7 +122,7 @@ def plan(
         query=found.query,
         steps=tuple(_steps(found, target)),
         warnings=(
-            ("what the query writes on the way is discarded: no output is touched",)
+            ("everything the query writes on the way is discarded: no output is touched",)
             if found.ends is not None
             else ()
         ),
@@ -242,7 +242,8 @@ def _refuse_run_since(plan: PointPlan, target: Location) -> None:
         )
     if has_run:
         raise TargetExistsError(
-            f"{target} was already restored from {plan.savepoint_id}, and its query has run since",
-            hint="name a new directory with --to; nothing is overwritten",
+            f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
+            "since",
+            hint="nothing is overwritten: name a new directory with --to",
             target=plan.target,
         )

@@ -320,7 +320,8 @@ def _refuse_unreadable(
     if asked.sources is not None and (not found.is_saved or found.ends is not None):
         raise UsageError(
             "--source works only with a savepoint",
-            hint="roll back to the point first, then to its savepoint with --source",
+            hint="roll back to the point first, take a savepoint, then roll back to it with "
+            "--source",
         )
     settings = context.settings
     assumed = activity.refuse_active(
@@ -357,11 +358,10 @@ def _rewound(
     _refuse_other_tables(found, bound)
     if not found.outputs and not context.output_uris:
         raise NotAlignedError(
-            f"no output table of {found.query} is known, so rows written after batch "
-            f"{found.batch_id} would stay and be written a second time",
-            hint="name its tables, for later savepoints as well, in "
-            f"[queries.{found.query}.outputs] of the settings; or rewind none: --outputs "
-            "none",
+            f"the output tables of {found.query} are unknown, so rows written after batch "
+            f"{found.batch_id} would stay and be written again",
+            hint=f"name the tables in [queries.{found.query}.outputs] in the settings, also for "
+            "later savepoints; or leave the outputs as they are: --outputs none",
             query=found.query,
         )
     own_rows = bound.own_rows if bound else {}
@@ -391,7 +391,7 @@ def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> N
             pass
         raise NotAlignedError(
             f"{found.savepoint_id} does not include the output {name}, {uris[name]}, so the "
-            "version that belongs to it is unknown",
+            "version to rewind it to is unknown",
             hint="leave the outputs as they are: --outputs none; or remove this output from "
             "the settings",
             output=name,
@@ -432,7 +432,10 @@ def _kept(
                 batch_id=found.batch_id,
             )
         except IncompatibleError as error:
-            notes.append(f"{error.message}: no savepoint can be taken before the first new batch")
+            notes.append(
+                f"{error.message}: no savepoint can be taken before the first new batch is "
+                "committed"
+            )
             continue
         outputs += [] if kept is None else [kept]
     return tuple(outputs), notes
@@ -481,5 +484,5 @@ def _warnings(checkpoint: str, from_batch: int | None, safety_id: str | None) ->
     if from_batch is None:
         return [f"{checkpoint} has no committed batch: no safety savepoint"]
     if safety_id is None:
-        return ["without a safety savepoint this cannot be undone"]
+        return ["without a safety savepoint, this rollback cannot be undone"]
     return []

@@ -24,15 +24,16 @@ def require_possible(
     """Refuse what could not be run on exactly."""
     if query not in settings.queries or application is None:
         raise UsageError(
-            f"a point between two savepoints is reached by running {query}, which is not in "
-            "the settings",
+            f"reaching a point between two savepoints means running {query}, which is not in the "
+            "settings",
             hint=f"add a table [queries.{query}] with app, checkpoints and outputs, or choose "
             f"a savepoint: savepoints list --query {query}",
             query=query,
         )
     if not rewind_outputs:
         raise UsageError(
-            "running to the point writes to the outputs, so they must be rewound first",
+            "reaching that point means running the query, which writes to its outputs, so they "
+            "must be rewound first",
             hint="omit --outputs, or choose a savepoint",
             query=query,
         )

@@ -118,7 +118,7 @@ def query_of(store: Store, query: str | None) -> str:
     if len(queries) == 1:
         return queries[0]
     raise UsageError(
-        f"the store has {len(queries)} queries: name one of them",
+        f"the store has {len(queries)} queries: choose one of them",
         hint=f"add --query, one of: {', '.join(queries) or 'none yet'}",
     )
 
@@ -178,7 +178,7 @@ def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
     """Refuse a form that a batch which is not saved yet will not have."""
     if form == "canonical":
         raise UsageError(
-            f"batch {found.batch_id} is not saved yet, and will be saved in the native form",
+            f"batch {found.batch_id} has no savepoint yet, and will be saved in the native form",
             hint="omit --format",
         )
 
@@ -242,11 +242,11 @@ def _committed_by(generation: Generation, store: Store, moment: datetime) -> int
     if before:
         return before[-1]
     raise NoCommittedBatchError(
-        f"generation {generation.generation} of {generation.query} keeps no batch that was "
-        f"committed at {rfc3339(moment)} or before"
-        + (f"; its oldest one is {own[0]}" if own else ""),
+        f"generation {generation.generation} of {generation.query} retains no batch committed at "
+        f"or before {rfc3339(moment)}"
+        + (f"; the oldest retained batch is {own[0]}" if own else ""),
         hint="use the arrival times of records (--at-by arrival), the newest savepoint before "
-        "(--at without --exact), or an older generation: savepoints lineage --query "
+        "that time (--at without --exact), or an older generation: savepoints lineage --query "
         f"{generation.query}",
         query=generation.query,
     )
@@ -279,7 +279,7 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
         if sources and all(sources):
             return sorted({topic for one in sources for topic in one or {}})
     raise SavepointNotFoundError(
-        f"no savepoint of {query} is of a query that read only from Kafka",
+        f"no savepoint of {query} was taken while it read only from Kafka",
         hint=f"choose a savepoint or a retained batch: savepoints list --query {query}",
         query=query,
     )
@@ -313,7 +313,7 @@ def _before_last(store: Store, query: str) -> Savepoint:
                 f"the {done[0].verb} {done[0].id} of {query} found nothing to save, so it has "
                 "no state to return to"
             ),
-            hint=f"see the savepoints: savepoints list --query {query}",
+            hint=f"list the savepoints: savepoints list --query {query}",
             query=query,
         )
     last = done[0]

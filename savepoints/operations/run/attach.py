@@ -98,7 +98,7 @@ class _Subject:
             f"ended by {mine.ended_why}: {self.name} {where}",
             hint="start the query with that checkpoint"
             if now
-            else f"see what it was: savepoints lineage --query {self.name}",
+            else f"show its history: savepoints lineage --query {self.name}",
             query=self.name,
         )
 
@@ -249,7 +249,9 @@ class Attached:
             return
         except SavepointsError as error:
             _LOG.warning(
-                "cannot tell whether this process still holds %s: %s", self._subject.name, error
+                "cannot tell whether this process still holds the lease of %s: %s",
+                self._subject.name,
+                error,
             )
         if self._subject.newest("commits") < 0:
             _LOG.debug("%s has committed nothing yet: no savepoint", self._subject.name)
@@ -269,7 +271,9 @@ class Attached:
             except UnreachableError:
                 raise
             except SavepointsError as error:
-                _LOG.warning("other processes may take %s for free: %s", self._subject.name, error)
+                _LOG.warning(
+                    "other processes may assume that %s is free: %s", self._subject.name, error
+                )
 
     def _has_ended(self) -> bool:
         try:
@@ -301,7 +305,7 @@ class Attached:
                 return
             if time.monotonic() > end:
                 raise PartlyDoneError(
-                    f"the running batch of {self._subject.name} did not end within "
+                    f"the running batch of {self._subject.name} did not finish within "
                     f"{duration_text(wait)}: the query continues",
                     hint="wait longer: attached.stop(wait=timedelta(hours=1))",
                     query=self._subject.name,
@@ -392,9 +396,9 @@ def attach(
             raise
         if outputs is None and not subject.outputs:
             _LOG.warning(
-                "no output table of %s is known, so its savepoints have none and a rollback "
-                "rewinds none: pass savepoints.attach(…, "
-                "outputs={'name': 's3://bucket/table'}), or {} if there is none",
+                "the output tables of %s are unknown, so its savepoints do not include them and a "
+                "rollback does not rewind them: pass savepoints.attach(…, outputs={'name': "
+                "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
         attached = Attached(query, subject, every, held, leases.pop_all())

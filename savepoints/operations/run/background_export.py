@@ -71,7 +71,7 @@ class BackgroundExport:
         with self._changed:
             overtaken = [] if self._when == "each" else self._waiting
             for one in overtaken:
-                _LOG.info("%s is newer: %s stays without its rows", savepoint.id, one.id)
+                _LOG.info("%s is newer: not writing the state rows of %s", savepoint.id, one.id)
             self._waiting = [*(self._waiting if self._when == "each" else []), savepoint]
             self._changed.notify()
 
@@ -105,15 +105,15 @@ class BackgroundExport:
         try:
             export.execute(export.plan(self._store, savepoint.id), self._store)
         except SavepointNotFoundError:
-            _LOG.info("%s has expired before its rows were written", savepoint.id)
+            _LOG.info("%s expired before its state rows were written", savepoint.id)
         except NativeOnlyError as error:
-            _LOG.info("%s has the native form only: %s", savepoint.id, error)
+            _LOG.info("%s has only the native form: %s", savepoint.id, error)
         except Exception:  # noqa: BLE001  (whatever it is, the query is more important)
             _LOG.exception(
-                "the rows of %s could not be written, so it has the native form only; add them "
-                "with: savepoints export %s",
+                "could not write the state rows of %s, so it has only the native form; add the "
+                "rows with: savepoints export %s",
                 savepoint.id,
                 savepoint.id,
             )
         else:
-            self._progress(f"savepoint {savepoint.id}: rows written")
+            self._progress(f"savepoint {savepoint.id}: wrote the state rows")

@@ -182,16 +182,16 @@ def _wait(
     while now.state != target:
         if now.wanted != target:
             raise PartlyDoneError(
-                f"{query} is not {target}: {now.asked_by} has asked for it to be {now.wanted} "
-                "in the meantime",
-                hint=f"ask again: {_command(query, target)}",
+                f"{query} is not {target}: {now.asked_by} has since asked for it to be "
+                f"{now.wanted}",
+                hint=f"repeat the request: {_command(query, target)}",
                 query=query,
             )
         if now.state == "stopped":
             if begun.state == "stopped":
                 return now
             raise PartlyDoneError(
-                f"{query} is not {target}: its run, {begun.run}, ended first",
+                f"{query} is not {target}: the run {begun.run} ended first",
                 hint=f"see why: savepoints events --query {query}; the next run starts {target}",
                 query=query,
             )
@@ -199,8 +199,8 @@ def _wait(
             raise PartlyDoneError(
                 f"{query} is not {target} after {duration_text(wait)} but {now.state}"
                 + (f", by {now.run}" if now.run else ""),
-                hint="the request stays in force; wait longer: "
-                f"{_command(query, target)} --wait 30m",
+                hint=f"the request remains in effect; wait longer: {_command(query, target)} "
+                "--wait 30m",
                 query=query,
                 state=now.state,
             )

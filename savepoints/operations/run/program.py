@@ -105,6 +105,6 @@ def _refuse_promoted(store: Store, order: Order, app: str) -> None:
         raise UsageError(
             f"a fork took over as generation {now.generation} of {query} after this run was "
             f"started with --app {app}",
-            hint=f"run the fork's program: savepoints run {query}; or give --app again",
+            hint=f"run the fork's program: savepoints run {query}; or pass --app again",
             query=query,
         )

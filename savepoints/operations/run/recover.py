@@ -64,8 +64,8 @@ def require_present(store: Store, generation: Generation, bound: QuerySettings) 
         raise CheckpointDamagedError(
             f"the checkpoint of {generation.query}, {generation.checkpoint}, has no file "
             f"'metadata', although {because}",
-            hint="rebuild it from the newest good savepoint, outputs included: "
-            f"savepoints run {generation.query} --recover",
+            hint="rebuild the checkpoint and outputs from the newest good savepoint: savepoints "
+            f"run {generation.query} --recover",
             query=generation.query,
             checkpoint=generation.checkpoint,
         )
@@ -185,9 +185,9 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
             return savepoint
         progress(f"{savepoint.id} is broken: {report.findings[0].what}")
     raise CheckpointDamagedError(
-        f"the checkpoint of {query} is damaged ({problem}), and all {len(known)} savepoints "
-        "that it could be recovered from are broken",
-        hint=f"see the others: savepoints list --query {query}; or start over from Kafka: "
+        f"the checkpoint of {query} is damaged ({problem}), and all {len(known)} savepoints that "
+        "could be used to recover it are broken",
+        hint=f"list all savepoints: savepoints list --query {query}; or start over from Kafka: "
         f"savepoints reset {query} --to-earliest",
         query=query,
         savepoints=[one.id for one in known],

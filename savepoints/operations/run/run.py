@@ -82,7 +82,7 @@ def run(
         SavepointsError: If the query fails.
     """
     if max_records is not None and max_records < 1:
-        raise UsageError(f"{max_records} is not a valid number of records", hint="give 1 or more")
+        raise UsageError(f"{max_records} is not a valid number of records", hint="use 1 or more")
 
     order = Order(
         store=store,

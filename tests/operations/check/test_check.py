@@ -321,8 +321,8 @@ def test_the_pace_of_a_query_is_compared_with_what_copying_takes(
     wrong = Settings(spark=SparkSettings(conf={RETAINED: "many"}))
 
     assert (enough.grade, few.grade) == ("ok", "warning")
-    assert "a batch every 10.0 s, so each is kept for 1000 s" in enough.seen
-    assert "so each is kept for 200 s; copying a batch took up to 120.0 s" in few.seen
+    assert "one batch every 10.0 s, so each batch is kept for 1000 s" in enough.seen
+    assert "so each batch is kept for 200 s; copying a batch took up to 120.0 s" in few.seen
     assert RETAINED in few.advice
     assert seen(local_store, wrong)["pace of totals"].grade == "broken"
 

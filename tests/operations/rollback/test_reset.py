@@ -91,7 +91,7 @@ def test_the_plan_says_what_each_partition_does_and_writes_nothing(query: Query)
 
     assert contents(query.place) == before
     assert [(one.current, one.to, one.records) for one in plan.moves] == [(6, 10, -4), (3, 4, -1)]
-    assert "5 records are skipped" in plan.warnings
+    assert "5 records will be skipped" in plan.warnings
     assert [one.name for one in plan.steps] == [
         "safety_savepoint",
         "checkpoint_written",
@@ -148,7 +148,7 @@ def test_a_compacted_topic_is_no_problem_where_nothing_is_read_again(
 
 
 def test_outputs_go_back_to_a_savepoint_at_the_very_offsets_or_nowhere(query: Query) -> None:
-    with pytest.raises(UsageError, match="no savepoint of totals is at exactly"):
+    with pytest.raises(UsageError, match="no savepoint of totals was taken at exactly"):
         query.plan(Target("earliest"), outputs="rewind")
     there = Target("file", offsets={query.topic: {0: 2, 1: 1}})
 
@@ -219,7 +219,7 @@ def test_failed_uncommitted_batch_on_top_of_last_commit(query: Query) -> None:
             query.checkpoint.get("offsets/3"), path, positions=[query.read(8, 4)]
         ),
     )
-    with pytest.raises(UsageError, match="batch 4 of totals was begun and not committed"):
+    with pytest.raises(UsageError, match="batch 4 of totals was begun but not committed"):
         query.plan(Target("earliest"))
     assert query.plan(Target("earliest"), outputs="truncate").from_batch == 3
 
@@ -254,5 +254,5 @@ def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> 
     )
     Journal.begin(query.store.root, begun)
     assert query.plan(Target("earliest")).resumed
-    with pytest.raises(UsageError, match="and can only be finished with the same"):
+    with pytest.raises(UsageError, match="and can be finished only with the same"):
         query.plan(Target("latest"))

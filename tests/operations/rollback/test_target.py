@@ -83,7 +83,7 @@ def test_by_commit_it_is_the_newest_batch_at_or_before_the_time(
 def test_before_the_first_retained_batch_nothing_is_guessed(
     local_store: Store, live: Location
 ) -> None:
-    with pytest.raises(NoCommittedBatchError, match="keeps no batch"):
+    with pytest.raises(NoCommittedBatchError, match="retains no batch"):
         find(local_store, AtTime(NOON - timedelta(hours=1), "commit"))
 
 
@@ -92,7 +92,7 @@ def test_copies_in_a_restored_checkpoint_are_no_commits_of_its_own(
 ) -> None:
     """Their files are as young as the restore, so they would lie about when they were committed."""
     back(local_store, live, local_store.catalog.find("latest~1").id, 2)
-    with pytest.raises(NoCommittedBatchError, match="keeps no batch"):
+    with pytest.raises(NoCommittedBatchError, match="retains no batch"):
         find(local_store, AtTime(utc_now(), "commit"))
 
 

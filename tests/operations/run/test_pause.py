@@ -330,7 +330,7 @@ def test_a_query_has_one_run_paused_or_not(store: Store, live: Location) -> None
         with Run(store) as second:
             second.ends()
         assert isinstance(second.failed, QueryRunningError)
-        assert "already has a run, which is paused" in str(second.failed)
+        assert "already has a run, currently paused" in str(second.failed)
         assert run.is_in("paused")
 
         # Resumed, but kept from it for a moment: another that starts must not overtake it.
@@ -349,7 +349,7 @@ def test_a_run_that_begins_gives_way_to_one_that_waits_to_go_on(
 ) -> None:
     with (
         lease.hold_paused(store.root, QUERY),
-        pytest.raises(QueryRunningError, match="already has a run, which is paused"),
+        pytest.raises(QueryRunningError, match="already has a run, currently paused"),
     ):
         Supervisor(store, QUERY).supervise(no_segment)
     assert lease.holder(store.root, QUERY) is None
@@ -473,7 +473,7 @@ def test_who_waits_is_told_of_another_who_wants_the_opposite(store: Store, live:
         wait_until(lambda: state(store, QUERY).state == "pausing", "it is asked for")
         resume(store, QUERY)
     assert isinstance(waiting[0], PartlyDoneError)
-    assert "has asked for it to be running" in str(waiting[0])
+    assert "has since asked for it to be running" in str(waiting[0])
 
 
 def test_pause_and_resume_at_once_end_in_what_was_asked_last(store: Store, live: Location) -> None:
