@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from savepoints.operations.inspect.estimate import Estimate
     from savepoints.operations.inspect.lineage import Lineage
     from savepoints.operations.inspect.locate import Located
+    from savepoints.operations.inspect.topology import Topology
     from savepoints.operations.inspect.verify import Report, Reports
     from savepoints.operations.maintain.copy import Copied
     from savepoints.operations.maintain.expire import Expired
@@ -164,6 +165,7 @@ _NAMES = {
     "savepoints.operations.inspect.estimate": ("Estimate",),
     "savepoints.operations.inspect.lineage": ("Lineage",),
     "savepoints.operations.inspect.locate": ("Located",),
+    "savepoints.operations.inspect.topology": ("Topology",),
     "savepoints.operations.inspect.verify": ("Report", "Reports"),
     "savepoints.operations.maintain.copy": ("Copied",),
     "savepoints.operations.maintain.expire": ("Expired",),
@@ -274,6 +276,7 @@ __all__ = [
     "StoreNotFoundError",
     "Target",
     "TargetExistsError",
+    "Topology",
     "UnfinishedOperationError",
     "UnreachableError",
     "UnsupportedFormatError",

@@ -27,6 +27,7 @@ from savepoints.operations.inspect import estimate as _estimate
 from savepoints.operations.inspect import lineage as _lineage
 from savepoints.operations.inspect import locate as _locate
 from savepoints.operations.inspect import read_state as _read_state
+from savepoints.operations.inspect import topology as _topology
 from savepoints.operations.inspect import verify as _verify
 from savepoints.operations.maintain import copy as _copy
 from savepoints.operations.maintain import expire as _expire
@@ -141,6 +142,7 @@ class Store(root.Store):
     gc = plans(_gc.plan, _gc.execute)
     lineage = calls(_lineage.lineage)
     rebuild_catalog = plans(_rebuild_catalog.plan, _rebuild_catalog.execute)
+    topology = calls(_topology.topology)
     verify = calls(_verify.verify_all)
 
 
@@ -251,6 +253,7 @@ class Query:
     resume = calls_about(_pause.resume)
     rollback = plans(_rollback.plan, _rollback.execute)
     run = calls_about(_run.run)
+    topology = calls(_topology.topology)
     verify = calls(_verify.verify_all)
 
 

@@ -19,6 +19,7 @@ from savepoints.operations.inspect.drill import Drilled
 from savepoints.operations.inspect.estimate import Estimate
 from savepoints.operations.inspect.lineage import Lineage
 from savepoints.operations.inspect.locate import Located
+from savepoints.operations.inspect.topology import Topology
 from savepoints.operations.inspect.verify import Report, Reports
 from savepoints.operations.maintain.copy import Copied, CopyPlan
 from savepoints.operations.maintain.expire import Expired, ExpirePlan
@@ -176,6 +177,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"rolled_back": (RolledBack, "What was done.")}, "With `--undo`"),
     ),
     "locate": (Document({"located": (Located, "Where they are.")}),),
+    "topology": (Document({"topology": (Topology, "Where everything is.")}),),
     "reset": (
         Document({"reset": (Moved, "What was done.")}, "When it was done"),
         planned(ResetPlan),

@@ -25,7 +25,7 @@ Layout: TypeAlias = Mapping[tuple[int, str], tuple[StateSchema, ...]]
 
 def read(checkpoint: Location) -> Layout:
     """Read the newest schema of every state store of a checkpoint."""
-    paths = list(_newest([info.path for info in checkpoint.list("state")]).values())
+    paths = list(newest([info.path for info in checkpoint.list("state")]).values())
     return of_files(dict(zip(paths, in_parallel(checkpoint.get, paths), strict=True)))
 
 
@@ -40,17 +40,18 @@ def of_files(files: Mapping[str, bytes]) -> Layout:
     Args:
         files: Files of a checkpoint by path, with the schema files among them.
     """
-    return {store: schema.parse(files[path], path) for store, path in _newest(files).items()}
+    return {store: schema.parse(files[path], path) for store, path in newest(files).items()}
 
 
-def _newest(paths: Iterable[str]) -> dict[tuple[int, str], str]:
-    newest: dict[tuple[int, str], tuple[int, str]] = {}
+def newest(paths: Iterable[str]) -> dict[tuple[int, str], str]:
+    """Choose the newest schema file of every state store, by operator and store."""
+    found: dict[tuple[int, str], tuple[int, str]] = {}
     for path in paths:
         if match := _OF_STORE.match(path):
             store = (int(match.group(1)), match.group(2) or match.group(3) or "default")
             written = (int(match.group(4) or 0), path)
-            newest[store] = max(written, newest.get(store, (-1, "")))
-    return {store: path for store, (_, path) in newest.items()}
+            found[store] = max(written, found.get(store, (-1, "")))
+    return {store: path for store, (_, path) in found.items()}
 
 
 def require_names(was: Layout, now: Layout, program: str) -> None:

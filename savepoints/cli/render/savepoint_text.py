@@ -48,7 +48,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
             ("Spark's query id", savepoint.query_id),
             ("taken", f"{moment_text(savepoint.created_at)}, {savepoint.kind}"),
             ("parent", savepoint.parent or "none"),
-            ("watermark", _watermark(cut.watermark_ms)),
+            ("watermark", watermark(cut.watermark_ms)),
             ("provider", f"{cut.provider.rpartition('.')[2]}, format {cut.checkpoint_format}"),
             ("state partitions", cut.partitions if cut.partitions is not None else "none"),
             ("application", savepoint.application or "unknown"),
@@ -167,9 +167,9 @@ def _state(savepoint: Savepoint) -> str:
     return f"{counted}{operators}, {' and '.join(savepoint.forms)} form"
 
 
-def _watermark(milliseconds: int) -> str:
-    # Spark's own of a query that has none.
-    if milliseconds == 0:
+def watermark(milliseconds: int | None) -> str:
+    """Write a watermark for people; a query that has none has Spark's own, which is 0."""
+    if not milliseconds:
         return "none"
     return moment_text(datetime.fromtimestamp(milliseconds / 1000, timezone.utc))
 

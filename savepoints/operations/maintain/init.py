@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from savepoints.checkpoint.cut import CutFiles, committed_batches, read_cut
-from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs import offset_log, source_positions
 from savepoints.checkpoint.logs.offset_log import (
     CHECKPOINT_FORMAT_KEY,
     PARTITIONS_KEY,
@@ -202,13 +202,7 @@ def _source(position: str | None) -> Source:
     topics = kafka_offsets(position)
     if topics is not None:
         return Source("kafka", {topic: len(parts) for topic, parts in topics.items()}, position)
-    try:
-        data = json.loads(position or "")
-    except ValueError:
-        data = None
-    kinds = {"logOffset": "files", "reservoirId": "delta"}
-    kind = next((kinds[key] for key in kinds if isinstance(data, dict) and key in data), "unknown")
-    return Source(kind, {}, position)
+    return Source(source_positions.kind(position), {}, position)
 
 
 def _source_text(source: Source) -> str:

@@ -1,0 +1,46 @@
+"""Show where state, sources and outputs of a query are."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Invocation, common
+from savepoints.cli.render import topology_text
+
+
+@click.command("topology")
+@click.argument("query", required=False, shell_complete=query_names)
+@click.option(
+    "--checkpoint",
+    metavar="URI",
+    help="Show the query of this checkpoint; no store and no settings are needed.",
+)
+@common
+def command(call: Invocation, query: str | None, checkpoint: str | None) -> None:
+    """Show where everything of QUERY is: operators and their state, sources, outputs.
+
+    It is read from the checkpoint at its newest committed batch, while the query runs or not;
+    nothing is changed and no JVM is needed. If a broker is configured, Kafka is asked how far
+    behind each source is and what retention has left. Rows of state are those that the newest
+    savepoint has counted. Anything not known is shown as unknown, with the reason.
+
+    \b
+    Examples:
+      savepoints topology order_totals
+      savepoints topology order_totals -o json
+      savepoints topology --checkpoint s3://bucket/checkpoints/clicks
+    """
+    from savepoints.operations.inspect import topology
+
+    if query is None and checkpoint is None:
+        raise click.UsageError("QUERY or --checkpoint URI is missing")
+    if query is None and checkpoint is not None and not call.settings.store:
+        found = topology.of_checkpoint(checkpoint, call.settings)
+    else:
+        store = call.place if query is None else call.store
+        found = topology.topology(store, query, checkpoint)
+    if call.output.format == "json":
+        call.output.document(topology=found)
+    else:
+        topology_text.show(call.output, found)

@@ -1,0 +1,152 @@
+"""Where a query stands in its sources, and what Kafka has around that position.
+
+Kafka is asked once for all topics, and only looked at. What cannot be found out is unknown with the
+reason, never an error and never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from savepoints.checkpoint.logs import source_positions
+from savepoints.checkpoint.logs.source_positions import SourceKind
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import SavepointsError
+from savepoints.model import kafka_offsets, lowest_offsets
+from savepoints.sources.combined import available_ranges
+from savepoints.sources.kafka.offsets import Range, Ranges
+
+# A look does not wait as long for a broker as a verb that depends on it.
+_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class PartitionPlace:
+    """Where a query stands in a Kafka partition. What Kafka did not say is null.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Number of the partition.
+        position: Next offset to read; null for a partition that is newer than the batch and will be
+            read from its beginning.
+        earliest: First offset that Kafka has, or an archive before it.
+        end: Offset that the next record will get.
+        lag: Offsets from the position up to the end.
+        kept: Offsets before the position that are still there: so far a query can go back.
+        lost: Offsets from the position on that are no longer there.
+        problem: Why `lag`, `kept` and `lost` are not known although Kafka answered; empty when they
+            are.
+    """
+
+    topic: str
+    partition: int
+    position: int | None
+    earliest: int | None = None
+    end: int | None = None
+    lag: int | None = None
+    kept: int | None = None
+    lost: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """Where a query stands in one of its sources.
+
+    Attributes:
+        number: Its number, in the order of the offset log.
+        kind: By the form of its position, for the log does not name it.
+        position: Next to read, as Spark's JSON text; null before it has begun.
+        table_id: Of a Delta source, Delta's own id of the table that it reads.
+        partitions: Of a Kafka source, each partition.
+        lag: Of a Kafka source, the lag of all partitions; null when that of one is not known.
+        problem: Why nothing is known of what Kafka has; empty when it answered, and for other
+            sources.
+    """
+
+    number: int
+    kind: SourceKind
+    position: str | None
+    table_id: str | None = None
+    partitions: tuple[PartitionPlace, ...] = ()
+    lag: int | None = None
+    problem: str = ""
+
+
+def of_positions(
+    positions: Sequence[str | None], settings: KafkaSettings, archives: Collection[str] = ()
+) -> tuple[SourcePlace, ...]:
+    """Describe the sources of a query.
+
+    Args:
+        positions: For each source, in order, its next-to-read position as Spark's JSON.
+        archives: Table URIs of archives that are read where Kafka has forgotten.
+    """
+    ranges, problem = _ranges(lowest_offsets(positions).keys(), settings, archives)
+    return tuple(
+        _source(number, position, ranges, problem) for number, position in enumerate(positions)
+    )
+
+
+def _ranges(
+    topics: Collection[str], settings: KafkaSettings, archives: Collection[str]
+) -> tuple[Ranges, str]:
+    """Return what Kafka has, or why that is not known."""
+    try:
+        return available_ranges.ranges(topics, settings, archives, _TIMEOUT_SECONDS), ""
+    except SavepointsError as error:
+        return {}, error.message
+
+
+def _source(number: int, position: str | None, ranges: Ranges, problem: str) -> SourcePlace:
+    kind = source_positions.kind(position)
+    offsets = kafka_offsets(position)
+    if offsets is None:
+        return SourcePlace(number, kind, position, source_positions.delta_table_id(position))
+    if problem:
+        partitions = [
+            PartitionPlace(topic, part, offset)
+            for topic, parts in offsets.items()
+            for part, offset in parts.items()
+        ]
+    else:
+        partitions = [
+            _partition(topic, part, parts.get(part), ranges)
+            for topic, parts in offsets.items()
+            for part in parts.keys() | ranges.get(topic, {}).keys()
+        ]
+    lags = [one.lag for one in partitions if one.lag is not None]
+    return SourcePlace(
+        number,
+        kind,
+        position,
+        partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
+        lag=sum(lags) if len(lags) == len(partitions) else None,
+        problem=problem,
+    )
+
+
+def _partition(topic: str, part: int, offset: int | None, ranges: Ranges) -> PartitionPlace:
+    found = ranges.get(topic, {}).get(part)
+    if found is None:
+        lacks = f"topic {topic}" if topic not in ranges else f"partition {part} of topic {topic}"
+        return PartitionPlace(topic, part, offset, problem=f"Kafka has no {lacks}")
+    begin = found.earliest if offset is None else offset
+    if begin > found.end:
+        problem = "the position is beyond Kafka's end: the topic may have been recreated"
+        return PartitionPlace(topic, part, offset, found.earliest, found.end, problem=problem)
+    return _within(found, offset, begin)
+
+
+def _within(found: Range, offset: int | None, begin: int) -> PartitionPlace:
+    return PartitionPlace(
+        found.topic,
+        found.partition,
+        offset,
+        found.earliest,
+        found.end,
+        lag=found.end - begin,
+        kept=max(0, begin - found.earliest),
+        lost=max(0, found.earliest - begin),
+    )

@@ -1,0 +1,309 @@
+"""`topology`: where everything of a query is, its state, its sources and its outputs.
+
+It is read from the checkpoint of the newest committed batch. What the store and Kafka know is added
+as far as they know it; nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.logs import source_positions
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import CheckpointNotFoundError, SavepointsError, UsageError
+from savepoints.io import Location, in_parallel
+from savepoints.model import Generation, GenerationStatus, OutputKind, OutputVersion, Savepoint
+from savepoints.operations.inspect import operator_places, source_places
+from savepoints.operations.inspect.operator_places import OperatorPlace
+from savepoints.operations.inspect.source_places import SourcePlace
+from savepoints.operations.savepoint import history, output_versions, pin
+from savepoints.runtime.archive_of import archives_of
+from savepoints.store import bindings
+from savepoints.store.bindings import CloneOf
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class OutputPlace:
+    """An output of a query and where it is.
+
+    Attributes:
+        name: Name of the output.
+        uri: Table URI.
+        kind: `delta`, or `files` for Spark's file sink; null when it is not known.
+        table_id: Delta's own id of the table; of a file sink, a hash of its log; null when it is
+            not known.
+        version: Table version that holds exactly the batches up to `batch_id`; of a file sink, its
+            batch; null when it is not known.
+        batch_id: The newest batch that this version has recorded for the query; null before the
+            first, and when it is not known.
+        basis: Where the version comes from, or why it is not known.
+        clone_of: What it reads files of, if it is a shallow clone.
+        readers: Other queries whose newest savepoints show that they read the table as a stream.
+    """
+
+    name: str
+    uri: str
+    kind: OutputKind | None
+    table_id: str | None
+    version: int | None
+    batch_id: int | None
+    basis: str
+    clone_of: CloneOf | None = None
+    readers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Where everything of a query is.
+
+    Attributes:
+        query: Its name; null when the store does not know the checkpoint.
+        query_id: Spark's id of it.
+        checkpoint: URI of the checkpoint that was read.
+        generation: The generation that lives there; null like `query`.
+        generation_status: `current` is the one that `run` starts; null like `query`.
+        application: `package.module:attribute` of its program, if known.
+        savepoint_id: Its newest savepoint that was not rolled back, if it has one.
+        batch_id: The newest committed batch.
+        committed_at: When that was committed.
+        watermark_ms: Event-time watermark in force after the batch, milliseconds since 1970; null
+            for none.
+        provider: Class name of the state store provider.
+        partitions: Number of state partitions that the query looks for, null when nothing says it.
+        checkpoint_format: Of the state stores, 1 or 2.
+        operators: The stateful operators, from the sink.
+        sources: The sources, in the order of the offset log.
+        outputs: The outputs, as far as the settings or a savepoint name them.
+        findings: What a person should know besides.
+    """
+
+    query: str | None
+    query_id: str
+    checkpoint: str
+    generation: int | None
+    generation_status: GenerationStatus | None
+    application: str | None
+    savepoint_id: str | None
+    batch_id: int
+    committed_at: datetime
+    watermark_ms: int | None
+    provider: str
+    partitions: int | None
+    checkpoint_format: int
+    operators: tuple[OperatorPlace, ...]
+    sources: tuple[SourcePlace, ...]
+    outputs: tuple[OutputPlace, ...]
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the store knows of the query of a checkpoint.
+
+    Attributes:
+        saved: Savepoints of what the checkpoint holds, the newest first.
+        readers: By the id of a Delta table, other queries that read it.
+    """
+
+    generation: Generation
+    bound: QuerySettings | None
+    saved: Sequence[Savepoint]
+    clone_of: Mapping[str, CloneOf] = field(default_factory=dict)
+    readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def application(self) -> str | None:
+        """Reference of the program: as it is bound now, else as it was saved."""
+        if self.bound is not None:
+            return self.bound.app
+        return next((one.application for one in self.saved if one.application), None)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Table URI of each output: by the newest savepoint, and by the settings."""
+        pinned = {one.name: one.uri for saved in self.saved[:1] for one in saved.outputs}
+        return {**pinned, **(self.bound.outputs if self.bound else {})}
+
+    def saved_output(self, name: str, uri: str) -> tuple[OutputVersion, Savepoint] | None:
+        """Return an output as the newest savepoint that has it knew it."""
+        return next(
+            (
+                (output, one)
+                for one in self.saved
+                for output in one.outputs
+                if (output.name, output.uri) == (name, str(Location.of(uri)))
+            ),
+            None,
+        )
+
+
+def topology(store: Store, query: str | None = None, checkpoint: str | None = None) -> Topology:
+    """Say where everything of a query is; it only looks.
+
+    Args:
+        store: What it knows of the query is added: name, generation, program, outputs, rows.
+        query: Name of the query; its current generation is described.
+        checkpoint: URI of a checkpoint instead, which the store need not know.
+
+    Raises:
+        UsageError: If not exactly one of query and checkpoint is given.
+        QueryNotFoundError: If the store does not know the query.
+        CheckpointNotFoundError: If there is no checkpoint.
+        NoCommittedBatchError: If it has no finished batch yet.
+        UnsupportedProviderError: If the state is not kept by one of Spark's own providers.
+        IncompatibleError: If a file's format is not supported.
+    """
+    store = store.snapshot()
+    if query is not None and checkpoint is None:
+        return _of_generation(store, store.generations.current(query))
+    if checkpoint is None or query is not None:
+        raise UsageError(
+            "name either a query of the store or a checkpoint",
+            hint="savepoints topology QUERY, or savepoints topology --checkpoint URI",
+        )
+    generation = store.generations.of_checkpoint(Location.of(checkpoint))
+    if generation is None:
+        return of_checkpoint(checkpoint, store.settings)
+    return _of_generation(store, generation)
+
+
+def of_checkpoint(checkpoint: str, settings: Settings) -> Topology:
+    """Say what a checkpoint alone tells, where there is no store; see `topology`."""
+    return _look(Location.of(checkpoint), settings, None)
+
+
+def _of_generation(store: Store, generation: Generation) -> Topology:
+    query, number = generation.query, generation.generation
+    settings = bindings.complete(store, generations={query: number})
+    try:
+        return _look(
+            Location.of(generation.checkpoint), settings, _known(store, settings, generation)
+        )
+    except CheckpointNotFoundError as error:
+        error.hint = (
+            f"if generation {number} of {query} has not run yet: savepoints run {query}; if its "
+            f"checkpoint is lost: savepoints run {query} --recover"
+        )
+        raise
+
+
+def _known(store: Store, settings: Settings, generation: Generation) -> _Known:
+    binding = bindings.find(store.root, generation.query, generation.generation)
+    return _Known(
+        generation,
+        settings.queries.get(generation.query),
+        _saved(store, generation),
+        binding.clone_of if binding else {},
+        _readers(store, generation.query),
+    )
+
+
+def _saved(store: Store, generation: Generation) -> list[Savepoint]:
+    """Return the whole savepoints of what a generation holds, the newest first."""
+    if generation.status == "current":
+        return history.history(store, generation.query)
+    return [
+        one
+        for one in store.catalog.all()
+        if (one.query, one.generation) == (generation.query, generation.generation)
+        and one.state == "complete"
+        and one.edit is None
+    ]
+
+
+def _readers(store: Store, query: str) -> dict[str, tuple[str, ...]]:
+    """Find which other queries read Delta tables, by the offsets in their newest savepoints."""
+    newest: dict[str, Savepoint] = {}
+    for one in store.catalog.all():
+        if one.query != query and one.state == "complete":
+            newest.setdefault(one.query, one)
+    found: dict[str, set[str]] = {}
+    for one in newest.values():
+        for table_id in filter(None, map(source_positions.delta_table_id, one.cut.offsets)):
+            found.setdefault(table_id, set()).add(one.query)
+    return {table_id: tuple(sorted(names)) for table_id, names in found.items()}
+
+
+def _look(checkpoint: Location, settings: Settings, known: _Known | None) -> Topology:
+    files = pin.read(checkpoint, None)
+    cut = files.cut
+    saved = known.saved if known else ()
+    archives = archives_of(settings, known.generation.query) if known else ()
+    sources = source_places.of_positions(cut.offsets, settings.kafka, archives)
+    outputs = _outputs(files, known) if known else ()
+    return Topology(
+        query=known.generation.query if known else None,
+        query_id=files.query_id,
+        checkpoint=str(checkpoint),
+        generation=known.generation.generation if known else None,
+        generation_status=known.generation.status if known else None,
+        application=known.application if known else None,
+        savepoint_id=saved[0].id if saved else None,
+        batch_id=cut.batch_id,
+        committed_at=cut.committed_at,
+        watermark_ms=cut.watermark_ms or None,
+        provider=cut.provider,
+        partitions=cut.partitions,
+        checkpoint_format=cut.checkpoint_format,
+        operators=operator_places.of_cut(checkpoint, files, saved),
+        sources=sources,
+        outputs=outputs,
+        findings=(*_of_store(known, outputs), *_of_kafka(sources)),
+    )
+
+
+def _outputs(files: CutFiles, known: _Known) -> tuple[OutputPlace, ...]:
+    return tuple(in_parallel(lambda one: _output(*one, files, known), list(known.outputs.items())))
+
+
+def _output(name: str, uri: str, files: CutFiles, known: _Known) -> OutputPlace:
+    """Ask the table which version belongs to the batch, else the newest savepoint."""
+    of = known.generation
+    found: OutputVersion | None
+    try:
+        (found,) = output_versions.outputs_of(
+            of.query, of.generation, files, {name: uri}, known.bound
+        )
+        basis = f"the table's log, for batch {files.cut.batch_id}"
+    except SavepointsError as error:
+        found, basis = None, f"unknown: {error.message}"
+        if saved := known.saved_output(name, uri):
+            found, savepoint = saved
+            basis = f"savepoint {savepoint.id}, for the table does not tell: {error.message}"
+    clone_of = known.clone_of.get(name)
+    if found is None:
+        return OutputPlace(name, uri, None, None, None, None, basis, clone_of)
+    return OutputPlace(
+        name,
+        found.uri,
+        found.kind,
+        found.table_id,
+        found.version,
+        found.app_version,
+        basis,
+        clone_of,
+        known.readers.get(found.table_id, ()),
+    )
+
+
+def _of_store(known: _Known | None, outputs: Sequence[OutputPlace]) -> list[str]:
+    if known is None:
+        return ["no store knows this checkpoint, so its program, outputs and rows are not known"]
+    query = known.generation.query
+    if not outputs:
+        return [f"its output tables are not known: name them in [queries.{query}.outputs]"]
+    return []
+
+
+def _of_kafka(sources: Sequence[SourcePlace]) -> list[str]:
+    return [
+        f"{one.topic} partition {one.partition}: the next {one.lost} records, from offset "
+        f"{one.position} on, are no longer there"
+        for source in sources
+        for one in source.partitions
+        if one.lost
+    ]
