@@ -48,6 +48,16 @@ def _query(found: Topology) -> str:
 
 def _sources(output: Terminal, sources: tuple[SourcePlace, ...]) -> None:
     output.line("\nSources (next to read)")
+    for source in sources:
+        if source.problem:
+            output.line(
+                f"Lag and retention of source {source.number} are unknown: {source.problem}."
+            )
+        for one in source.partitions:
+            if one.problem:
+                output.line(
+                    f"Lag of {one.topic} partition {one.partition} is unknown: {one.problem}."
+                )
     others = [one for one in sources if not one.partitions]
     if others:
         output.table(
@@ -59,16 +69,6 @@ def _sources(output: Terminal, sources: tuple[SourcePlace, ...]) -> None:
             ("source", "topic", "partition", "position", "earliest", "end", "lag", "lost"),
             (_partition(source.number, one) for source in sources for one in source.partitions),
         )
-    for source in sources:
-        if source.problem:
-            output.line(
-                f"Lag and retention of source {source.number} are unknown: {source.problem}"
-            )
-        for one in source.partitions:
-            if one.problem:
-                output.line(
-                    f"Lag of {one.topic} partition {one.partition} is unknown: {one.problem}"
-                )
 
 
 def _partition(source: int, one: PartitionPlace) -> tuple[object, ...]:
@@ -78,7 +78,10 @@ def _partition(source: int, one: PartitionPlace) -> tuple[object, ...]:
 
 
 def _operators(output: Terminal, operators: tuple[OperatorPlace, ...]) -> None:
+    stores = [(one, store) for one in operators for store in one.stores]
     output.line("Operators")
+    for one in operators:
+        output.line(f"Rows of operator {one.operator_id}: {_rows(one.rows)}.")
     output.table(
         ("operator", "name", "store", "partitions", "files", "size"),
         (
@@ -90,29 +93,24 @@ def _operators(output: Terminal, operators: tuple[OperatorPlace, ...]) -> None:
                 store.files,
                 bytes_text(store.bytes),
             )
-            for one in operators
-            for store in one.stores
+            for one, store in stores
         ),
     )
-    for one in operators:
-        output.line(f"Rows of operator {one.operator_id}: {_rows(one.rows)}.")
-    output.line("\nState columns")
+    output.line("State columns")
+    for one, store in stores:
+        if store.problem:
+            output.line(
+                f"Columns of operator {one.operator_id}, store {store.name}, are unknown: "
+                f"{store.problem}."
+            )
     output.table(
         ("operator", "store", "family", "key", "value"),
         (
             (one.operator_id, store.name, family.name, _columns(family.key), _columns(family.value))
-            for one in operators
-            for store in one.stores
+            for one, store in stores
             for family in store.families
         ),
     )
-    for one in operators:
-        for store in one.stores:
-            if store.problem:
-                output.line(
-                    f"Columns of operator {one.operator_id}, store {store.name}, are unknown: "
-                    f"{store.problem}"
-                )
 
 
 def _rows(counted: CountedRows | None) -> str:
@@ -128,13 +126,6 @@ def _columns(columns: tuple[StateColumn, ...]) -> str:
 
 def _outputs(output: Terminal, outputs: tuple[OutputPlace, ...]) -> None:
     output.line("Outputs")
-    output.table(
-        ("name", "kind", "version", "batch", "table"),
-        (
-            (one.name, one.kind or "unknown", or_dash(one.version), or_dash(one.batch_id), one.uri)
-            for one in outputs
-        ),
-    )
     for one in outputs:
         output.line(f"Version of {one.name}: {one.basis}.")
         if one.clone_of is not None:
@@ -144,3 +135,10 @@ def _outputs(output: Terminal, outputs: tuple[OutputPlace, ...]) -> None:
             )
         if one.readers:
             output.line(f"Output {one.name} is also read by {', '.join(one.readers)}.")
+    output.table(
+        ("name", "kind", "version", "batch", "table"),
+        (
+            (one.name, one.kind or "unknown", or_dash(one.version), or_dash(one.batch_id), one.uri)
+            for one in outputs
+        ),
+    )
