@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -346,9 +346,12 @@ def test_other_queries_that_read_an_output_are_named(
         reading(2, "former", "another"),
         reading(3, "reader", str(here)),
         reading(4, "elsewhere", "another"),
-        reading(0, "totals", str(here)),
     ):
         local_store.catalog.add(one)
+    # The newest of this query, though of an older batch: whoever writes a table is no reader of it.
+    later = saved[1].created_at + timedelta(hours=1)
+    own = dataclasses.replace(reading(0, "totals", str(here)), created_at=later)
+    local_store.catalog.add(own)
 
     (output,) = local_store.query("totals").topology().outputs
 
