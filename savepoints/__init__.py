@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from savepoints.operations.inspect.estimate import Estimate
     from savepoints.operations.inspect.lineage import Lineage
     from savepoints.operations.inspect.locate import Located
+    from savepoints.operations.inspect.pipeline_graph import Pipeline
     from savepoints.operations.inspect.topology import Topology
     from savepoints.operations.inspect.verify import Report, Reports
     from savepoints.operations.maintain.copy import Copied
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from savepoints.operations.maintain.gc import Collected
     from savepoints.operations.maintain.rebuild_catalog import Rebuilt
     from savepoints.operations.merge.result import Merged
+    from savepoints.operations.pipeline.group_savepoint import Group
     from savepoints.operations.rollback.generation_change import Moved
     from savepoints.operations.rollback.rollback import RolledBack
     from savepoints.operations.rollback.target import AtBatch, AtTime, BeforeLast
@@ -165,6 +167,7 @@ _NAMES = {
     "savepoints.operations.inspect.estimate": ("Estimate",),
     "savepoints.operations.inspect.lineage": ("Lineage",),
     "savepoints.operations.inspect.locate": ("Located",),
+    "savepoints.operations.inspect.pipeline_graph": ("Pipeline",),
     "savepoints.operations.inspect.topology": ("Topology",),
     "savepoints.operations.inspect.verify": ("Report", "Reports"),
     "savepoints.operations.maintain.copy": ("Copied",),
@@ -172,6 +175,7 @@ _NAMES = {
     "savepoints.operations.maintain.gc": ("Collected",),
     "savepoints.operations.maintain.rebuild_catalog": ("Rebuilt",),
     "savepoints.operations.merge.result": ("Merged",),
+    "savepoints.operations.pipeline.group_savepoint": ("Group",),
     "savepoints.operations.rollback.generation_change": ("Moved",),
     "savepoints.operations.rollback.rollback": ("RolledBack",),
     "savepoints.operations.rollback.target": ("AtBatch", "AtTime", "BeforeLast"),
@@ -219,6 +223,7 @@ __all__ = [
     "FileSinkError",
     "Forked",
     "Generation",
+    "Group",
     "Health",
     "IncompatibleError",
     "Input",
@@ -243,6 +248,7 @@ __all__ = [
     "PartitionCountError",
     "PartlyDoneError",
     "PauseState",
+    "Pipeline",
     "PlacementError",
     "PrivateApiError",
     "Promoted",

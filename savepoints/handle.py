@@ -26,6 +26,7 @@ from savepoints.operations.inspect import drill as _drill
 from savepoints.operations.inspect import estimate as _estimate
 from savepoints.operations.inspect import lineage as _lineage
 from savepoints.operations.inspect import locate as _locate
+from savepoints.operations.inspect import pipeline as _pipeline
 from savepoints.operations.inspect import read_state as _read_state
 from savepoints.operations.inspect import topology as _topology
 from savepoints.operations.inspect import verify as _verify
@@ -41,6 +42,7 @@ from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate import edit as _edit
 from savepoints.operations.migrate import migrate as _migrate
 from savepoints.operations.migrate import upgrade_check as _upgrade_check
+from savepoints.operations.pipeline import group_savepoint as _group_savepoint
 from savepoints.operations.rollback import reset as _reset
 from savepoints.operations.rollback import restore_point as _restore_point
 from savepoints.operations.rollback import rollback as _rollback
@@ -246,6 +248,9 @@ class Query:
     lineage = calls(_lineage.lineage)
     locate = calls_about(_locate.locate)
     pause = calls_about(_pause.pause)
+    pipeline = calls_about(_pipeline.pipeline)
+    create_group = plans_about(_group_savepoint.plan, _group_savepoint.execute)
+    group = calls_about(_group_savepoint.read)
     promote = plans_about(_promote.plan, _promote.execute)
     rename = plans_about(_rename.plan, _rename.execute)
     reset = plans_about(_reset.plan, _reset.execute)

@@ -19,6 +19,7 @@ from savepoints.operations.inspect.drill import Drilled
 from savepoints.operations.inspect.estimate import Estimate
 from savepoints.operations.inspect.lineage import Lineage
 from savepoints.operations.inspect.locate import Located
+from savepoints.operations.inspect.pipeline_graph import Pipeline
 from savepoints.operations.inspect.topology import Topology
 from savepoints.operations.inspect.verify import Report, Reports
 from savepoints.operations.maintain.copy import Copied, CopyPlan
@@ -33,6 +34,7 @@ from savepoints.operations.merge.plan import AppendingPlan, MergePlan
 from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate.edit import EditPlan
 from savepoints.operations.migrate.migrate import MigrationPlan
+from savepoints.operations.pipeline.group_savepoint import Group, GroupPlan
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.restore_point import PointPlan
@@ -72,6 +74,7 @@ _LISTED = {
     "savepoints": (list[Savepoint], "The newest first."),
     "rolled_back": (list[str], "Ids of those that `latest` and times do not mean."),
 }
+_GROUP = Document({"group": (Group, "The savepoints and how they fit together.")})
 _SAVEPOINT = Document({"savepoint": (Savepoint, "As it is now.")})
 _PAUSE = Document({"pause": (PauseState, "How it is now.")})
 _OPERATION = Document({"operation": (Operation, "As the journal has it.")})
@@ -126,6 +129,9 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     ),
     "estimate": (Document({"estimate": (Estimate, "The figures and what they rest on.")}),),
     "lineage": (Document({"lineage": (Lineage, "Generations and savepoints.")}),),
+    "pipeline show": (Document({"pipeline": (Pipeline, "Who reads whom.")}),),
+    "pipeline create": (_GROUP, planned(GroupPlan)),
+    "pipeline verify": (_GROUP,),
     "state": (
         Document(
             {

@@ -18,19 +18,15 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
 from savepoints.errors import IncompatibleError, UsageError
-from savepoints.model import kafka_offsets
 
 # One start for each source of the program, as texts.
 Starts: TypeAlias = tuple[str, ...]
-SourceKind: TypeAlias = Literal["kafka", "delta", "files", "unknown"]
 
 _NEW = "new"
 _KEPT = re.compile(r"^keep:(\d+)$", re.ASCII)
-# `DeltaSourceOffset` has the id of the table that it is an offset of.
-_DELTA_TABLE = "reservoirId"
 _OWN_FILE = re.compile(r"^sources/([^/]+)/(.+)$")
 
 
@@ -135,29 +131,6 @@ def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[i
         for number, position in enumerate(offsets)
         if position is not None and position.isdigit() and str(number) not in kept
     )
-
-
-def kind(position: str | None) -> SourceKind:
-    """Tell a source's kind by its position, for the offset log does not name it."""
-    if kafka_offsets(position) is not None:
-        return "kafka"
-    data = _object(position)
-    return "files" if "logOffset" in data else "delta" if _DELTA_TABLE in data else "unknown"
-
-
-def delta_table_id(position: str | None) -> str | None:
-    """Return Delta's own id of the table that a source reads, None for another kind of source."""
-    found = _object(position).get(_DELTA_TABLE)
-    return None if found is None else str(found)
-
-
-def _object(position: str | None) -> dict[str, Any]:
-    """Return a position that is a JSON object; empty for any other."""
-    try:
-        data = json.loads(position or "")
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _beyond(source: int, known: int) -> UsageError:

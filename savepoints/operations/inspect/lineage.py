@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from savepoints.model import Generation, Savepoint, rfc3339, to_json
+from savepoints.operations.inspect.mermaid import quoted
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.root import Store
@@ -20,8 +21,6 @@ EdgeKind = Literal["taken", "began", "parent"]
 # What is drawn between two nodes, in the language of each kind of picture.
 _MERMAID = {"taken": "-->", "began": "==>", "parent": "-.->"}
 _DOT = {"taken": "solid", "began": "bold", "parent": "dotted"}
-# In Mermaid these are parts of its own syntax, also within quotation marks.
-_MERMAID_CODES = {ord(sign): f"#{ord(sign)};" for sign in '"#<>`&;\\'}
 
 
 @dataclass(frozen=True)
@@ -193,9 +192,8 @@ def mermaid(lineage: Lineage) -> str:
     names = _names(lineage.nodes)
     lines = ["flowchart TD"]
     for node in lineage.nodes:
-        text = _one_line(node.label).translate(_MERMAID_CODES)
-        left, right = ('["', '"]') if node.kind == "generation" else ('("', '")')
-        lines.append(f"  {names[node.id]}{left}{text}{right}")
+        left, right = "[]" if node.kind == "generation" else "()"
+        lines.append(f"  {names[node.id]}{left}{quoted(node.label)}{right}")
     lines += [
         f"  {names[edge.source]} {_MERMAID[edge.kind]} {names[edge.target]}"
         for edge in lineage.edges

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from savepoints.checkpoint.logs import source_positions
-from savepoints.checkpoint.logs.source_positions import SourceKind
+from savepoints.checkpoint.logs import source_kind, table_position
+from savepoints.checkpoint.logs.source_kind import SourceKind
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.model import kafka_offsets, lowest_offsets
@@ -100,10 +100,11 @@ def _ranges(
 
 
 def _source(number: int, position: str | None, ranges: Ranges, problem: str) -> SourcePlace:
-    kind = source_positions.kind(position)
+    kind = source_kind.kind_of(position)
     offsets = kafka_offsets(position)
     if offsets is None:
-        return SourcePlace(number, kind, position, source_positions.delta_table_id(position))
+        table = table_position.parse(position)
+        return SourcePlace(number, kind, position, table.table_id if table else None)
     if problem:
         partitions = [
             PartitionPlace(topic, part, offset)

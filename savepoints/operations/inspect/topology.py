@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from savepoints.checkpoint.cut import CutFiles
-from savepoints.checkpoint.logs import source_positions
+from savepoints.checkpoint.logs import table_position
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import CheckpointNotFoundError, SavepointsError, UsageError
 from savepoints.io import Location, in_parallel
@@ -223,8 +223,8 @@ def _readers(store: Store, query: str) -> dict[str, tuple[str, ...]]:
             newest.setdefault(one.query, one)
     found: dict[str, set[str]] = {}
     for one in newest.values():
-        for table_id in filter(None, map(source_positions.delta_table_id, one.cut.offsets)):
-            found.setdefault(table_id, set()).add(one.query)
+        for position in filter(None, map(table_position.parse, one.cut.offsets)):
+            found.setdefault(position.table_id, set()).add(one.query)
     return {table_id: tuple(sorted(names)) for table_id, names in found.items()}
 
 

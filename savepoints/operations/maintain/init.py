@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from savepoints.checkpoint.cut import CutFiles, committed_batches, read_cut
-from savepoints.checkpoint.logs import offset_log, source_positions
+from savepoints.checkpoint.logs import offset_log, source_kind
 from savepoints.checkpoint.logs.offset_log import (
     CHECKPOINT_FORMAT_KEY,
     PARTITIONS_KEY,
@@ -199,10 +199,9 @@ def _operators(files: CutFiles) -> tuple[str, ...]:
 
 
 def _source(position: str | None) -> Source:
-    topics = kafka_offsets(position)
-    if topics is not None:
-        return Source("kafka", {topic: len(parts) for topic, parts in topics.items()}, position)
-    return Source(source_positions.kind(position), {}, position)
+    topics = kafka_offsets(position) or {}
+    counts = {topic: len(parts) for topic, parts in topics.items()}
+    return Source(source_kind.kind_of(position), counts, position)
 
 
 def _source_text(source: Source) -> str:

@@ -1,0 +1,146 @@
+"""Show which queries read each other's tables, and how far behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Consent, Invocation, common, duration, mutating
+from savepoints.errors import VerificationError
+from savepoints.model import FORMS, Form
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from savepoints.operations.pipeline.group_savepoint import Group
+
+
+@click.group("pipeline")
+def command() -> None:
+    """Look at queries that read each other's tables.
+
+    \b
+    Examples:
+      savepoints pipeline show order_totals
+    """
+
+
+@command.command("show")
+@click.argument("query", shell_complete=query_names)
+@click.option("--mermaid", is_flag=True, help="A diagram for Mermaid instead of a tree.")
+@common
+def show(call: Invocation, query: str, *, mermaid: bool) -> None:
+    """Show the pipeline that QUERY belongs to: who reads whose tables, and how far behind.
+
+    What each query of the store reads comes from its checkpoint, and what it writes from settings
+    and savepoints. Tables and topics that no known query writes are shown as coming from outside;
+    which query writes a Kafka topic is not known. Needs no JVM.
+
+    \b
+    Examples:
+      savepoints pipeline show order_totals
+      savepoints pipeline show order_totals -o json
+      savepoints pipeline show order_totals --mermaid
+    """
+    from savepoints.cli.render import pipeline_text
+    from savepoints.operations.inspect.pipeline import pipeline
+
+    found = pipeline(call.store, query)
+    if mermaid:
+        call.output.write(pipeline_text.mermaid(found))
+    elif call.output.format == "json":
+        call.output.document(pipeline=found.to_json())
+    else:
+        pipeline_text.show(call.output, found)
+
+
+@command.command("create")
+@click.argument("query", shell_complete=query_names)
+@click.option("--tag", required=True, help="Tag for the savepoint of each query.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["both", *FORMS]),
+    default="native",
+    help="Form of the savepoints.",
+)
+@click.option(
+    "--wait",
+    metavar="DURATION",
+    default="10m",
+    callback=duration,
+    help="How long to wait for a batch whose rows a reader has already read.",
+)
+@mutating
+@common
+def create(
+    call: Invocation, query: str, tag: str, form: str, wait: timedelta, *, consent: Consent
+) -> None:
+    """Take savepoints of all queries of the pipeline of QUERY that fit together.
+
+    The queries may run or not; none is stopped. Readers are saved before the queries whose tables
+    they read, so that no savepoint has read rows that another does not hold. Nothing existing is
+    changed, so create never asks for confirmation. If interrupted, run the command again: queries
+    that have a savepoint with the tag are left alone.
+
+    \b
+    Examples:
+      savepoints pipeline create order_totals --tag before-release
+      savepoints pipeline create order_totals --tag before-release --dry-run
+    """
+    from savepoints.operations.pipeline import group_savepoint
+
+    forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
+    plan = group_savepoint.plan(call.store, query, name=tag, forms=forms)
+    if not call.confirm(plan, consent, unasked=True):
+        return
+    group = group_savepoint.execute(plan, call.store, wait=wait, progress=call.output.progress)
+    _show_group(call, group)
+
+
+@command.command("verify")
+@click.argument("query", shell_complete=query_names)
+@click.option("--tag", required=True, help="Tag of the savepoints.")
+@common
+def verify(call: Invocation, query: str, tag: str) -> None:
+    """Check that the savepoints of a tag are one of each query of a pipeline and fit together.
+
+    They fit together if none has read more of a table than the savepoint of its writer holds.
+    Whether the files of each are whole is checked by `savepoints verify`. Exit code 13 if they do
+    not fit together. Needs no JVM.
+
+    \b
+    Examples:
+      savepoints pipeline verify order_totals --tag before-release
+    """
+    from savepoints.operations.pipeline import group_savepoint
+
+    group = group_savepoint.read(call.store, query, tag)
+    _show_group(call, group)
+    if group.problems:
+        raise VerificationError(
+            f"the savepoints {tag} do not fit together: {'; '.join(group.problems)}",
+            hint=f"take others: savepoints pipeline create {query} --tag OTHER",
+            query=query,
+        )
+
+
+def _show_group(call: Invocation, group: Group) -> None:
+    if call.output.format == "json":
+        call.output.document(group=group)
+        return
+    call.output.table(
+        ("query", "savepoint", "batch", "reads", "up to", "held"),
+        (
+            (one.query, one.id, one.cut.batch_id, *read)
+            for one in group.savepoints
+            for read in _reads(group, one.query)
+        ),
+    )
+
+
+def _reads(group: Group, reader: str) -> list[tuple[object, ...]]:
+    found = [(one.writer, one.read, one.version) for one in group.reads if one.reader == reader]
+    return list(found) or [("-", "-", "-")]

@@ -1,0 +1,1 @@
+"""Queries that read each other's tables, handled as one."""

@@ -1,0 +1,233 @@
+"""`pipeline create`: savepoints of all queries of a pipeline that fit together, under one tag.
+
+They are taken while the queries run, one after another: first of those whose tables nobody reads,
+then of who writes what they have read. So what a reader has read by its savepoint is written before
+the writer's. Only the batch that wrote it may not be committed yet: then the next is waited for.
+Together they are a consistent cut (Chandy and Lamport, "Distributed Snapshots", 1985, where the
+tables are the channels).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from savepoints import faults
+from savepoints.checkpoint import position
+from savepoints.errors import NotAlignedError, SavepointNotFoundError
+from savepoints.io import Location
+from savepoints.model import Form, Savepoint, checked_tag
+from savepoints.operations.inspect.pipeline import pipeline
+from savepoints.operations.inspect.pipeline_graph import FindingKind, PipelineFinding
+from savepoints.operations.maintain import tag
+from savepoints.operations.pipeline import group_check
+from savepoints.operations.pipeline.group_check import GroupRead
+from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint.create import CreatePlan
+from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.store.root import Store
+from savepoints.store.tables import catalog
+
+_POLL_SECONDS = 0.2
+# With any of these nobody knows who has to come first.
+_NO_ORDER: frozenset[FindingKind] = frozenset(
+    {
+        "cycle", "shared_table", "copied_table", "replaced_table", "beyond_table",
+        "unreadable_checkpoint", "no_batch", "no_position",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GroupPlan(Plan):
+    """What `pipeline create` is going to do.
+
+    Attributes:
+        tag: The name that each savepoint of the group gets.
+        members: Names of the queries in the order in which they are saved, readers first.
+        taken: Ids of savepoints that have the tag already, of a run that was interrupted.
+        forms: Forms of the savepoints.
+    """
+
+    tag: str
+    members: tuple[str, ...]
+    taken: tuple[str, ...]
+    forms: tuple[Form, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Savepoints of one pipeline that have one tag.
+
+    Attributes:
+        tag: The tag.
+        savepoints: One of each query, in the order in which they were taken.
+        reads: Which of them has read how much of another's table.
+        missing: Queries of the pipeline without a savepoint of the tag.
+    """
+
+    tag: str
+    savepoints: tuple[Savepoint, ...]
+    reads: tuple[GroupRead, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why it cannot be restored as one, a sentence each; none when it can."""
+        lacking = (f"{one} has no savepoint {self.tag}" for one in self.missing)
+        ahead = (
+            f"{one.reader} is ahead of {one.writer}: {one.problem}, of {one.table_uri}, and "
+            f"the savepoint of {one.writer} ends at version {one.version}"
+            for one in self.reads
+            if one.problem
+        )
+        return (*lacking, *ahead)
+
+
+def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("native",)) -> GroupPlan:
+    """Plan savepoints of all queries of a pipeline; nothing is written.
+
+    Args:
+        store: Where the queries' generations are.
+        query: Name of any query of it.
+        name: What to call the group: the tag of its savepoints. Each query may have none of that
+            name, unless this was interrupted.
+        forms: `native`, which takes least time between two savepoints, or both.
+
+    Raises:
+        QueryNotFoundError: If the store has no query of that name.
+        NotAlignedError: If it cannot be known who reads whom, or queries read each other in a
+            circle.
+    """
+    found = pipeline(store, query)
+    if obstacles := [one for one in found.findings if one.kind in _NO_ORDER]:
+        raise _no_order(query, obstacles)
+    members = tuple(one.name for one in reversed(found.queries))
+    checked_tag(name)
+    taken = _tagged(store, members, name)
+    todo = [one for one in members if one not in taken]
+    return GroupPlan(
+        verb="pipeline create",
+        query=query,
+        steps=(
+            *(Step("taken", f"take a savepoint of {one}, tagged {name}") for one in todo),
+            Step("checked", "check that none has read more of a table than its writer holds"),
+        ),
+        warnings=tuple(one.what for one in found.findings),
+        tag=name,
+        members=members,
+        taken=tuple(one.id for one in taken.values()),
+        forms=tuple(forms),
+    )
+
+
+def execute(
+    plan: GroupPlan,
+    store: Store,
+    *,
+    wait: timedelta = timedelta(minutes=10),
+    progress: Progress = silent,
+) -> Group:
+    """Take the savepoints; run again after a crash, those that have the tag are not taken again.
+
+    Args:
+        wait: How long to wait for the commit of a batch whose rows a reader has read already.
+
+    Raises:
+        NotAlignedError: If a reader is ahead of what its writer commits within that time.
+        LockedError: If another savepoint of a query is being taken.
+    """
+    for name in plan.members:
+        taken = list(_tagged(store, plan.members, plan.tag).values())
+        if any(one.query == name for one in taken):
+            continue
+        saved = _fitting(
+            plan, store, name, taken, time.monotonic() + wait.total_seconds(), progress
+        )
+        tag.execute(tag.plan(store, saved.id, add=[plan.tag]), store)
+        progress(f"savepoint {saved.id}: {name}, batch {saved.cut.batch_id}")
+        faults.reach("group.taken")
+    made = _group(store, plan.members, plan.tag)
+    if made.problems:
+        raise _unfit(plan, made.problems)
+    return made
+
+
+def _fitting(
+    plan: GroupPlan,
+    store: Store,
+    name: str,
+    readers: Sequence[Savepoint],
+    deadline: float,
+    progress: Progress,
+) -> Savepoint:
+    """Take a savepoint of a query that holds all that was read of its tables, without the tag."""
+    while True:
+        saving = create.plan(
+            store, query=name, forms=plan.forms, description=f"of the group {plan.tag}"
+        )
+        saved = create.execute(saving, store)
+        faults.reach("group.saved")
+        group = Group(plan.tag, (*readers, saved), group_check.reads((*readers, saved)), ())
+        if not group.problems:
+            return saved
+        progress(f"waiting for the batch of {name} after {saved.cut.batch_id}: a reader has it")
+        while _committed(saving) <= saved.cut.batch_id:
+            if time.monotonic() > deadline:
+                raise _unfit(plan, group.problems)
+            time.sleep(_POLL_SECONDS)
+
+
+def _committed(plan: CreatePlan) -> int:
+    newest = position.read(Location.of(plan.checkpoint)).committed
+    return -1 if newest is None else newest
+
+
+def _unfit(plan: GroupPlan, problems: Sequence[str]) -> NotAlignedError:
+    return NotAlignedError(
+        f"the savepoints of the group {plan.tag} do not fit together: {'; '.join(problems)}",
+        hint="let the writer commit its batch, then run the command again",
+        query=plan.query,
+    )
+
+
+def read(store: Store, query: str, name: str) -> Group:
+    """Find the savepoints of a tag and check whether its savepoints fit together; no JVM.
+
+    Raises:
+        QueryNotFoundError: If the store has no query of that name.
+        SavepointNotFoundError: If no query of the pipeline has a savepoint of the tag.
+    """
+    members = [one.name for one in reversed(pipeline(store, query).queries)]
+    made = _group(store, members, name)
+    if not made.savepoints:
+        raise SavepointNotFoundError(
+            f"no query of the pipeline of {query} has a savepoint {name!r}",
+            hint=f"take them: savepoints pipeline create {query} --tag {name}",
+            query=query,
+        )
+    return made
+
+
+def _group(store: Store, members: Sequence[str], name: str) -> Group:
+    found = _tagged(store, members, name)
+    savepoints = tuple(found[one] for one in members if one in found)
+    missing = tuple(one for one in members if one not in found)
+    return Group(name, savepoints, group_check.reads(savepoints), missing)
+
+
+def _tagged(store: Store, members: Sequence[str], name: str) -> dict[str, Savepoint]:
+    """Return the whole savepoints with a tag, by query."""
+    there = catalog.select(store.catalog.all(), tag=name)
+    return {one.query: one for one in there if one.query in members}
+
+
+def _no_order(query: str, obstacles: Sequence[PipelineFinding]) -> NotAlignedError:
+    return NotAlignedError(
+        f"the queries of the pipeline of {query} cannot be saved as one: "
+        + "; ".join(one.what for one in obstacles),
+        hint=f"see who reads whom: savepoints pipeline show {query}",
+        query=query,
+    )
