@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     from savepoints.operations.inspect.estimate import Estimate
     from savepoints.operations.inspect.lineage import Lineage
     from savepoints.operations.inspect.locate import Located
-    from savepoints.operations.inspect.pipeline_graph import Pipeline
     from savepoints.operations.inspect.topology import Topology
     from savepoints.operations.inspect.verify import Report, Reports
     from savepoints.operations.maintain.copy import Copied
@@ -88,6 +87,7 @@ if TYPE_CHECKING:
     from savepoints.operations.maintain.rebuild_catalog import Rebuilt
     from savepoints.operations.merge.result import Merged
     from savepoints.operations.pipeline.group_savepoint import Group
+    from savepoints.operations.pipeline.pipeline_graph import Pipeline
     from savepoints.operations.rollback.generation_change import Moved
     from savepoints.operations.rollback.rollback import RolledBack
     from savepoints.operations.rollback.target import AtBatch, AtTime, BeforeLast
@@ -167,7 +167,7 @@ _NAMES = {
     "savepoints.operations.inspect.estimate": ("Estimate",),
     "savepoints.operations.inspect.lineage": ("Lineage",),
     "savepoints.operations.inspect.locate": ("Located",),
-    "savepoints.operations.inspect.pipeline_graph": ("Pipeline",),
+    "savepoints.operations.pipeline.pipeline_graph": ("Pipeline",),
     "savepoints.operations.inspect.topology": ("Topology",),
     "savepoints.operations.inspect.verify": ("Report", "Reports"),
     "savepoints.operations.maintain.copy": ("Copied",),

@@ -26,7 +26,6 @@ from savepoints.operations.inspect import drill as _drill
 from savepoints.operations.inspect import estimate as _estimate
 from savepoints.operations.inspect import lineage as _lineage
 from savepoints.operations.inspect import locate as _locate
-from savepoints.operations.inspect import pipeline as _pipeline
 from savepoints.operations.inspect import read_state as _read_state
 from savepoints.operations.inspect import topology as _topology
 from savepoints.operations.inspect import verify as _verify
@@ -43,6 +42,7 @@ from savepoints.operations.migrate import edit as _edit
 from savepoints.operations.migrate import migrate as _migrate
 from savepoints.operations.migrate import upgrade_check as _upgrade_check
 from savepoints.operations.pipeline import group_savepoint as _group_savepoint
+from savepoints.operations.pipeline import pipeline as _pipeline
 from savepoints.operations.rollback import reset as _reset
 from savepoints.operations.rollback import restore_point as _restore_point
 from savepoints.operations.rollback import rollback as _rollback

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.inspect import pipeline as pipelines
-from savepoints.operations.inspect.pipeline_graph import Pipeline
+from savepoints.operations.pipeline import pipeline as pipelines
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from tests.samples import files_of, unpack
 
 # The newest batch of the sample from which the checkpoints are made.

@@ -19,7 +19,6 @@ from savepoints.operations.inspect.drill import Drilled
 from savepoints.operations.inspect.estimate import Estimate
 from savepoints.operations.inspect.lineage import Lineage
 from savepoints.operations.inspect.locate import Located
-from savepoints.operations.inspect.pipeline_graph import Pipeline
 from savepoints.operations.inspect.topology import Topology
 from savepoints.operations.inspect.verify import Report, Reports
 from savepoints.operations.maintain.copy import Copied, CopyPlan
@@ -35,6 +34,7 @@ from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate.edit import EditPlan
 from savepoints.operations.migrate.migrate import MigrationPlan
 from savepoints.operations.pipeline.group_savepoint import Group, GroupPlan
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.restore_point import PointPlan

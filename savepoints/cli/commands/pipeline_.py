@@ -45,7 +45,7 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
       savepoints pipeline show order_totals --mermaid
     """
     from savepoints.cli.render import pipeline_text
-    from savepoints.operations.inspect.pipeline import pipeline
+    from savepoints.operations.pipeline.pipeline import pipeline
 
     found = pipeline(call.store, query)
     if mermaid:

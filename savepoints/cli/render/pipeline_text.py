@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from savepoints.cli.output import Terminal, count_text
 from savepoints.operations.inspect.mermaid import quoted
-from savepoints.operations.inspect.pipeline_graph import (
+from savepoints.operations.pipeline.pipeline_graph import (
     ExternalInput,
     Pipeline,
     PipelineEdge,

@@ -19,11 +19,11 @@ from savepoints.checkpoint import position
 from savepoints.errors import NotAlignedError, SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Form, Savepoint, checked_tag
-from savepoints.operations.inspect.pipeline import pipeline
-from savepoints.operations.inspect.pipeline_graph import FindingKind, PipelineFinding
 from savepoints.operations.maintain import tag
 from savepoints.operations.pipeline import group_check
 from savepoints.operations.pipeline.group_check import GroupRead
+from savepoints.operations.pipeline.pipeline import pipeline
+from savepoints.operations.pipeline.pipeline_graph import FindingKind, PipelineFinding
 from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.plan import Plan, Progress, Step, silent

@@ -22,8 +22,8 @@ from savepoints.errors import (
 )
 from savepoints.io import Location, in_parallel
 from savepoints.model import Generation, Savepoint, kafka_offsets
-from savepoints.operations.inspect import pipeline_graph
-from savepoints.operations.inspect.pipeline_graph import (
+from savepoints.operations.pipeline import pipeline_graph
+from savepoints.operations.pipeline.pipeline_graph import (
     KnownTable,
     Pipeline,
     PipelineFinding,

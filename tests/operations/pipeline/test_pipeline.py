@@ -13,8 +13,8 @@ from savepoints.cli.render import pipeline_text
 from savepoints.errors import NoCommittedBatchError, QueryNotFoundError
 from savepoints.handle import Store
 from savepoints.io import Location, ObjectInfo
-from savepoints.operations.inspect import pipeline
-from savepoints.operations.inspect.pipeline_graph import (
+from savepoints.operations.pipeline import pipeline
+from savepoints.operations.pipeline.pipeline_graph import (
     ExternalInput,
     Pipeline,
     PipelineFinding,

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.inspect.pipeline_graph import ExternalInput
+from savepoints.operations.pipeline.pipeline_graph import ExternalInput
 from tests.samples import take
 
 if TYPE_CHECKING:
