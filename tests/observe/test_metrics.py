@@ -14,6 +14,7 @@ from savepoints.model import Edit
 from savepoints.observe import metrics
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.tables.events import Event
+from tests.infra.metrics.promql import promtool
 from tests.samples import BEGINNING, savepoint
 
 LINES = {
@@ -94,6 +95,10 @@ def test_every_metric_is_counted_from_catalog_and_events(counted: Store) -> None
     assert {
         name.partition("{")[0].removesuffix("_count").removesuffix("_sum") for name in found
     } == {metric.name for metric in metrics.METRICS}
+
+
+def test_promtool_finds_nothing_wrong_with_names_and_format(counted: Store) -> None:
+    assert promtool("check", "metrics", given=metrics.text(counted)) == ""
 
 
 def test_a_savepoint_that_was_edited_by_hand_does_not_make_the_query_look_saved(
