@@ -83,6 +83,9 @@ class BoundPlan(Generic[_T, _E, _R]):
     def __str__(self) -> str:
         return str(self.plan)
 
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
+
 
 def calls(function: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenate[Handle, _P], _R]:
     """Make a method of a function of a store."""

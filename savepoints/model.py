@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
+from savepoints import notebook
 from savepoints.errors import UsageError
 
 SavepointState = Literal["complete", "broken", "expired"]
@@ -351,6 +352,26 @@ class Savepoint:
     def to_json(self) -> dict[str, Any]:
         """Return the savepoint as JSON values, snake_case, times as RFC 3339."""
         return dict(to_json(self))
+
+    def _repr_html_(self) -> str:
+        """Return it as a notebook shows it: a table of what one looks for first."""
+        counted = [one.rows for one in self.operators if one.rows is not None]
+        rows = [
+            ("query", f"{self.query}, generation {self.generation}"),
+            ("batch", f"{self.cut.batch_id}, committed {rfc3339(self.cut.committed_at)}"),
+            ("taken", f"{rfc3339(self.created_at)}, {self.kind}"),
+            ("forms", " and ".join(self.forms)),
+            ("operators", ", ".join(one.name for one in self.operators) or "none"),
+            ("rows", f"{sum(counted):,}" if counted else "not counted"),
+            *(
+                (f"output {one.name}", f"version {one.version} of {one.uri}")
+                for one in self.outputs
+            ),
+            ("tags", ", ".join(self.tags) or "none"),
+            ("status", self.state + (f": {self.state_reason}" if self.state_reason else "")),
+        ]
+        notes = [self.description] if self.description else []
+        return notebook.table(f"savepoint {self.id}", rows, notes=notes)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Savepoint:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from savepoints import notebook
 from savepoints.model import to_json
 
 # Receives one line about a long operation's progress; the caller decides how to show it.
@@ -55,4 +56,12 @@ class Plan:
         steps = [f"  {number}. {step.what}" for number, step in enumerate(self.steps, 1)]
         return "\n".join(
             [f"{self.verb}{of}:", *steps, *(f"  note: {one}" for one in self.warnings)]
+        )
+
+    def _repr_html_(self) -> str:
+        """Return it as a notebook shows it: a table of the steps, then notes."""
+        return notebook.table(
+            f"{self.verb} {self.query}".rstrip(),
+            ((number, step.what) for number, step in enumerate(self.steps, 1)),
+            notes=self.warnings,
         )

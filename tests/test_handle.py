@@ -15,6 +15,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 import savepoints
 from savepoints.io import Location
 from tests.samples import contents, query_id, take, unpack
+from tests.shown import read
 
 EXAMPLES = (savepoints.App, savepoints.Settings)
 HANDLES = (savepoints.Store, savepoints.Query, savepoints.SavepointHandle)
@@ -50,6 +51,14 @@ def test_the_examples_of_the_docstrings_run(
     outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
 
     assert outcome.failed == 0
+
+
+def test_a_notebook_shows_the_plan_of_a_method(clicks: savepoints.Query) -> None:
+    plan = clicks.rollback("latest", to=str(clicks.store.root) + "-2")
+
+    shown = read(plan._repr_html_()).texts
+    assert shown[0] == "rollback clicks"
+    assert [one.what for one in plan.plan.steps] == shown[2 : 1 + 2 * len(plan.plan.steps) : 2]
 
 
 def methods() -> list[ParameterSet]:

@@ -25,6 +25,8 @@ from savepoints.model import (
     rfc3339,
     utc_now,
 )
+from tests.samples import savepoint
+from tests.shown import HOSTILE, assert_only_a_table, read
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 
@@ -245,3 +247,43 @@ def test_values_are_frozen() -> None:
 
 def test_the_cost_is_the_sum_of_its_parts() -> None:
     assert Cost(pin_seconds=1.0, checksum_seconds=2.0, export_seconds=4.0).seconds == 7.0
+
+
+def test_a_notebook_shows_what_one_looks_for_first() -> None:
+    made = dataclasses.replace(
+        savepoint(4, query="clicks", tags=("first", "before-release")),
+        operators=(OperatorState(0, "stateStoreSave", ("default",), 2, rows=1200),),
+        outputs=(OutputVersion("totals", "s3://lake/totals", "id", 7, "app", 4),),
+        description="before the release",
+    )
+
+    assert read(made._repr_html_()).texts == [
+        f"savepoint {made.id}",
+        "query", "clicks, generation 1",
+        "batch", "4, committed 2026-11-20T13:59:00.000Z",
+        "taken", "2026-11-20T14:00:00.000Z, manual",
+        "forms", "native",
+        "operators", "stateStoreSave",
+        "rows", "1,200",
+        "output totals", "version 7 of s3://lake/totals",
+        "tags", "first, before-release",
+        "status", "complete",
+        "before the release",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_notebook_shows_what_others_wrote_as_text(text: str) -> None:
+    made = dataclasses.replace(
+        savepoint(4, id=text, query=text, tags=(text,), state=text),
+        operators=(OperatorState(0, text, (), 2),),
+        outputs=(OutputVersion(text, text, "id", 7, "app", 4),),
+        description=text,
+        state_reason=text,
+    )
+    page = made._repr_html_()
+
+    assert_only_a_table(page)
+    shown = read(page).texts
+    assert [shown[0], *shown[-2:]] == [f"savepoint {text}", f"{text}: {text}", text]
+    assert sum(text in one for one in shown) == 8

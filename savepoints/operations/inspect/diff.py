@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from savepoints import notebook
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import OperatorState, Savepoint, kafka_offsets
@@ -66,6 +67,11 @@ class OffsetChange:
     before: int | str | None
     after: int | str | None
 
+    def __str__(self) -> str:
+        """Name the position: `source 0`, or with Kafka `source 0, orders/1`."""
+        of_topic = "" if self.topic is None else f", {self.topic}/{self.partition}"
+        return f"source {self.source}{of_topic}"
+
 
 @dataclass(frozen=True)
 class OperatorChange:
@@ -78,6 +84,10 @@ class OperatorChange:
 
     operator_id: int
     operator_name: str
+
+    def __str__(self) -> str:
+        """Name it: `operator 0 (stateStoreSave)`."""
+        return f"operator {self.operator_id} ({self.operator_name})"
 
 
 @dataclass(frozen=True)
@@ -135,6 +145,36 @@ class Diff:
     def to_json(self) -> dict[str, Any]:
         """Return the diff as JSON values; numbers in rows are exact."""
         return {"equal": self.equal, **dataclasses.asdict(self)}
+
+    def _repr_html_(self) -> str:
+        """Return it as a notebook shows it: cut, offsets and settings side by side, then state."""
+        ids = self.savepoints
+        rows: list[tuple[object, object, object]] = [
+            ("batch", self.batch_id.before, self.batch_id.after),
+            ("watermark, ms since 1970", self.watermark_ms.before, self.watermark_ms.after),
+            *((one, one.before, one.after) for one in self.offsets),
+            *((f"setting {name}", one.before, one.after) for name, one in self.settings.items()),
+        ]
+        differ = "no difference" if self.equal else "differences"
+        return notebook.table(
+            f"{differ} between {ids.before} and {ids.after}",
+            rows,
+            columns=("", ids.before, ids.after),
+            notes=self._state_notes(),
+        )
+
+    def _state_notes(self) -> list[str]:
+        """Say of each operator that was compared what came of it."""
+        return [
+            *(f"{one} was added" for one in self.operators_added),
+            *(f"{one} was removed" for one in self.operators_removed),
+            *(f"operator {one} has the same contents" for one in self.same_contents),
+            *(
+                f"{one.variable}: {one.rows.added:,} rows added, {one.rows.removed:,} removed, "
+                f"{one.rows.changed:,} changed" + (", other columns" if one.rows.layout else "")
+                for one in self.variables
+            ),
+        ]
 
 
 def diff(

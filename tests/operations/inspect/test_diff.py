@@ -30,6 +30,7 @@ from savepoints.state.typed.typed import Variable
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
 from tests.samples import saved, savepoint, take, unpack
+from tests.shown import HOSTILE, assert_only_a_table, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +91,49 @@ SAME = Diff(
 def test_everything_but_settings_and_names_counts(other: dict[str, Any]) -> None:
     assert SAME.equal
     assert not dataclasses.replace(SAME, **other).equal
+
+
+def test_a_notebook_shows_both_side_by_side() -> None:
+    found = dataclasses.replace(
+        SAME,
+        batch_id=ValueChange(3, 4),
+        offsets=(OffsetChange(0, "orders", 1, 7, 1200), OffsetChange(1, None, None, None, "5")),
+        operators_added=(OperatorChange(2, "dedupe"),),
+        variables=(VariableDiff(ROWS, VariableDifference(1200, 0, 3, None, ())),),
+    )
+
+    assert read(found._repr_html_()).texts == [
+        "differences between sp-1 and sp-2",
+        "", "sp-1", "sp-2",
+        "batch", "3", "4",
+        "watermark, ms since 1970", "5", "5",
+        "source 0, orders/1", "7", "1200",
+        "source 1", "-", "5",
+        f"setting {PROVIDER}", "one", "-",
+        "operator 2 (dedupe) was added",
+        "operator 1 has the same contents",
+        "operator 0 (stateStoreSave): 1,200 rows added, 0 removed, 3 changed",
+    ]  # fmt: skip
+    same = read(SAME._repr_html_()).texts
+    assert same[0] == "no difference between sp-1 and sp-2"
+    assert same[-1].endswith("0 rows added, 0 removed, 0 changed, other columns")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_notebook_shows_names_and_positions_as_text(text: str) -> None:
+    found = dataclasses.replace(
+        SAME,
+        savepoints=ValueChange(text, text),
+        offsets=(OffsetChange(0, text, 1, 7, 8), OffsetChange(1, None, None, text, text)),
+        settings={text: ValueChange(text, text)},
+        operators_added=(OperatorChange(2, text),),
+        operators_removed=(OperatorChange(2, text),),
+        variables=(VariableDiff(Variable(0, text, "list", name=text), SAME.variables[0].rows),),
+    )
+    page = found._repr_html_()
+
+    assert_only_a_table(page)
+    assert sum(text in one for one in read(page).texts) == 12
 
 
 @pytest.mark.spark
