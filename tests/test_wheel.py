@@ -1,4 +1,4 @@
-"""What is in the wheel, and that what it installs runs where there is no checkout."""
+"""What is in the wheel, and that it runs where there is no checkout, or nothing else at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,10 @@ pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = "savepoints/local/resources/examples/"
+
+
+# Installs packages, with or without pip in this environment.
+PIP = (sys.executable, "-m", "pip") if find_spec("pip") else ("uv", "pip")
 
 
 def run(*words: str, cwd: Path, **variables: str) -> str:
@@ -41,8 +46,7 @@ def run(*words: str, cwd: Path, **variables: str) -> str:
 def hatchling(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the build backend, in a directory of its own."""
     place = tmp_path_factory.mktemp("hatchling")
-    pip = (sys.executable, "-m", "pip") if find_spec("pip") else ("uv", "pip")
-    words = (*pip, "install", "--quiet", "--target", str(place), "hatchling>=1.27")
+    words = (*PIP, "install", "--quiet", "--target", str(place), "hatchling>=1.27")
     run(*words, cwd=place)
     return place
 
@@ -88,6 +92,7 @@ def test_it_has_one_package_and_the_examples_as_data(wheel: dict[str, bytes]) ->
     assert resources <= wheel.keys()
     modules = {name for name in files(ROOT / "savepoints") if "/resources/" not in name}
     assert modules <= wheel.keys()
+    assert "savepoints/py.typed" in modules  # or no type checker believes the annotations
 
 
 def test_trap_the_sdist_has_the_directories_and_not_the_links(
@@ -204,3 +209,95 @@ def test_a_type_checker_sees_the_types_in_a_driver_of_a_user(
     assert len(said) == 2, checked.stdout
     assert 'Revealed type is "savepoints.operations.fork.verdict.Comparison"' in said[0]
     assert 'driver.py:27: error: Argument 1 has incompatible type "int"' in said[1]
+
+
+@pytest.fixture(scope="module")
+def alone(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel without extras into an empty environment, and return its programs."""
+    place = tmp_path_factory.mktemp("alone")
+    venv.create(place, with_pip=False, symlinks=True)
+    programs = place / "bin"
+    (file,) = built.glob("*.whl")
+    python = str(programs / "python")
+    given = (
+        ("--python", python, "install") if PIP[0] == sys.executable else ("install", "-p", python)
+    )
+    run(*PIP, *given, "--quiet", str(file), cwd=place, PYTHONPATH="")
+    return programs
+
+
+ALL_HELP = """
+import click
+from click.testing import CliRunner
+from savepoints.cli.main import cli
+
+def helped(command, words):
+    done = CliRunner().invoke(cli, [*words, "--help"])
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    print(*words)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            helped(command.get_command(context, name), [*words, name])
+
+helped(cli, [])
+"""
+
+
+def test_alone_every_command_has_its_help_without_spark_and_kafka(
+    alone: Path, tmp_path: Path
+) -> None:
+    run_alone = partial(run, cwd=tmp_path, PYTHONPATH="")
+    absent = "import importlib.util as u; print([u.find_spec(n) for n in {}])"
+    extras = ["pyspark", "confluent_kafka", "prometheus_client", "pandas", "jinja2", "pytest"]
+
+    assert run_alone(str(alone / "python"), "-c", absent.format(extras)) == f"{[None] * 6}\n"
+    assert "list" in run_alone(str(alone / "savepoints"), "--help")
+    helped = run_alone(str(alone / "python"), "-c", ALL_HELP).splitlines()
+    assert {"", "list", "rollback", "operations resume"} <= set(helped)
+
+
+def test_alone_an_empty_store_is_made_and_listed(alone: Path, tmp_path: Path) -> None:
+    run_alone = partial(run, str(alone / "savepoints"), cwd=tmp_path, PYTHONPATH="")
+
+    run_alone("init", "--store", "savepoints")
+    listed = json.loads(run_alone("list", "--store", "savepoints", "-o", "json"))
+
+    assert (tmp_path / "savepoints" / "store.json").exists()
+    assert listed["savepoints"] == []
+    assert "no savepoints" in run_alone("list", "--store", "savepoints").lower()
+
+
+SCRIPT = """
+import savepoints
+
+
+def broken(uri: str) -> list[str]:
+    store = savepoints.Store.open(uri)
+    return [one.id for one in store.catalog.all() if one.state == "broken"]
+
+
+for name in broken("s3://bucket/savepoints"):
+    reveal_type(savepoints.Store.open("s3://b").savepoint(name).verify())
+print(broken(7))
+"""
+
+
+def test_alone_a_script_of_a_user_is_strictly_typed_without_the_extras(
+    alone: Path, tmp_path: Path
+) -> None:
+    """Nothing is said of the package, whose imports of Spark lead nowhere; the mistake is found."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(alone / "python"),
+         "script.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": "", "MYPYPATH": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    said = checked.stdout.splitlines()
+    assert len(said) == 3, checked.stdout
+    assert 'Revealed type is "savepoints.operations.inspect.verify.' in said[0]
+    assert 'script.py:12: error: Argument 1 to "broken" has incompatible type "int"' in said[1]
+    assert said[2].startswith("Found 1 error in 1 file")
