@@ -39,7 +39,12 @@ def test_the_tree_in_the_docstring_of_errors_is_the_tree() -> None:
 def test_commands_and_options_in_the_documents_exist() -> None:
     context = click.Context(cli)
     commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "changes").glob("*.md"),
+        *(ROOT / ".github").rglob("*.yml"),
+    ]
     found = 0
     for page in pages:
         for line in re.findall(
