@@ -213,16 +213,17 @@ def _verdict(
     if problems:
         return "no", "; ".join(problems)
     if not position:
-        return "unknown", "it has no Kafka offsets, and other sources are not checked"
+        return "unknown", "the savepoint has no Kafka offsets, and other sources are not checked"
     if any(one.available == "unknown" for one in partitions):
         return "unknown", (
-            "its offsets exist, but records in between may be gone: the topic is compacted"
+            "the offsets exist, but records after them may be gone: the topic is compacted"
         )
     if archived := sum(one.archived for one in partitions):
         return "yes", (
-            f"Kafka and the archive have every record after it: {archived} of them only the archive"
+            f"Kafka and the archive have every record after the savepoint; {archived} of them are "
+            "only in the archive"
         )
-    return "yes", "Kafka has every record after it"
+    return "yes", "Kafka has every record after the savepoint"
 
 
 def _is_renewed(savepoint: Savepoint, name: str, topics: Mapping[str, Topic]) -> bool:
@@ -250,8 +251,8 @@ def _findings(
             )
         if name not in savepoint.topics:
             found.append(
-                f"the id of topic {name} was not recorded, so it cannot be noticed if the "
-                "topic was deleted and recreated"
+                f"the id of topic {name} was not recorded, so it is not possible to tell whether "
+                "the topic was deleted and recreated"
             )
     sources = savepoint.cut.offsets
     found += [
@@ -265,12 +266,12 @@ def _findings(
 def _newer(one: PartitionAvailability) -> str:
     text = (
         f"{one.topic} partition {one.partition} is newer than the savepoint: it will be read from "
-        f"its beginning, offset {one.earliest}"
+        f"the beginning, offset {one.earliest}"
     )
     if one.earliest:
         text += (
-            "; earlier records are gone, and Spark fails because of that unless "
-            "failOnDataLoss is false"
+            "; earlier records are gone, and Spark fails for that reason unless failOnDataLoss is "
+            "false"
         )
     return text
 

@@ -314,7 +314,7 @@ def _rows(
             stack.enter_context(read_state.mounted(store, one, operator_ids, progress))
             for one in (pair.before, pair.after)
         ]
-        progress("comparing the state (starts Spark unless it is running)")
+        progress("comparing the state (starts Spark if it is not running)")
         spark = session(store.settings, f"savepoints diff {pair.after.query}")
 
         def reader(savepoint: Savepoint, checkpoint: Location) -> Callable[[Variable], DataFrame]:

@@ -151,7 +151,7 @@ class _Drill:
         restored = self._restore(form)
         live = self._live()
         if live is None:
-            where, batch, replayed = "what the savepoint recorded", None, 0.0
+            where, batch, replayed = "the values recorded in the savepoint", None, 0.0
             differences = self._compare_recorded(spark)
         else:
             batch, since = live.cut.batch_id, time.monotonic()
@@ -204,7 +204,7 @@ class _Drill:
                 raise NoCommittedBatchError(
                     f"{live} no longer has the offsets of batch {batch}, so the drill cannot "
                     f"repeat the batches since {self.savepoint.cut.batch_id}",
-                    hint="drill a newer savepoint, or raise spark.sql.streaming.minBatchesToRetain",
+                    hint="use a newer savepoint, or raise spark.sql.streaming.minBatchesToRetain",
                     checkpoint=str(live),
                     batch_id=batch,
                 ) from None

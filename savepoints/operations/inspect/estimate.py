@@ -165,7 +165,7 @@ def _begin(
         committed = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
         if not committed:
             raise NoCommittedBatchError(
-                f"{query} has not finished a batch yet, so where it begins is unknown",
+                f"{query} has not finished a batch yet, so its starting position is unknown",
                 hint=f"savepoints run {query}",
                 query=query,
             )
@@ -175,7 +175,7 @@ def _begin(
     if not begin:
         raise UsageError(
             f"{query} does not read from Kafka, and only Kafka can tell how much is left to read",
-            hint=f"see its position: savepoints show latest --query {query}",
+            hint=f"show its position: savepoints show latest --query {query}",
             query=query,
         )
     return begin, *known, ids
@@ -198,7 +198,9 @@ def _notes(
             listed = ", ".join(map(str, new))
             found.append(f"new partitions of {name} are read from their beginning: {listed}")
         if topic.policy is not None and topic.policy.compacts:
-            found.append(f"topic {name} is compacted, so there are fewer records than offsets")
+            found.append(
+                f"topic {name} is compacted, so it holds fewer records than the offsets suggest"
+            )
     by_producers = [
         name
         for name, topic in sorted(topics.items())
@@ -206,7 +208,7 @@ def _notes(
     ]
     if counted and by_producers:
         found.append(
-            f"the input of {', '.join(by_producers)} is counted by timestamps that producers "
-            "set; unless these are arrival times, it is not the input rate"
+            f"the input of {', '.join(by_producers)} is measured by timestamps set by the "
+            "producers; unless these are arrival times, this is not the input rate"
         )
     return found

@@ -151,7 +151,7 @@ def _partition(
         return RecordRetention(None, topic.policy_problem, known=False)
     if "delete" not in policy.cleanup:
         return RecordRetention(
-            None, "cleanup.policy is compact, so nothing is removed because of its age or size"
+            None, "cleanup.policy is compact, so nothing is removed by age or size"
         )
     limits = []
     if policy.retention_ms is not None:
@@ -179,7 +179,7 @@ def _by_time(
     if offset == found.end:
         return RecordRetention(
             _later(now, retention_ms / 1000),
-            f"no record waits there yet; one that arrives now is kept for {keeps}",
+            f"no record is waiting there yet; one that arrives now would be kept for {keeps}",
         )
     arrived = read[0].timestamp if read else None
     if arrived is None:
@@ -203,13 +203,13 @@ def _by_size(
     size = load.record_bytes + _ADDED_BYTES
     left = retention_bytes - (found.end - offset) * size
     measured = (
-        f"{keeps}; estimated from {size:.0f} bytes a record at most ({load.sampled} read, "
-        f"uncompressed) and {per_second:.2f} records a second ({load.arrivals.basis})"
+        f"{keeps}; estimated from {size:.0f} bytes per record at most ({load.sampled} read, "
+        f"uncompressed) and {per_second:.2f} records per second ({load.arrivals.basis})"
     )
     if left <= 0:
         return RecordRetention(now, measured)
     if per_second <= 0:
-        return RecordRetention(None, f"{measured}: no input arrives that would push it out")
+        return RecordRetention(None, f"{measured}: there is no input that would push it out")
     return RecordRetention(_later(now, left / (per_second * size)), measured)
 
 

@@ -123,14 +123,14 @@ def choose(
     if not found and unreadable:
         raise UsageError(
             f"the state of savepoint {savepoint.id} cannot be read: {unreadable[0].native_only}",
-            hint="its native form is complete and can be restored: savepoints restore "
+            hint="the native form is complete and can be restored: savepoints restore "
             f"{savepoint.id} --to s3://bucket/path",
             savepoint=savepoint.id,
         )
     if not found:
         raise UsageError(
             f"the query of savepoint {savepoint.id} has no state",
-            hint="it holds only offsets and outputs: savepoints show",
+            hint="the savepoint holds only offsets and outputs: savepoints show",
             savepoint=savepoint.id,
         )
     listed = fitting or [one for one in found if one.kind != "store" or state_store is not None]
@@ -156,7 +156,7 @@ def rows(
     from savepoints.spark.session import session
 
     with mounted(store, savepoint, {variable.operator_id}, progress) as checkpoint:
-        progress("reading the state (starts Spark unless it is running)")
+        progress("reading the state (starts Spark if it is not running)")
         spark = session(store.settings, f"savepoints state {savepoint.query}")
         own = typed.reading_session(spark, savepoint.cut)
         frame = typed.read_variable(own, checkpoint.uri, savepoint.cut.batch_id, variable)
@@ -215,7 +215,7 @@ def _whole(savepoint: Savepoint) -> Iterator[None]:
     except FileNotFoundError as gone:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {gone} is missing",
-            hint=f"see all damage: savepoints verify {savepoint.id}; choose another: "
+            hint=f"list all damaged files: savepoints verify {savepoint.id}; choose another: "
             "savepoints list",
             savepoint=savepoint.id,
         ) from None

@@ -47,7 +47,7 @@ class ReadSubset:
             if 1 <= part <= parts:
                 return cls(text, None, part, parts)
         raise UsageError(
-            f"{text!r} is not a share of the files",
+            f"{text!r} is not a valid fraction of the files",
             hint="use 10% for a random sample, or 2/7 for the second of seven fixed parts",
         )
 

@@ -59,9 +59,9 @@ def measured(events: Sequence[Event], query: str) -> Throughput | None:
     counted = [(rows, seconds) for rows, seconds in chosen if rows >= largest * _SMALLEST_PART]
     speeds = [rows / seconds for rows, seconds in counted]
     least, most = min(rows for rows, _ in counted), max(rows for rows, _ in counted)
-    which = "that read to their end" if busy else "that were stopped, and may have waited for input"
+    which = "that read to the end" if busy else "that were stopped, and may have waited for input"
     left_out = len(chosen) - len(counted)
-    small = f"; {left_out} much smaller ones left out" if left_out else ""
+    small = f"; {left_out} much smaller ones excluded" if left_out else ""
     return Throughput(
         runs=len(speeds),
         lowest_records_per_second=min(speeds),

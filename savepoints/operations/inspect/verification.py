@@ -92,7 +92,7 @@ def check_files(root: Location, manifests: Sequence[Manifest], subset: ReadSubse
             if size != file.size:
                 return f"has {size} bytes instead of {file.size}"
             if file.stored_at in chosen and root.sha256(file.stored_at) != file.sha256:
-                return "its SHA-256 differs from the recorded one"
+                return "its SHA-256 does not match the recorded one"
         except FileNotFoundError:
             return "is missing"
         return None
@@ -126,7 +126,7 @@ def compare_with_catalog(root: Location, row: Savepoint, stored: Manifest) -> li
             unfinished = f"has an unfinished export: savepoints export {row.id}"
             findings.append(Finding("warning", path, unfinished))
         else:
-            problem = f"does not match the catalog: they differ in {changed}"
+            problem = f"does not match the catalog in {changed}"
             findings.append(Finding("broken", path, problem))
     return findings
 
@@ -219,8 +219,8 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
         if any(pattern in text for pattern in damage_patterns.ELSEWHERE):
             raise SavepointsError(
                 f"{what} of {savepoint.id} could not be read: {text[:300]}",
-                hint="this says nothing about the savepoint: fix the cause and run the command "
-                "again",
+                hint="this does not mean that the savepoint is damaged: fix the cause and run the "
+                "command again",
                 savepoint=savepoint.id,
             ) from error
         findings.append(_unreadable(what, f"Spark cannot read it: {text}", savepoint))
@@ -238,7 +238,7 @@ def _unreadable(what: str, problem: str, savepoint: Savepoint) -> Finding:
 
 
 def _not_checked(what: str, problem: str) -> Finding:
-    reason = f"was not checked by Spark {metadata.version('pyspark')}: {problem}"
+    reason = f"was not checked with Spark {metadata.version('pyspark')}: {problem}"
     return Finding("warning", what, reason[:_PROBLEM_LENGTH])
 
 

@@ -139,7 +139,7 @@ def verify(
         reports = checking.run([savepoint])
         if not reports.reports:
             raise SavepointNotFoundError(
-                f"savepoint {savepoint.id} was removed in the meantime",
+                f"savepoint {savepoint.id} has since been removed",
                 hint="list the savepoints: savepoints list",
                 savepoint=savepoint.id,
             )
@@ -180,8 +180,8 @@ def _subset(share: str | None, depth: Depth) -> ReadSubset | None:
     """Return of which files to read which share, None for none."""
     if share is not None and depth != "checksums":
         raise UsageError(
-            f"the depth {depth} needs all files, not a share of them",
-            hint="check a share with --checksums, or omit --read-data",
+            f"the depth {depth} needs all files, not just a fraction of them",
+            hint="use --checksums with --read-data, or omit --read-data",
         )
     return None if depth == "structure" else ReadSubset.parse(share) if share else ALL
 
@@ -283,7 +283,7 @@ class _Verification:
             return None, []
         rows, findings = verification.compare_rows(self.store, savepoint)
         if self.depth in {"contents", "deep"} and not findings and savepoint.operators:
-            self.progress(f"reading {rows} rows (starts Spark unless it is running)")
+            self.progress(f"reading {rows} rows (starts Spark if it is not running)")
             with reading(self.store, savepoint.id, "verify"):
                 findings += verification.compare_contents(self.store, savepoint)
         return rows, findings

@@ -111,17 +111,17 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     done = _is_there(store, target, savepoint, known)
     kept, notes = _labels(savepoint, known)
     if not target.exists():
-        notes += (f"there is no store at {target.root} yet: it will be created",)
+        notes += (f"there is no store at {target.root} yet: one will be created",)
     steps = (
         Step("files", f"copy {len(stored.files) - len(present)} files ({missing} bytes)"),
         Step("manifest", f"write labels and manifest to {target.root}"),
-        Step("catalog", "add it to the catalog there"),
+        Step("catalog", "add the savepoint to the catalog there"),
     )
     return CopyPlan(
         verb="copy",
         query=savepoint.query,
         steps=() if done else steps,
-        warnings=(f"{target.root} already has it: nothing to do",) if done else notes,
+        warnings=(f"{target.root} already has this savepoint: nothing to do",) if done else notes,
         savepoint_id=savepoint.id,
         query_id=savepoint.query_id,
         destination=str(target.root),
@@ -218,7 +218,7 @@ def _require_whole(source: Location, file: StoredFile) -> None:
             return
     except FileNotFoundError:
         raise _damaged(source, file, "is missing") from None
-    raise _damaged(source, file, "does not have the SHA-256 of the manifest")
+    raise _damaged(source, file, "does not have the SHA-256 given in the manifest")
 
 
 def _damaged(source: Location, file: StoredFile, problem: str) -> VerificationError:
@@ -234,7 +234,8 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
     if savepoint.state == "broken":
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
-            hint="copy another one; if it was repaired: savepoints verify " + savepoint.id,
+            hint="copy another savepoint; if this one has been repaired: savepoints verify "
+            + savepoint.id,
             savepoint=savepoint.id,
         )
     stored = store.manifest(savepoint.id)
@@ -243,7 +244,7 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {wrong[0].what} {wrong[0].problem}"
             + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
-            hint=f"see all damage: savepoints verify {savepoint.id}",
+            hint=f"list all damaged files: savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
             files=[one.what for one in wrong],
         )
@@ -260,7 +261,7 @@ def _is_there(
     if state == "expired":
         raise TargetExistsError(
             f"{savepoint.id} is being removed from {target.root}",
-            hint=f"finish that first: savepoints gc --yes --store {target.root}",
+            hint=f"finish the removal first: savepoints gc --yes --store {target.root}",
             savepoint=savepoint.id,
             target=str(target.root),
         )
@@ -275,7 +276,7 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     raise TargetExistsError(
         f"{target.root} has a savepoint {savepoint.id} with different content",
         hint=f"nothing is overwritten; compare them: savepoints show {savepoint.id} --store "
-        f"{target.root}. If one was exported since, export the other too",
+        f"{target.root}. If one has been exported since, export the other as well",
         savepoint=savepoint.id,
         target=str(target.root),
     )
@@ -300,7 +301,8 @@ def _labels(savepoint: Savepoint, known: Sequence[Savepoint]) -> tuple[Labels, t
     taken = {name: one for name, one in taken.items() if one != savepoint.id}
     tags = tuple(name for name in savepoint.tags if name not in taken)
     notes = (
-        f"the tag {name} is left out, because it names {one} there" for name, one in taken.items()
+        f"the tag {name} is not copied, because it already names {one} there"
+        for name, one in taken.items()
     )
     return replace(savepoint.labels, tags=tags), tuple(notes)
 

@@ -147,7 +147,9 @@ def plan(
     if query is not None and query not in queries:
         raise QueryNotFoundError(
             f"the store {store.root} has no savepoints of the query {query!r}",
-            hint=f"it has savepoints of: {', '.join(queries) or 'none'}",
+            hint=f"queries with savepoints: {', '.join(queries)}"
+            if queries
+            else "no query has savepoints yet: savepoints create QUERY",
             query=query,
             known=queries,
         )
@@ -158,8 +160,8 @@ def plan(
     if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
             "no rule says which savepoints to keep, so nothing is removed",
-            hint="give a rule, for example: savepoints expire --keep-last 10 --keep-daily 7, "
-            "or [retention] in the settings",
+            hint="pass one, for example: savepoints expire --keep-last 10 --keep-daily 7, or set "
+            "[retention] in the settings",
         )
     mine = [one for one in rows if one.query in policies]
     decisions = decide(mine, policies, removal.needed(store), now=utc_now())

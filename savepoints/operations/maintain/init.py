@@ -113,7 +113,7 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
         ),
         f"# Fill in the lines marked {FILL_IN}. Show the effective settings: savepoints config",
         "",
-        "# Where savepoints are kept.",
+        "# Where savepoints are stored.",
         f"store = {_quoted(store)}"
         if store
         else f"store = {_quoted('s3://bucket/savepoints')}{_mark('the store')}",
@@ -130,12 +130,19 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
         "# When run takes savepoints: an interval, or a cron expression.",
         f"every = {_quoted(_USUAL_INTERVAL)}",
         "",
-        "# The Delta tables that it writes; a rollback rewinds them together with the state.",
+        (
+            "# The Delta tables that the query writes; a rollback rewinds them together with the "
+            "state."
+        ),
         f"[queries.{query}.outputs]",
         *(f"{_key(name)} = {_quoted(uri)}" for name, uri in outputs.items()),
-        *([] if outputs else ['# name = "s3://bucket/table"' + _mark("each table, if there are")]),
+        *(
+            []
+            if outputs
+            else ['# name = "s3://bucket/table"' + _mark("each table, if there are any")]
+        ),
         "",
-        "# What `expire` keeps; without any of these it removes nothing.",
+        "# What `expire` keeps; without any of these, it removes nothing.",
         "[retention]",
         "keep_last = 10",
         'keep_within = "2d"',
@@ -150,7 +157,7 @@ def _about(found: CheckpointFacts) -> list[str]:
     operators = ", ".join(found.operators) or "none: savepoints hold only offsets and outputs"
     return [
         f"Spark's query id {found.query_id}; keeps batches {found.first_batch} to "
-        f"{found.last_batch}" + (f", one in {rate:.1f} s" if rate else ""),
+        f"{found.last_batch}" + (f", one every {rate:.1f} s" if rate else ""),
         f"stateful operators: {operators}",
         *(
             f"source {number}: {_source_text(source)}"
@@ -209,7 +216,7 @@ def _source_text(source: Source) -> str:
         return "Kafka, " + ", ".join(
             f"{name} ({n} partitions)" for name, n in source.topics.items()
         )
-    position = "not begun yet" if source.position is None else f"at {source.position}"
+    position = "not started yet" if source.position is None else f"at {source.position}"
     return f"{source.kind}, {position}"[:_SHOWN]
 
 

@@ -124,8 +124,8 @@ def find(store: Store, grace: timedelta) -> FoundOrphans:
     if with_manifest and not search.rows:
         raise VerificationError(
             f"the catalog of {store.root} has no rows, but {len(with_manifest)} savepoints have "
-            f"manifests, such as {min(with_manifest)}",
-            hint="rebuild it first: savepoints check --rebuild-catalog",
+            f"manifests, for example {min(with_manifest)}",
+            hint="rebuild the catalog first: savepoints check --rebuild-catalog",
             savepoints=len(with_manifest),
         )
     shared = _shared(search)
@@ -169,17 +169,19 @@ def _look_at_directory(
     except VerificationError as error:
         unclear = unclear or (error.message if one.manifest else "")
     if unclear:
-        search.findings.append(f"{one.savepoint_id} stays as it is: {unclear}")
+        search.findings.append(f"{one.savepoint_id} is left as it is: {unclear}")
         return False
     place = directory(one.savepoint_id)
     removed = said is not None and said.state == "expired"
     sizes = {path: info.size for path, info in shared.get(one.query_id or "", {}).items()}
     missing = search.there.missing(one.savepoint_id, sizes)
     if one.manifest and not missing and not removed:
-        why = "is complete but has no row"
+        why = "is complete but has no row in the catalog"
         search.add(place, "savepoint", "adopt", why, one.query_id, one.files)
         return False
-    lacks = f"lacks {len(missing)} of its files, such as {missing[0]}" if missing else one.problem
+    lacks = (
+        f"lacks {len(missing)} of its files, for example {missing[0]}" if missing else one.problem
+    )
     why = "its removal was interrupted" if removed else lacks
     return search.add(
         place, "directory", "delete", why, one.query_id, one.files, graced=not removed
@@ -196,7 +198,7 @@ def _look_at_shared(
     if not unnamed:
         return
     if problems := search.there.unknown(query_id, staying):
-        left = f"{len(unnamed)} shared files of {query_id} stay, because it may need them"
+        left = f"{len(unnamed)} shared files of {query_id} are kept, because it may need them"
         search.findings += [f"{problem}; {left}" for problem in problems]
         return
     old = [info for info in unnamed if info.last_modified <= search.oldest]
@@ -217,7 +219,7 @@ def _look_at_the_rest(search: _Search) -> None:
         if place in going_on:
             continue  # What a merge has made, which it is finished with.
         search.add(
-            place, "scratch", "delete", "the process that used it was interrupted", None, files
+            place, "scratch", "delete", "the process that used this was interrupted", None, files
         )
     gone = set(readers.leftovers(root))
     for info in root.list("uses"):

@@ -130,7 +130,7 @@ def plan(store: Store) -> RebuildPlan:
         warnings=(
             *(() if steps else ("the catalog agrees with the savepoints: nothing to do",)),
             *found.notes,
-            *(f"the row of {one} stays unchanged: {found.damaged[one]}" for one in kept),
+            *(f"the row of {one} is left unchanged: {found.damaged[one]}" for one in kept),
             *(f"{one} cannot be recovered: {found.damaged[one]}" for one in lost),
         ),
         operation_id=operation,
@@ -201,7 +201,7 @@ def _look(store: Store) -> _Found:
     by_id = {one.id: one for one in rows or ()}
     whole = [one for one in directories.values() if one.manifest is not None]
     known = in_parallel(lambda one: described(store, by_id.get(one.savepoint_id), one), whole)
-    notes = [f"{problem}; its labels come from the catalog" for _, problem in known if problem]
+    notes = [f"{problem}; its labels are taken from the catalog" for _, problem in known if problem]
     savepoints = {
         one.id: one
         for one, _ in known

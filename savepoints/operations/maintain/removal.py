@@ -47,7 +47,7 @@ def needed(store: Store) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for one in store.generations.all():
         if one.status == "current" and one.begun_from:
-            reason = f"generation {one.generation} of {one.query} began from it"
+            reason = f"generation {one.generation} of {one.query} began from this savepoint"
             found.setdefault(one.begun_from, []).append(reason)
     for operation in journal.all_unfinished(store.root):
         reason = f"{operation.verb} {operation.id} of {operation.query} is unfinished"
@@ -70,7 +70,7 @@ def freed(
     staying = [name for name in there.directories if name not in going]
     problems = there.unknown(query_id, staying)
     if problems:
-        left = f"the shared files of {query_id} stay, because some may be needed"
+        left = f"the shared files of {query_id} are kept, because some may be needed"
         return {}, tuple(f"{problem}; {left}" for problem in problems)
     wanted = there.shared(staying)
     exist = inventory.shared_files(store.root, query_id)

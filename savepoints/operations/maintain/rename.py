@@ -59,7 +59,7 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
     if store.generations.all(to):
         raise TargetExistsError(
             f"the store {store.root} already has a query {to}",
-            hint="choose another name; existing ones: savepoints list",
+            hint="choose another name; list existing names: savepoints list",
             query=to,
         )
     _refuse_managed(store, query)
@@ -71,8 +71,11 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
             Step("generations", f"assign {len(generations)} generations to {to}"),
         ),
         warnings=(
-            f"rollback --undo no longer finds what was done to {query}: roll back to the savepoint",
-            f"a driver that names {query} has to use the new name",
+            (
+                f"rollback --undo will no longer find earlier operations on {query}: roll back to a "
+                "savepoint instead"
+            ),
+            f"a driver that uses the name {query} must switch to the new name",
         ),
         to=to,
         savepoints=len(mine),
@@ -94,8 +97,8 @@ def execute(plan: RenamePlan, store: Store) -> None:
             leases.enter_context(lease.hold(store.root, name, "rename"))
         if store.generations.all(plan.to):
             raise TargetExistsError(
-                f"the store {store.root} has a query {plan.to} in the meantime",
-                hint="choose another name; existing ones: savepoints list",
+                f"the store {store.root} now has a query {plan.to}",
+                hint="choose another name; list existing names: savepoints list",
                 query=plan.to,
             )
         # Savepoints first: as long as the generations have the old name, the verb can be repeated.
@@ -115,11 +118,11 @@ def _refuse_managed(store: Store, query: str) -> None:
     begins = owner_prefix(query)
     mine = [one for one in store.catalog.all() if one.query == query]
     reasons = {
-        "the settings name it": query in store.settings.queries,
+        "the settings use its name": query in store.settings.queries,
         "its tables have transactions under that name": any(
             output.app_id.startswith(begins) for one in mine for output in one.outputs
         ),
-        "savepoints run starts it": any(one.application for one in mine)
+        "`savepoints run` starts it": any(one.application for one in mine)
         or any(bindings.find(store.root, query, one.generation) for one in generations),
         "its merges are recorded under that name": bool(store.ledger.all(query)),
     }

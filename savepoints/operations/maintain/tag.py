@@ -67,7 +67,7 @@ def plan(
     if not (add or remove) and description is None and pinned is None:
         raise UsageError(
             "nothing to change",
-            hint="give tags, --remove TAG, --description TEXT, --pin or --unpin",
+            hint="pass tags, --remove TAG, --description TEXT, --pin or --unpin",
         )
     for tag in add:
         checked_tag(tag)
@@ -77,7 +77,9 @@ def plan(
     if missing:
         raise UsageError(
             f"{savepoint.id} has no tag {missing[0]!r}",
-            hint=f"it has: {', '.join(savepoint.tags) or 'none'}",
+            hint=f"its tags: {', '.join(savepoint.tags)}"
+            if savepoint.tags
+            else "this savepoint has no tags",
             savepoint=savepoint.id,
             tags=list(savepoint.tags),
         )
@@ -87,14 +89,14 @@ def plan(
         require_free(holders, savepoint.query)
     steps = [
         *(Step("moved", f"remove the tag {tag} from {one}") for tag, one in holders.items()),
-        *(Step("tagged", f"tag it {tag}") for tag in add if tag not in savepoint.tags),
+        *(Step("tagged", f"add the tag {tag}") for tag in add if tag not in savepoint.tags),
         *(Step("untagged", f"remove the tag {tag}") for tag in remove),
     ]
     if description is not None:
-        what = f"describe it: {description}" if description else "remove its description"
+        what = f"set its description: {description}" if description else "remove its description"
         steps.append(Step("described", what))
     if pinned is not None:
-        what = "pin it: retention never removes it" if pinned else "unpin it"
+        what = "pin it: retention will never remove it" if pinned else "unpin it"
         steps.append(Step("pinned" if pinned else "unpinned", what))
     return TagPlan(
         verb="tag",
@@ -154,7 +156,7 @@ def require_free(holders: dict[str, str], query: str) -> None:
     """
     for tag, holder in holders.items():
         raise TargetExistsError(
-            f"the savepoint {holder} of {query} already has the tag {tag!r}",
+            f"savepoint {holder} of {query} already has the tag {tag!r}",
             hint=f"choose another tag, or move it: savepoints tag NAME {tag} --move",
             tag=tag,
             savepoint=holder,

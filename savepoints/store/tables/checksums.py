@@ -90,7 +90,7 @@ def problems(table: Location) -> dict[str, str]:
             old = sums.at < utc_now() - _CLEANED_UP_AFTER
             return None if match and old and int(match[1]) < newest else "is missing"
         same = table.sha256(path) == sums.files[path]
-        return None if same else "its SHA-256 differs from the recorded one"
+        return None if same else "its SHA-256 does not match the recorded one"
 
     compared = zip(wanted, in_parallel(compare, list(wanted)), strict=True)
     found |= {path: problem for path, problem in compared if problem is not None}

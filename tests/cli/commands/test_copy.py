@@ -63,7 +63,7 @@ def test_copied_in_words(
     assert f"{files} files (" in called.out
     assert "0 already there" in called.out
     assert f"savepoints verify {taken.id} --store {elsewhere}" in called.out
-    assert "already has it: nothing to do" in again.err
+    assert "already has this savepoint: nothing to do" in again.err
     assert f"0 files (0 B) copied, {files} already there" in again.out
     assert call("verify", taken.id, "--checksums", "--store", str(elsewhere)).code == 0
 

@@ -149,7 +149,7 @@ def test_gc_says_what_it_would_do_and_does_it_with_yes(
     done = call(*command, "--yes")
 
     assert (said.code, young.code, done.code) == (0, 0, 0)
-    assert "is complete but has no row" in said.out
+    assert "is complete but has no row in the catalog" in said.out
     assert "2 orphans, 4 B would be freed; 0 more are younger than 1ms" in said.out
     assert "nothing was done: --dry-run" in said.err
     assert "0 orphans, 0 B would be freed; 2 more are younger than 1d" in young.out

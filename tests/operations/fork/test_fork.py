@@ -411,7 +411,7 @@ def test_retention_keeps_what_a_fork_that_has_not_run_begins_from(origin: Origin
     origin.fork()
 
     assert removal.needed(origin.store)[origin.saved.id] == (
-        "generation 1 of variant began from it",
+        "generation 1 of variant began from this savepoint",
     )
 
 

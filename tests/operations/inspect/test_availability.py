@@ -74,7 +74,7 @@ def test_retention_by_size_is_estimated_from_rate_and_size_of_records(broker: Br
     left = (10_000 - 60 * 94) / (60 * 94)
     assert found.until is not None
     assert abs(found.until - (broker.now + left * HOUR)) < 10 * MINUTE
-    assert "estimated from 94 bytes a record" in found.basis
+    assert "estimated from 94 bytes per record" in found.basis
     assert "records of the last 1h" in found.basis
 
 
@@ -150,7 +150,7 @@ def test_newly_discovered_kafka_partitions_start_at_earliest_after_a_restore_and
     found = availability.check_savepoint(taken, broker.settings)
 
     whole, trimmed = found.findings
-    said = "is newer than the savepoint: it will be read from its beginning, offset"
+    said = "is newer than the savepoint: it will be read from the beginning, offset"
     assert whole == f"{topic} partition 1 {said} 0"
     assert trimmed.startswith(f"{topic} partition 2 {said} 5; earlier records are gone")
     assert [(one.wanted, one.earliest, one.end) for one in found.partitions] == [

@@ -140,7 +140,7 @@ def test_throughput_is_that_of_runs_that_read_to_their_end() -> None:
     )
     assert not found.at_least
     assert found.basis == (
-        "past runs that read to their end: 2, of 900 to 1000 records; 1 much smaller ones left out"
+        "past runs that read to the end: 2, of 900 to 1000 records; 1 much smaller ones excluded"
     )
 
 

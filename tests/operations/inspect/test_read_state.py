@@ -108,7 +108,12 @@ def test_what_can_be_read_is_known_without_spark(samples: Store) -> None:
             "several kinds",
             "--operator 0 --variable timers",
         ),
-        ("two_sources", {}, "has no state", "it holds only offsets and outputs: savepoints show"),
+        (
+            "two_sources",
+            {},
+            "has no state",
+            "the savepoint holds only offsets and outputs: savepoints show",
+        ),
     ],
 )
 def test_it_must_be_clear_which_state_is_meant(

@@ -108,7 +108,7 @@ def test_a_flipped_byte_is_found_and_exactly_that_file_is_named(
 
     assert report.grade == "broken"
     assert report.findings == (
-        Finding("broken", path, "its SHA-256 differs from the recorded one"),
+        Finding("broken", path, "its SHA-256 does not match the recorded one"),
     )
 
 
@@ -485,7 +485,7 @@ def test_a_random_share_is_as_large_as_asked_for() -> None:
     "text", ["", "10", "0%", "101%", "0/3", "4/3", "1/0", "-1%", "1/2/3", "x%"]
 )
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="not a share"):
+    with pytest.raises(UsageError, match="not a valid fraction"):
         ReadSubset.parse(text)
 
 
@@ -525,7 +525,7 @@ def test_a_row_that_says_something_else_is_found(on_local: Location, local_store
     (finding,) = checked(local_store, taken).findings
 
     assert (finding.grade, finding.what) == ("broken", manifest.manifest_path(taken.id))
-    assert "they differ in generation, parent" in finding.problem
+    assert "does not match the catalog in generation, parent" in finding.problem
 
 
 def test_what_is_being_removed_meanwhile_is_left_out(

@@ -93,5 +93,5 @@ def test_trap_what_another_spark_wrote_is_called_broken(
     expected = ("broken", "broken") if written_by == "this" else ("warning", "complete")
     assert (finding.grade, report.state) == expected, finding
     if written_by == "another":
-        assert f"was not checked by Spark {spark.version}" in finding.problem
+        assert f"was not checked with Spark {spark.version}" in finding.problem
         assert local_store.catalog.find("latest") == savepoint

@@ -210,7 +210,7 @@ def read(store: Store, one: Savepoint) -> None:
 NEEDS: dict[str, tuple[Callable[[Store, Savepoint], None], str]] = {
     "pinned": (pin, "pinned"),
     "tagged": (tag, "tagged release"),
-    "begun from": (begin_from, "generation 1 of fork began from it"),
+    "begun from": (begin_from, "generation 1 of fork began from this savepoint"),
     "operation": (
         begin_operation,
         "rollback op-20261120-100000-aaaaaa of totals is unfinished",

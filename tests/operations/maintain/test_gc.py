@@ -120,9 +120,9 @@ def remove_halfway(store: Store, one: Savepoint) -> None:
 NOT_WHOLE: dict[str, tuple[Callable[[Store, Savepoint], None], str]] = {
     "no manifest": (lose_manifest, "has no manifest"),
     "damaged manifest": (damage_manifest, "has a manifest that cannot be read"),
-    "own file missing": (lose_own_file, "lacks 1 of its files, such as savepoints/"),
-    "own file cut": (cut_own_file, "lacks 1 of its files, such as savepoints/"),
-    "shared file missing": (lose_shared_file, "lacks 1 of its files, such as files/"),
+    "own file missing": (lose_own_file, "lacks 1 of its files, for example savepoints/"),
+    "own file cut": (cut_own_file, "lacks 1 of its files, for example savepoints/"),
+    "shared file missing": (lose_shared_file, "lacks 1 of its files, for example files/"),
     "removal interrupted": (remove_halfway, "its removal was interrupted"),
 }
 
@@ -273,7 +273,7 @@ def test_when_nobody_knows_whether_it_was_being_removed_it_is_left(
     done = collected(local_store)
 
     assert done.adopted == ()
-    assert f"{first.id} stays as it is: {path} is damaged" in done.findings[0]
+    assert f"{first.id} is left as it is: {path} is damaged" in done.findings[0]
     assert stored(local_store) == before
 
 

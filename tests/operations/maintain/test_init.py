@@ -96,9 +96,9 @@ def test_the_directory_gives_the_query_its_name(on_local: Location) -> None:
 def test_everything_that_is_known_is_in_the_file_and_the_rest_is_marked(tmp_path: Path) -> None:
     text = init.text(FOUND, {})
 
-    for known in ("batches 3 to 102", "one in 2.5 s", "stateStoreSave", "orders (2 partitions)"):
+    for known in ("batches 3 to 102", "one every 2.5 s", "stateStoreSave", "orders (2 partitions)"):
         assert known in text
-    assert "source 1: unknown, not begun yet" in text
+    assert "source 1: unknown, not started yet" in text
     # The line that explains the mark, store, brokers, application, tables.
     assert text.count(init.FILL_IN) == 5
     settings = load(text, tmp_path)

@@ -88,7 +88,13 @@ def test_what_is_refused_changes_nothing(on_local: Location, local_store: Store)
         ("totals", "sessions", Settings(), TargetExistsError, "already has a query sessions"),
         ("totals", "../x", Settings(), UsageError, "is not a usable name"),
         ("none", "x", Settings(), QueryNotFoundError, "has no query 'none'"),
-        ("totals", "x", Settings(queries={"totals": bound}), UsageError, "the settings name it"),
+        (
+            "totals",
+            "x",
+            Settings(queries={"totals": bound}),
+            UsageError,
+            "the settings use its name",
+        ),
     ]
     for query, to, settings, error, message in cases:
         with pytest.raises(error, match=message):

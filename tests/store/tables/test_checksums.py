@@ -55,7 +55,9 @@ def test_a_checkpoint_that_a_commit_made_has_one_too(on_local: Location) -> None
     data = made.location.get(path)
     made.location.put(path, data[:-9] + b"x" + data[-8:])
 
-    assert checksums.problems(made.location) == {path: "its SHA-256 differs from the recorded one"}
+    assert checksums.problems(made.location) == {
+        path: "its SHA-256 does not match the recorded one"
+    }
 
 
 def test_a_writer_that_died_is_made_up_for_by_the_next(on_local: Location) -> None:
