@@ -66,7 +66,7 @@ def test_what_is_nobodys_is_replayed_as_a_whole(
     done = desk.merge(prepared)
 
     assert prepared.plan.events == len(arrived) + len(late)
-    assert "in the order of event time" in prepared.plan.warnings[0]
+    assert "in order of event time" in prepared.plan.warnings[0]
     assert (done.policy, done.way, done.rows) == ("replay-all", None, 2)
     assert desk.desk.rows() == totals(desk, [*arrived, *late])
     desk.arrive([Event("5", "a", 128, 48), Event("6", "b", 256, 80)])

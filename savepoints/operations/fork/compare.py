@@ -132,8 +132,8 @@ def plan(
     settings = bindings.complete(store)
     if len(set(queries)) < max(2, len(queries)):
         raise UsageError(
-            "name at least two different queries to compare, not: "
-            f"{', '.join(queries) or 'nothing'}",
+            "compare requires at least two different queries, but got: "
+            f"{', '.join(queries) or 'none'}",
             hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
     for query in queries:
@@ -288,7 +288,7 @@ class _Compare:
             raise SavepointsError(
                 f"the comparison was stopped: {compared.query} has {ran.remaining_records} "
                 "records left to read",
-                hint="run it again; it continues where the queries are",
+                hint="run the comparison again; it continues from where the queries are",
                 query=compared.query,
             )
         rate = ran.input_rows / ran.seconds if ran.input_rows else None
@@ -320,7 +320,7 @@ class _Compare:
         if taken is None:
             raise NoCommittedBatchError(
                 f"{compared.query} has committed no batch, so there is nothing to compare",
-                hint="its topics are empty up to there; choose a later end",
+                hint="the topics are empty up to that point; choose a later end",
                 query=compared.query,
             )
         return taken.id
@@ -341,6 +341,6 @@ def _ends(store: Store, until: str, query: str, ranges: Ranges, settings: Settin
 
 def _will_run(one: Run) -> str:
     if not one.records:
-        return f"{one.query} has reached the end already, or only has to finish a batch"
+        return f"{one.query} has already reached the end, or only has to finish a batch"
     since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
     return f"run {one.query} ({one.application}) from {since}: {one.records} records"

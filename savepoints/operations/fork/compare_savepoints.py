@@ -95,8 +95,8 @@ def compare_at(
 def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
     if len({one.query for one in savepoints}) < max(2, len(savepoints)):
         raise UsageError(
-            "give savepoints of at least two different queries, not of: "
-            f"{', '.join(one.query for one in savepoints)}",
+            "compare requires savepoints of at least two different queries, but got savepoints "
+            f"of: {', '.join(one.query for one in savepoints)}",
             hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
     first = savepoints[0]
@@ -105,7 +105,8 @@ def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
             raise NotAlignedError(
                 f"{first.query} is at {'; '.join(map(str, first.cut.offsets))} in {first.id}, and "
                 f"{other.query} is at {'; '.join(map(str, other.cut.offsets))} in {other.id}",
-                hint=f"run both to the same end: savepoints compare {first.query} {other.query}",
+                hint=f"run both to the same end point: savepoints compare {first.query} "
+                f"{other.query}",
                 savepoints=[first.id, other.id],
             )
 
@@ -134,7 +135,7 @@ class _Compared:
         from savepoints.spark.session import session
 
         keys = self._keys()
-        self.progress("comparing (starts Spark unless it is running)")
+        self.progress("comparing (starts Spark if it is not running)")
         spark = session(self.settings, f"savepoints compare {self.savepoints[0].query}")
         figures = [sql_metrics.measure(spark, one.outputs, self.metrics) for one in self.savepoints]
         variants = tuple(map(self._variant, self.savepoints, figures))
@@ -164,7 +165,7 @@ class _Compared:
         if unknown := sorted(self.given_keys.keys() - keys.keys()):
             raise UsageError(
                 f"{first.query} has no output {unknown[0]!r}",
-                hint=f"it has: {', '.join(keys) or 'none'}",
+                hint=f"its outputs: {', '.join(keys)}" if keys else "it has no outputs: omit --key",
             )
         return {**keys, **self.given_keys}
 

@@ -128,8 +128,8 @@ def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
             raise UsageError(
                 f"{first.query} reads {', '.join(first.topics)} and {other.query} reads "
                 f"{', '.join(other.topics)}",
-                hint="only queries that read the same topics see the same events; see "
-                "[queries.NAME.topics] in the settings",
+                hint="compare queries that read the same topics; see [queries.NAME.topics] in the "
+                "settings",
             )
     return list(first.topics)
 
@@ -151,8 +151,8 @@ def other_settings(queries: Sequence[ComparedQuery]) -> tuple[str, ...]:
     most = first.bound.max_offsets_per_trigger
     return tuple(
         f"max_offsets_per_trigger of {compared.query} is "
-        f"{compared.bound.max_offsets_per_trigger or 'none'}; for the comparison all queries "
-        f"use that of {first.query}: {most or 'none'}"
+        f"{compared.bound.max_offsets_per_trigger or 'none'}; for the comparison, all queries use "
+        f"that of {first.query}: {most or 'none'}"
         for compared in queries[1:]
         if compared.bound.max_offsets_per_trigger != most
     )

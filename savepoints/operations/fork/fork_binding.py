@@ -98,7 +98,7 @@ def _program(
     if reference is None:
         raise UsageError(
             f"the program of the fork {name} is unknown: {saved.query} is not in the settings",
-            hint="name it: --app module:attr",
+            hint="set it with --app module:attr",
             query=name,
         )
     if origin is not None and reference == origin.app and origin.app_name is None:
@@ -120,9 +120,9 @@ def _tables(
     """Return the table of each output of the program."""
     if unknown := sorted(given.keys() - set(program.outputs)):
         raise UsageError(
-            f"{program.reference} has no output {unknown[0]!r}, only "
-            f"{', '.join(program.outputs) or 'none'}",
-            hint="remove it, or correct its name",
+            f"{program.reference} has no output {unknown[0]!r}"
+            + (f", only {', '.join(program.outputs)}" if program.outputs else ""),
+            hint="remove this output, or correct its name",
             query=name,
         )
     if table is not None:
@@ -146,8 +146,8 @@ def _require(name: str, outputs: Iterable[str], tables: Mapping[str, str]) -> No
         if one not in tables:
             raise UsageError(
                 f"the output {one} of the fork {name} has no table",
-                hint=f"name one: --table {one}=s3://bucket/path, or in "
-                f"[queries.{name}.outputs] if the settings have that table",
+                hint=f"set one: --table {one}=s3://bucket/path, or in [queries.{name}.outputs] if "
+                "the settings define this query",
                 query=name,
                 output=one,
             )
@@ -158,7 +158,7 @@ def _checkpoints(name: str, given: str | None, follows: QuerySettings | None) ->
     if found is None:
         raise UsageError(
             f"the directory for the checkpoints of the fork {name} is unknown",
-            hint="name it: --checkpoints s3://bucket/checkpoints",
+            hint="set it with --checkpoints s3://bucket/checkpoints",
             query=name,
         )
     return found
@@ -195,12 +195,12 @@ def _notes(
     pinned: Mapping[str, OutputVersion],
 ) -> list[str]:
     notes = [
-        f"{program.reference} has no output {one}, so it is left out"
+        f"{program.reference} has no output {one}, so this output is not forked"
         for one in pinned
         if one not in tables
     ]
     notes += [
-        f"the savepoint does not have the output {one}, so {uri} starts empty"
+        f"the savepoint does not include the output {one}, so {uri} starts empty"
         for one, uri in tables.items()
         if one not in pinned
     ]
@@ -208,11 +208,11 @@ def _notes(
     if known != program.reference:
         notes.append(
             f"the fork runs {program.reference}, but the savepoint was taken from "
-            f"{known or 'an unknown program'}: run checks that the state fits before the first "
-            "batch"
+            f"{known or 'an unknown program'}: run will check before the first batch that the "
+            "state fits"
         )
     notes += [
-        f"other writers use {pinned[one].uri} too: their rows up to that version are copied to "
+        f"other writers also use {pinned[one].uri}: their rows up to that version are copied to "
         "the fork's table as well"
         for one in (origin.own_rows if origin else {})
         if one in pinned and one in tables

@@ -134,7 +134,7 @@ def plan_all(
     store = store.snapshot()
     if not names or len(set(names)) < len(names):
         raise UsageError(
-            f"each fork needs its own name; given: {', '.join(names) or 'none'}",
+            f"each fork needs a different name, but got: {', '.join(names) or 'none'}",
             hint="savepoints fork SAVEPOINT variant_a variant_b",
         )
     # One savepoint for all of them, also when a new one is taken meanwhile.
@@ -275,7 +275,7 @@ def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan 
     what = f"begun by {first.begun_by}" + (f" from {first.begun_from}" if first.begun_from else "")
     raise TargetExistsError(
         f"the store already has a query {name}, {what}",
-        hint="choose another name for the fork; existing ones: savepoints lineage",
+        hint="choose another name for the fork; list existing names: savepoints lineage",
         query=name,
     )
 
@@ -317,9 +317,9 @@ def what_of(one: Isolation) -> str:
 
 def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:
     return [
-        f"{one.uri} reads the files of version {one.output.version} of {one.output.uri}: VACUUM "
-        "there, once the version is older than the table's retention, breaks it; nothing here can "
-        "keep VACUUM from that"
+        f"{one.uri} reads the files of version {one.output.version} of {one.output.uri}: once "
+        "that version is older than the table's retention, VACUUM there breaks the clone, and "
+        "savepoints cannot prevent this"
         for one in outputs
         if one.way == "clone"
     ]
@@ -330,7 +330,7 @@ def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
     for query, bound in settings.queries.items():
         if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
             raise TargetExistsError(
-                f"{uri} is an output of {query}, and two queries may not write to one table",
+                f"{uri} is an output of {query}, and two queries must not write to the same table",
                 hint=f"give {name} its own table: --table NAME=URI",
                 uri=uri,
             )

@@ -266,9 +266,9 @@ class _Promotion:
         )
         if failed := [one for one in found if not one.passed]:
             raise CheckFailedError(
-                f"{self.plan.fork} may not take over from {self.plan.query}: "
+                f"{self.plan.fork} must not take over from {self.plan.query}: "
                 + "; ".join(f"{one.name}: {one.found}" for one in failed),
-                hint=f"compare them: savepoints compare {self.plan.query} {self.plan.fork} "
+                hint=f"compare the two: savepoints compare {self.plan.query} {self.plan.fork} "
                 "--until latest; or promote without checks: --no-checks",
                 query=self.plan.query,
                 checks=[one.name for one in failed],
@@ -307,9 +307,9 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     """
     if one.keys() != other.keys():
         raise UsageError(
-            f"one reads {', '.join(sorted(one))}, the other {', '.join(sorted(other))}, so "
+            f"one reads {', '.join(sorted(one))} and the other {', '.join(sorted(other))}, so "
             "they cannot be run to the same offsets",
-            hint="fork again, with the topics of the live query",
+            hint="fork again with the topics of the live query",
         )
     return {
         topic: {

@@ -120,7 +120,7 @@ def _of_lag(live: Generation, settings: Settings) -> Check:
         topic: {part: ranges[topic][part].end for part in parts} for topic, parts in reached.items()
     }
     behind, most = count(reached, ends), settings.promote.max_lag
-    limit = "" if most is None else f", at most {most} allowed"
+    limit = "" if most is None else f"; at most {most} allowed"
     return Check("lag", most is None or behind <= most, f"{behind} records to read{limit}")
 
 

@@ -89,7 +89,7 @@ def plan(
         completed.bound(one, "it cannot be stopped at exact offsets") for one in (origin, fork)
     )
     if fork == origin:
-        raise UsageError(f"{fork} cannot take over from itself", hint="name one of its forks")
+        raise UsageError(f"{fork} cannot take over from itself", hint="choose one of its forks")
     _refuse_done(store, fork, origin)
     _refuse_unmerged(store, fork, origin)
     promote_steps.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
@@ -116,8 +116,8 @@ def _origin(store: Store, fork: str) -> str:
     if not generations or generations[0].begun_from is None:
         store.generations.current(fork)
         raise UsageError(
-            f"{fork} was not made by `fork`, so it is unclear which query it takes over from",
-            hint=f"name it: savepoints promote {fork} --into QUERY",
+            f"{fork} was not made by `fork`, so the query that it should take over from is unknown",
+            hint=f"specify that query: savepoints promote {fork} --into QUERY",
             query=fork,
         )
     return store.manifest(generations[0].begun_from).savepoint.query
@@ -134,8 +134,8 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
         raise UsageError(
             f"{fork} took over from {live} at {rfc3339(now.begun_at)} and has committed "
             "nothing since",
-            hint=f"continue: savepoints run {live}, or savepoints resume {live}; or undo it: "
-            f"savepoints undo {live}",
+            hint=f"continue: savepoints run {live}, or savepoints resume {live}; or undo the "
+            f"promotion: savepoints undo {live}",
             query=live,
         )
 
@@ -206,21 +206,21 @@ def _warnings(
 ) -> Iterator[str]:
     if hand_over == "replace":
         yield (
-            "streaming readers of the live tables see all rows replaced in one commit; those "
+            "streaming readers of the live tables see all rows replaced in one commit; readers "
             "without skipChangeCommits fail and must start over"
         )
     else:
         for name, uri in sorted(other.outputs.items()):
-            yield f"readers of {name} have to switch from {mine.outputs.get(name)} to {uri}"
+            yield f"readers of {name} must switch from {mine.outputs.get(name)} to {uri}"
     if mine.app != other.app:
         yield (
-            f"{live} continues with {other.app}; its settings may keep {mine.app}, or be "
-            "changed to the new program, including app_name and topics"
+            f"{live} continues with {other.app}; you can leave {mine.app} in its settings, or "
+            "change them to the new program, including app_name and topics"
         )
     elif state != "stopped":
         yield (
-            f"both run {mine.app}: the process of {live} keeps the code that it has loaded; if "
-            "the code has changed, stop it first"
+            f"both run {mine.app}: the process of {live} keeps the code it has loaded; if the "
+            "code has changed, stop that process first"
         )
     if state == "stopped":
-        yield f"{live} is not running: start it afterwards: savepoints run {live}"
+        yield f"{live} is not running; start it afterwards: savepoints run {live}"

@@ -78,8 +78,8 @@ def require_possible(
     mine, other = settings.queries[live], settings.queries[fork]
     if other.outputs.keys() != mine.outputs.keys():
         raise UsageError(
-            f"{fork} writes {_listed(other.outputs)}, and {live} {_listed(mine.outputs)}",
-            hint="give both queries outputs of the same names in the settings",
+            f"{fork} writes {_listed(other.outputs)}, but {live} writes {_listed(mine.outputs)}",
+            hint="give the outputs of both queries the same names in the settings",
             query=live,
         )
     number = store.generations.current(fork).generation
@@ -87,8 +87,8 @@ def require_possible(
     if hand_over == "point" and known is not None and known.clone_of:
         name, one = next(iter(known.clone_of.items()))
         raise IncompatibleError(
-            f"{other.outputs.get(name)} is a shallow clone of {one.uri}, whose files nothing "
-            "would protect once readers have switched",
+            f"{other.outputs.get(name)} is a shallow clone of {one.uri}, whose files would no "
+            "longer be protected once readers have switched",
             hint="promote with --outputs replace, or fork again with --outputs copy",
             query=fork,
         )
@@ -143,7 +143,7 @@ def plan(
             *output_ids.output_steps(pointed),
             *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
-            Step("settled", f"take a savepoint of its beginning{_and_end(fork.query, hand_over)}"),
+            Step("settled", f"take a savepoint of its start{_and_end(fork.query, hand_over)}"),
         ),
         warnings=(),
         command=command,

@@ -50,27 +50,27 @@ def approach(
         begun = [one for one in (own, furthest) if one.begun is not None]
         if own.committed == furthest.committed and (not begun or _same_begun(own, furthest)):
             return Approach()
-        return Approach(problem=f"{query} and {leader} did not begin at the same offsets")
+        return Approach(problem=f"{query} and {leader} did not start at the same offsets")
     if _same(own.positions, furthest.positions):
         ahead = _begun(furthest)
     else:
         at_own = recorded(own.committed)
         if at_own is None or not _same(own.positions, at_own):
             return Approach(
-                problem=f"{query} is at batch {own.committed}, and {leader} never was at those "
-                "offsets in that batch, or no longer keeps it"
+                problem=f"{query} is at batch {own.committed}, and {leader} was never at those "
+                "offsets in that batch, or no longer retains that batch"
             )
         between = [recorded(n) for n in range(own.committed + 1, furthest.committed + 1)]
         kept = [one for one in between if one is not None]
         if len(kept) < len(between):
             return Approach(
-                problem=f"{leader} no longer keeps the offsets of all batches since "
+                problem=f"{leader} no longer retains the offsets of all batches since "
                 f"{own.committed}; see spark.sql.streaming.minBatchesToRetain"
             )
         ahead = (*kept, *_begun(furthest))
     if own.begun is not None and not (ahead and _same(own.begun_positions, ahead[0])):
         return Approach(
-            problem=f"{query} has begun batch {own.begun} with other offsets than {leader}"
+            problem=f"{query} has begun batch {own.begun} with different offsets from {leader}"
         )
     return Approach(ahead)
 

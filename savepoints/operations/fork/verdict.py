@@ -228,7 +228,9 @@ def _of_output(output: OutputDifference, limits: ThresholdSettings) -> Iterator[
             exceeds=output.share > limits.rows,
         )
     if output.different_columns:
-        text = f"{output.name}: {output.different_columns} columns added, dropped or of other types"
+        text = (
+            f"{output.name}: {output.different_columns} columns added, dropped or changed in type"
+        )
         yield _Finding(
             f"{text} (at most {limits.columns})", exceeds=output.different_columns > limits.columns
         )
@@ -244,7 +246,7 @@ def _of_state(state: StateDifference, limits: ThresholdSettings) -> Iterator[_Fi
     most = f"at most {_percent(limits.state_rows)}"
     if state.share is None:
         yield _Finding(
-            f"the state differs; by how much is unknown without the canonical form ({most})",
+            f"the state differs; without the canonical form it is unknown by how much ({most})",
             exceeds=True,
         )
         return

@@ -72,8 +72,8 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
         ),
         warnings=(
             (
-                f"rollback --undo will no longer find earlier operations on {query}: roll back to a "
-                "savepoint instead"
+                f"rollback --undo will no longer find earlier operations on {query}: roll back to "
+                "a savepoint instead"
             ),
             f"a driver that uses the name {query} must switch to the new name",
         ),

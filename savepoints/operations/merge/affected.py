@@ -88,8 +88,8 @@ class Affected:
         if same is not None:
             raise NotAlignedError(
                 f"the event {same['event_id']} of the batch arrived in "
-                f"{self.live.inputs.topic(self.input)} during the merge and would count twice",
-                hint="nothing was changed; run the merge again: it will leave the event out",
+                f"{self.live.inputs.topic(self.input)} during the merge and would be counted twice",
+                hint="nothing was changed; run the merge again: it will skip the event",
                 query=self.live.name,
             )
 
@@ -179,9 +179,9 @@ def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> N
     found = [str(row["event_id"]) for row in unknown.select("event_id").collect()]
     if found:
         raise LateBatchError(
-            f"the batch removes or replaces {len(found)} events that {live.name} has never "
-            f"seen for these entities, such as {min(found)}",
-            hint="correct the batch: leave them out, or use op insert; to move an event to "
+            f"the batch removes or replaces {len(found)} events that {live.name} has never seen "
+            f"for these entities, for example {min(found)}",
+            hint="correct the batch: remove these events, or use op insert; to move an event to "
             "another entity, remove it from one and insert it for the other",
             query=live.name,
             events=found[:_SHOWN],

@@ -96,7 +96,7 @@ def refuse_undo(plan: AppendingPlan) -> NoReturn:
     raise UsageError(
         f"some of the events may already be in {plan.topic}, and nothing can be removed from a "
         "topic",
-        hint=f"finish it: savepoints operations resume {plan.operation_id}",
+        hint=f"finish the merge: savepoints operations resume {plan.operation_id}",
         operation=plan.operation_id,
     )
 

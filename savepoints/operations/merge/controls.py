@@ -45,8 +45,8 @@ class Proof:
             if one.entities
         ]
         return (
-            f"{' and '.join(found)} of the control entities, which no late event touches, "
-            f"differ from the live query, such as {self.samples[0]}"
+            f"{' and '.join(found)} of the control entities, which no late event touches, differ "
+            f"from the live query, for example {self.samples[0]}"
         )
 
 

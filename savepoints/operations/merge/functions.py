@@ -48,7 +48,7 @@ def required(app: App) -> MergeFunctions:
     if lacking := [name for name in app.outputs if name not in app.merge.rows]:
         raise IncompatibleError(
             f"the application {app.name} does not define how rows of {lacking[0]} combine",
-            hint="add it to MergeFunctions(rows=…), see docs/merging.md",
+            hint="add this output to MergeFunctions(rows=…), see docs/merging.md",
             query=app.name,
             outputs=lacking,
         )

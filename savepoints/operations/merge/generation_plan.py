@@ -94,7 +94,10 @@ def _steps(plan: MergingPlan) -> tuple[Step, ...]:
         Step("generation_begun", f"begin generation {plan.generation} of {plan.query}"),
         Step(
             "settled",
-            (f"archive the events, record them in the ledger, take the savepoint {plan.first_id}"),
+            (
+                "archive the events, record them in the ledger and take the savepoint "
+                f"{plan.first_id}"
+            ),
         ),
     )
 

@@ -91,7 +91,9 @@ def reach(store: Store, query: str) -> Reach:
         try:
             origin = store.catalog.find(at.begun_from)
         except SavepointNotFoundError:
-            return Reach(newest, first, f"{at.begun_from}, from which {where} began, is gone")
+            return Reach(
+                newest, first, f"{at.begun_from}, from which {where} began, no longer exists"
+            )
         first[at.generation] = origin.cut.batch_id + 1
         if origin.edit is not None:
             return Reach(newest, first, f"the state of {origin.id} was edited")

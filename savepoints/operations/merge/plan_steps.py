@@ -20,14 +20,14 @@ from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.plan import Step
 
 _GIVEN_UP_BY_APPEND = (
-    "the events count as if they arrived now: those below the watermark are dropped, and "
+    "the events are treated as if they arrived now: those below the watermark are dropped, and "
     "results that depend on the order of events differ from those of a timely arrival"
 )
 _STAYS = "this cannot be undone: the events stay in {topic}, and are read again after a rollback"
 _GIVEN_UP_BY_ALL = (
-    "all events count as if they had arrived in the order of event time: results that depend "
-    "on the actual order of arrival, such as events dropped as late, change even for entities "
-    "that the batch does not touch"
+    "all events are treated as if they had arrived in order of event time: results that depend on "
+    "the actual order of arrival (such as events dropped as late) change even for entities that "
+    "the batch does not touch"
 )
 _GIVEN_UP_BY_FUNCTION = (
     "nothing is replayed, and nothing proves that the application's functions give the result "
@@ -87,7 +87,7 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
         plan,
         events=events,
         steps=(
-            Step("replayed", f"replay all {events} events of all entities beside {plan.query}"),
+            Step("replayed", f"replay all {events} events of all entities alongside {plan.query}"),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
             Step("checkpoint_written", "take a savepoint of the present, and replace all state"),
             *(Step("outputs_corrected", f"replace its rows in {uri}") for uri in plan.outputs),
@@ -138,9 +138,9 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
         for one in used.values()
     )
-    then = "refuse if one differs"
+    then = "refuse if any differs"
     if not against:
-        then = f"if one differs, replay {batches} batches one by one and compare again"
+        then = f"if any differs, replay {batches} batches one by one and compare again"
     return replace(
         plan,
         controls=controls,
@@ -156,7 +156,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
             Step(
                 "replayed",
                 f"replay {events} events of {plan.entities} entities ({begins}) and {controls} "
-                f"control entities beside {plan.query}, {how}",
+                f"control entities alongside {plan.query}, {how}",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
@@ -176,7 +176,7 @@ def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
     if controls and not active:
         notes.append(
             "no control entity has events since its base savepoint, so comparing them proves "
-            "little: use more of them with --controls"
+            "little: use more control entities with --controls"
         )
     if not controls:
         notes.append(
@@ -190,7 +190,7 @@ def _not_merged(plan: MergePlan) -> tuple[str, ...]:
     notes = []
     if plan.left_out and plan.until is not None:
         notes.append(
-            f"{plan.left_out} rows of the batch are left out, because they are not from before "
+            f"{plan.left_out} rows of the batch are excluded, because they are not from before "
             f"{rfc3339(plan.until)}"
         )
     if plan.set_aside:

@@ -151,7 +151,7 @@ def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
     query, policy = asked.query, asked.policy
     settings = bindings.complete(store)
     live = store.generations.current(query)
-    bound = settings.bound(query, "its program and its sources are open")
+    bound = settings.bound(query, "its program and sources are unknown")
     app = apps.load_for(query, bound)
     inputs = Inputs(app, bound, settings.kafka)
     name = inputs.input(asked.input_name)
@@ -164,7 +164,7 @@ def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
         inputs.archive(name)
         _require_one_position(query, cut)
     live_query = LiveQuery.read(store, inputs, live, position)
-    progress("reading the batch (starts Spark unless it is running)")
+    progress("reading the batch (starts Spark if it is not running)")
     from savepoints.spark.session import session, session_for
 
     whole = session(settings, f"savepoints merge {query}")
@@ -299,8 +299,8 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     if begun.command != command:
         raise UnfinishedOperationError(
             f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
-            hint=f"finish it: savepoints operations resume {begun.operation_id}; or undo it: "
-            f"savepoints operations undo {begun.operation_id}",
+            hint=f"finish the merge: savepoints operations resume {begun.operation_id}; or undo "
+            f"it: savepoints operations undo {begun.operation_id}",
             operation=begun.operation_id,
         )
     return MergePlan(
@@ -353,9 +353,9 @@ def _require_one_position(query: str, cut: CutFiles) -> None:
                     )
     if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
         raise IncompatibleError(
-            f"the watermark of {query} follows the input that is ahead ({_WATERMARK_POLICY}), "
-            "so late events of the other input could be dropped",
-            hint="merges need the policy min",
+            f"the watermark of {query} follows the most advanced input ({_WATERMARK_POLICY}), so "
+            "late events of the other input could be dropped",
+            hint="set the policy to min, which merges require",
             query=query,
         )
 
@@ -380,9 +380,9 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
     ]
     if written:
         raise NotAlignedError(
-            f"batch {begun} of {live.query} was begun and not finished, but {written[0]} "
-            "already has its rows",
-            hint=f"finish it: savepoints run {live.query} --until latest",
+            f"batch {begun} of {live.query} was begun but not finished, and {written[0]} already "
+            "has its rows",
+            hint=f"finish the batch: savepoints run {live.query} --until latest",
             query=live.query,
             batch_id=begun,
         )

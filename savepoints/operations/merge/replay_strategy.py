@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _FORGETS = "dedupeWithinWatermark"
 _PROCESSING_TIME = "ProcessingTime"
 ALTERNATIVES = (
-    "accept less: --policy replay-all replays all events in the order of event time, --policy "
-    "append counts the late ones as if they arrived now, --policy merge-function combines with "
-    "functions of the application (see docs/merging.md)"
+    "accept a weaker guarantee: --policy replay-all replays all events in order of event time, "
+    "--policy append treats late events as if they arrived now, --policy merge-function combines "
+    "results with functions of the application (see docs/merging.md)"
 )
 
 
@@ -62,7 +62,7 @@ def against_short(
     dropped = sum(count(frame, reads) for frame in events.values())
     reasons = reasons_against_short(files.operators, dropped=dropped)
     if files.cut.watermark_ms > 0 and (lost := _lost(assignment, known, files)):
-        reasons += (f"which events it dropped as late is unknown: {lost}",)
+        reasons += (f"it is unknown which events it dropped as late: {lost}",)
     return reasons
 
 
@@ -78,7 +78,7 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
         what = f"operator {one.operator_id} ({one.name})"
         if one.name == _FORGETS:
             found.append(
-                f"{what} forgets what it has seen according to the watermark of each batch"
+                f"{what} forgets what it has seen depending on the watermark of each batch"
             )
         if one.properties.get("timeMode") == _PROCESSING_TIME:
             found.append(f"{what} depends on the processing time of each batch")
@@ -176,4 +176,4 @@ def _lost(assignment: Assignment, known: Mapping[int, Batch], files: CutFiles) -
     lost = [one for one in range(first, files.cut.batch_id + 1) if one not in known]
     if not lost:
         return ""
-    return f"the batch log lacks {len(lost)} batches since batch {first}, such as {lost[0]}"
+    return f"the batch log lacks {len(lost)} batches since batch {first}, for example {lost[0]}"

@@ -93,7 +93,7 @@ class ShadowReplay(ABC):
         if batch not in copied:
             raise NoCommittedBatchError(
                 f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",
-                hint="run the merge again at a quieter time, or raise "
+                hint="run the merge again when there is less load, or raise "
                 "spark.sql.streaming.minBatchesToRetain",
                 checkpoint=str(checkpoint),
                 batch_id=batch,

@@ -134,7 +134,7 @@ def plan(
     family = editable.family(store, savepoint, chosen, deletes=change.delete)
     function = getattr(change.function, "__qualname__", None) if change.function else None
     with store.using(savepoint.id, "edit"):
-        progress("finding the rows (starts Spark unless it is running)")
+        progress("finding the rows (starts Spark if it is not running)")
         with _edited(store, store.manifest(savepoint.id), family, change) as found:
             counted = found.count()
             _require_rows(savepoint, chosen.options, change, counted, at_most)
@@ -148,7 +148,7 @@ def plan(
             Step("files", f"copy the metadata files of {savepoint.id} to a new savepoint {new}"),
             Step("rows", f"copy its state, and {what} of {counted.rows} rows of {family}"),
             Step("manifest", "write the manifest"),
-            Step("catalog", "add it to the catalog"),
+            Step("catalog", "add the new savepoint to the catalog"),
         ),
         warnings=_warnings(savepoint, change, counted),
         savepoint_id=new,
@@ -249,7 +249,7 @@ def _make(
             f"{counted.chosen} rows were chosen and {counted.changed} changed, but "
             f"{plan.rows_chosen} and {plan.rows_changed} were planned, or the rows or values "
             "differ: the change is not deterministic",
-            hint="do not use rand() or now() in it; nothing was changed",
+            hint="nothing was changed; do not use rand() or now() in the expressions",
         )
     faults.reach("edit.rows")
     rows = canonical.stored_files(store.root, plan.savepoint_id)
@@ -309,7 +309,7 @@ def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[Sto
             arrived = "none"
         if arrived != file.sha256:
             raise VerificationError(
-                f"{file.stored_at} is damaged: its SHA-256 is {arrived}, not {file.sha256}",
+                f"{file.stored_at} is damaged: its SHA-256 is {arrived} instead of {file.sha256}",
                 hint="edit another savepoint: savepoints list",
                 files=[file.stored_at],
             )
@@ -340,14 +340,16 @@ def _require_change(change: StateEdit, reason: str) -> None:
             "removing rows needs a condition", hint="to remove all of them: --where true"
         )
     if not reason.strip():
-        raise UsageError("a reason is missing", hint="it will be recorded: --reason 'ticket 4711'")
+        raise UsageError(
+            "a reason is required", hint="pass one to be recorded: --reason 'ticket 4711'"
+        )
 
 
 def _require_editable(savepoint: Savepoint) -> None:
     if savepoint.state != "complete":
         raise VerificationError(
             f"savepoint {savepoint.id} is {savepoint.state}: {savepoint.state_reason}",
-            hint="edit another one: savepoints list",
+            hint="edit another savepoint: savepoints list",
             savepoint=savepoint.id,
         )
     if native := [one for one in savepoint.operators if one.native_only]:
@@ -355,7 +357,7 @@ def _require_editable(savepoint: Savepoint) -> None:
             f"the state of savepoint {savepoint.id} cannot be written as rows: operator "
             f"{native[0].operator_id} ({native[0].name}) has no canonical form, because "
             f"{native[0].native_only}",
-            hint="it can only be restored unchanged: savepoints restore --format native",
+            hint="restore it unchanged: savepoints restore --format native",
             savepoint=savepoint.id,
         )
 
@@ -363,7 +365,7 @@ def _require_editable(savepoint: Savepoint) -> None:
 def _require_rows(
     savepoint: Savepoint, options: str, change: StateEdit, counted: Counted, at_most: int
 ) -> None:
-    look = f"see the rows: savepoints state {savepoint.id} {options}"
+    look = f"show the rows: savepoints state {savepoint.id} {options}"
     if not counted.chosen:
         raise NotFoundError(
             f"none of {counted.rows} rows matches: {change.where}",
@@ -372,7 +374,7 @@ def _require_rows(
         )
     if not change.delete and not counted.changed:
         raise NotFoundError(
-            f"{counted.chosen} rows match, but already have these values",
+            f"{counted.chosen} rows match, but they already have these values",
             hint=look,
             savepoint=savepoint.id,
         )
@@ -381,16 +383,16 @@ def _require_rows(
         raise UsageError(
             f"{concerned} of {counted.rows} rows would be {'removed' if change.delete else 'set'}, "
             f"more than {at_most}",
-            hint=f"narrow --where, or allow it: --at-most {concerned}",
+            hint=f"narrow --where, or allow this with --at-most {concerned}",
         )
 
 
 def _warnings(savepoint: Savepoint, change: StateEdit, counted: Counted) -> tuple[str, ...]:
-    note = "the new savepoint has the canonical form only, and latest, @TIME and run --recover skip"
+    note = "the new savepoint has only the canonical form, and latest, @TIME and run --recover skip"
     notes = [f"{note} it: refer to it by its id or a tag"]
     if savepoint.outputs:
         notes.append(
-            "outputs are not edited: rows already written from this state stay until the query "
+            "outputs are not edited: rows already written from this state remain until the query "
             "writes them again"
         )
     if not change.delete and change.function is None and counted.changed < counted.chosen:

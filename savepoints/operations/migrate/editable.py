@@ -41,10 +41,10 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
     if variable.kind in {"side", "store"}:
         raise _refused(
             variable,
-            ("a join stores each row under a number, and counts and finds rows by their values"),
+            ("a join stores each row under a number, and finds and counts rows by their values"),
         )
     if variable.kind == "timers":
-        raise _refused(variable, "timers are stored twice, by key and by time")
+        raise _refused(variable, "each timer is stored twice, by key and by time")
     if variable.kind == "rows" and variable.operator_name not in _ONE_ROW_A_KEY:
         raise _refused(variable, "how this operator finds its rows is unknown")
     checkpoint = store.root / manifest.directory(savepoint.id) / "checkpoint"
@@ -55,8 +55,8 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
     name = _DEFAULT if variable.kind == "rows" else str(variable.name)
     if name not in schemas:
         raise VerificationError(
-            f"savepoint {savepoint.id} is damaged: it has no schema of {variable}",
-            hint=f"see all damage: savepoints verify {savepoint.id}",
+            f"savepoint {savepoint.id} is damaged: it has no schema for {variable}",
+            hint=f"list all damaged files: savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
         )
     if deletes:
@@ -82,18 +82,22 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
 def _require_free(variable: Variable, schemas: Mapping[str, StateSchema]) -> None:
     """Refuse to remove rows of which other rows know."""
     if variable.kind == "list":
-        raise _refused(variable, "list elements have no name and are counted elsewhere", "set")
+        raise _refused(
+            variable,
+            "list elements cannot be addressed one by one and are counted elsewhere",
+            "set",
+        )
     known = [one for one in schemas if one.startswith("$") and one.endswith(f"_{variable.name}")]
     if variable.ttl or known:
-        where = ", ".join(sorted(known)) or "its time index"
-        raise _refused(variable, f"{where} would still have the rows that were removed", "set")
+        where = ", ".join(sorted(known)) or "the time index"
+        raise _refused(variable, f"{where} would still contain the removed rows", "set")
 
 
 def _refused(variable: Variable, why: str, instead: str | None = None) -> IncompatibleError:
     return IncompatibleError(
         f"rows of {variable} cannot be {'removed' if instead else 'changed'} by hand: {why}",
-        hint="set their values: --set"
+        hint="change their values with --set"
         if instead
-        else ("list what can be edited: savepoints state"),
+        else ("list the state that can be edited: savepoints state"),
         operator_id=variable.operator_id,
     )

@@ -208,8 +208,8 @@ def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:
     if compared.program.operators and not savepoint.operators:
         raise LayoutChangedError(
             f"savepoint {savepoint.id} has no state, but {compared.program.reference} has",
-            hint="start it with empty state at the savepoint's offsets: savepoints reset QUERY "
-            "--from-file OFFSETS",
+            hint="start the program with empty state at the savepoint's offsets: savepoints reset "
+            "QUERY --from-file OFFSETS",
             savepoint=savepoint.id,
         )
 
@@ -220,14 +220,16 @@ def _require_possible(report: Upgrade, *, allow_dropped_state: bool) -> None:
     worst = max(reasons, key=lambda one: VERDICTS.index(one.verdict), default=None)
     if worst is not None and worst.verdict in {"incompatible", "unknown"}:
         verb = (
-            "cannot go on" if worst.verdict == "incompatible" else ("may not be able to continue")
+            "cannot continue"
+            if worst.verdict == "incompatible"
+            else ("may not be able to continue")
         )
         raise LayoutChangedError(
             f"{report.app} {verb} with the state of {report.savepoint_id}: {worst.place}: "
             f"{worst.text}",
             hint=worst.hint
             or (
-                f"see all problems: savepoints upgrade check --app {report.app} --from "
+                f"list all problems: savepoints upgrade check --app {report.app} --from "
                 f"{report.savepoint_id}"
             ),
             savepoint=report.savepoint_id,
@@ -236,7 +238,7 @@ def _require_possible(report: Upgrade, *, allow_dropped_state: bool) -> None:
     if report.dropped and not allow_dropped_state:
         raise LayoutChangedError(
             f"{report.app} has no place for {'; '.join(_lost(report))}",
-            hint="if it may be dropped, add --allow-dropped-state",
+            hint="to drop that state, add --allow-dropped-state",
             savepoint=report.savepoint_id,
             dropped=[one.what for one in report.dropped],
         )
@@ -258,7 +260,7 @@ def _sentence(one: OperatorVerdict) -> str:
     if one.operator_id is None:
         return f"drop {'all' if one.rows is None else one.rows} rows"
     if one.was_operator_id is None:
-        return "begin without state"
-    rows = "its rows" if one.rows is None else f"{one.rows} rows"
+        return "start without state"
+    rows = "the rows" if one.rows is None else f"{one.rows} rows"
     changed = "unchanged" if one.verdict == "compatible" else "migrated"
     return f"write {rows}, {changed}"

@@ -98,7 +98,7 @@ class Writing:
 
         plan = self.plan
         program = self.compared.program
-        self.progress(f"writing {plan.rows} state rows (starts Spark unless it is running)")
+        self.progress(f"writing {plan.rows} state rows (starts Spark if it is not running)")
         rows = migrate.Migration(self.compared.transfers, program.values, program.keys)
         stored = self.store.manifest(plan.savepoint_id)
         own = read.reading_session(spark, self.cut.checkpoint_format)
@@ -175,6 +175,6 @@ def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[
             raise NotAlignedError(
                 f"operator {number} ({one.name}) has {counted[number]} rows of state, but "
                 f"{expected} should have been written",
-                hint="run the command again; the query cannot be started from this directory",
+                hint="run the command again; do not start the query from this directory",
                 operator_id=number,
             )

@@ -90,7 +90,7 @@ def find_out(
     from savepoints.state.storage import read as storage_read
 
     app = apps.load(reference)
-    progress(f"running {reference} on empty inputs (starts Spark unless it is running)")
+    progress(f"running {reference} on empty inputs (starts Spark if it is not running)")
     spark = session(settings, f"savepoints upgrade {app.name}")
     own = storage_read.state_session(spark, savepoint.cut.checkpoint_format)
     notes = _notes(savepoint, spark.conf.get(PARTITIONS_KEY), spark.conf.get(PROVIDER_KEY))
@@ -142,12 +142,12 @@ def _notes(savepoint: Savepoint, partitions: str | None, provider: str | None) -
     if cut.partitions is not None and partitions != str(cut.partitions):
         found.append(
             f"the settings have {partitions} state partitions, but a restored query keeps the "
-            f"savepoint's {cut.partitions} unless it is restored with --partitions"
+            f"{cut.partitions} of the savepoint unless restored with --partitions"
         )
     if savepoint.operators and provider != cut.provider:
         found.append(
             f"the settings have {_short(provider)}, but a restored query keeps "
-            f"{_short(cut.provider)} unless it is restored with --provider"
+            f"{_short(cut.provider)} unless restored with --provider"
         )
     return tuple(found)
 

@@ -30,8 +30,8 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 
 _NOT_SEEN = (
-    "filters, maps and the inputs of aggregates leave no trace in the state: max(a) looks like "
-    "max(b) of the same type"
+    "filters, maps and the inputs of aggregates leave no trace in the state: max(a) cannot be "
+    "told from max(b) of the same type"
 )
 
 
@@ -163,7 +163,7 @@ def with_types(one: OperatorVerdict, found: OperatorComparison, encoding: str) -
         assert transfer.was is not None
         family = str(transfer.schema.column_family)
         if encoding.lower() != UNSAFE_ROW:
-            text = f"its rows would have to be rewritten, but they are encoded as {encoding}"
+            text = f"the rows would have to be rewritten, but they are encoded as {encoding}"
             reasons.append(Reason("incompatible", family, text))
             continue
         try:
@@ -175,7 +175,7 @@ def with_types(one: OperatorVerdict, found: OperatorComparison, encoding: str) -
             for column in _begun(transfer.columns):
                 column_transforms.start(column)
         except IncompatibleError as error:
-            text = f"its rows would have to be rewritten, but {error.message}"
+            text = f"the rows would have to be rewritten, but {error.message}"
             reasons.append(Reason("incompatible", family, text))
     if not reasons:
         return one
@@ -241,12 +241,12 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
     if not saved:
         text = "the savepoint has no Kafka offsets, so the sources were not compared"
         return (Reason("compatible", "sources", text),)
-    hint = "restore it with --source for each source of the program, or keep its topics"
+    hint = "restore the savepoint with --source for each source of the program, or keep its topics"
     gone = [
         Reason(
             "incompatible",
             f"topic {topic}",
-            "the savepoint has offsets of it, but the program does not read it",
+            "the savepoint has offsets of this topic, but the program does not read it",
             hint,
         )
         for topic in sorted(saved - topics)
@@ -255,7 +255,7 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
         Reason(
             "incompatible",
             f"topic {topic}",
-            "the program reads it, but the savepoint has no offsets of it",
+            "the program reads this topic, but the savepoint has no offsets of it",
             hint,
         )
         for topic in sorted(topics - saved)

@@ -45,7 +45,7 @@ def store(call: Call, local_store: Store, on_local: Location) -> Store:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        (("a",), UsageError, "name at least two different queries to compare, not: a"),
+        (("a",), UsageError, "compare requires at least two different queries, but got: a"),
         (("a", "b", "a"), UsageError, "at least two different queries"),
         (("a", "c"), QueryNotFoundError, "no query 'c'"),
         (("a", "b"), UsageError, "a reads sales-a and b reads sales-b"),

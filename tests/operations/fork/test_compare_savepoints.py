@@ -26,11 +26,11 @@ def test_savepoints_of_other_offsets_are_not_compared(local_store: Store) -> Non
         compare_at(local_store.with_settings(Settings()), ["a", "c"])
     assert '"0":1200' in raised.value.message
     assert '"0":1201' in raised.value.message
-    assert raised.value.hint == "run both to the same end: savepoints compare a c"
+    assert raised.value.hint == "run both to the same end point: savepoints compare a c"
 
     with pytest.raises(UsageError, match="a has no output 'sums'") as unknown:
         compare_at(local_store.with_settings(Settings()), ["a", "b"], keys={"sums": ("k",)})
-    assert unknown.value.hint == "it has: totals"
+    assert unknown.value.hint == "its outputs: totals"
     for names in (["a"], ["a", "a"], []):
         with pytest.raises(UsageError, match="at least two different queries"):
             compare_at(local_store.with_settings(Settings()), names)

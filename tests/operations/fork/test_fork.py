@@ -320,7 +320,7 @@ def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
             checkpoints=str(origin.place / "x"),
             outputs={"totals": str(origin.place / "x" / "variant")},
         )
-    with pytest.raises(UsageError, match="each fork needs its own name; given"):
+    with pytest.raises(UsageError, match="each fork needs a different name, but got"):
         fork.plan_all(origin.store, origin.saved.id, ["a", "a"])
 
 

@@ -58,7 +58,7 @@ def test_its_own_begun_batch_must_be_that_of_the_other() -> None:
     same = approach("b", position(5, 10, begun=14), "a", FURTHEST, LOG.get)
     assert same.through == (at(14), at(14), at(20))
     other = approach("b", position(5, 10, begun=13), "a", FURTHEST, LOG.get)
-    assert other.problem == "b has begun batch 6 with other offsets than a"
+    assert other.problem == "b has begun batch 6 with different offsets from a"
     alone = approach("b", position(8, 20, begun=25), "a", FURTHEST, LOG.get)
     assert alone.problem, "nobody says where the other will end that batch"
 
@@ -68,11 +68,12 @@ def test_it_says_why_batches_cannot_be_the_same() -> None:
     elsewhere = approach("b", position(5, 11), "a", FURTHEST, LOG.get)
     assert elsewhere.through == ()
     assert elsewhere.problem == (
-        "b is at batch 5, and a never was at those offsets in that batch, or no longer keeps it"
+        "b is at batch 5, and a was never at those offsets in that batch, or no longer retains "
+        "that batch"
     )
     cleaned = {batch: one for batch, one in LOG.items() if batch != 6}
     gone = approach("b", position(5, 10), "a", FURTHEST, cleaned.get)
     assert gone.problem
-    assert "no longer keeps the offsets of all batches since 5" in gone.problem
+    assert "no longer retains the offsets of all batches since 5" in gone.problem
     fresh = approach("b", position(None, 0), "a", FURTHEST, LOG.get)
-    assert fresh.problem == "b and a did not begin at the same offsets"
+    assert fresh.problem == "b and a did not start at the same offsets"

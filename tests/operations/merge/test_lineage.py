@@ -95,7 +95,7 @@ def test_nothing_is_told_from_before_a_savepoint_that_is_gone_or_of_another_quer
 ) -> None:
     other = samples.savepoint(5, query="another")
     begin(store, 2, "rollback", other)
-    assert "is gone" in lineage.reach(store, QUERY).ends_with
+    assert "no longer exists" in lineage.reach(store, QUERY).ends_with
 
     store.catalog.add(other)
     assert lineage.reach(store, QUERY).ends_with == (

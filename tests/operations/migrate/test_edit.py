@@ -76,7 +76,7 @@ SET = StateEdit("k = 1", ("sum = 0",))
 @pytest.mark.parametrize(
     ("sample", "change", "chosen", "problem", "hint"),
     [
-        ("join", SET, {"variable": "left"}, "number, and counts", "savepoints state"),
+        ("join", SET, {"variable": "left"}, "number, and finds", "savepoints state"),
         ("join", SET, {"variable": "right"}, "a join stores each row under", "savepoints state"),
         ("transform_with_state", SET, {"variable": "timers"}, "stored twice", "state"),
         (
@@ -112,7 +112,7 @@ def test_what_would_make_the_state_inconsistent_is_refused(
             "either set values or remove",
         ),
         (StateEdit(None, delete=True), "x", "removing rows needs a condition"),
-        (SET, " ", "a reason is missing"),
+        (SET, " ", "a reason is required"),
     ],
 )
 def test_a_change_must_say_what_and_why(
@@ -264,7 +264,7 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (
                 StateEdit("k = 1", ("sum = sum",)),
                 NotFoundError,
-                "rows match, but already have these values",
+                "rows match, but they already have these values",
             ),
             (StateEdit("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
             (
