@@ -91,12 +91,13 @@ class Output:
         if self.mode not in get_args(Mode):
             raise UsageError(
                 f"unknown output mode: {self.mode!r}",
-                hint=f"use {', '.join(get_args(Mode))}; Spark's output mode update is upsert here",
+                hint=f"use {', '.join(get_args(Mode))}; Spark's output mode update is called "
+                "upsert here",
             )
         if (self.mode == "upsert") != bool(self.key):
             raise UsageError(
                 f"an output of mode {self.mode!r} cannot have the key {self.key!r}",
-                hint="upsert needs key=(…,), the other modes take none",
+                hint="upsert requires key=(…,); the other modes take no key",
             )
 
 
@@ -207,8 +208,8 @@ def load(reference: str) -> App:
     module_name, separator, attribute = reference.partition(":")
     if not separator or not module_name or not attribute:
         raise UsageError(
-            f"{reference!r} is not package.module:attribute",
-            hint="for example spark_jobs.order_totals:app",
+            f"{reference!r} is not in the form package.module:attribute",
+            hint="for example: spark_jobs.order_totals:app",
         )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -217,12 +218,13 @@ def load(reference: str) -> App:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the application {reference} cannot be imported: {error}",
-            hint="run the command in the directory of its package, or install the package",
+            hint="run the command in the directory that contains the package, or install the "
+            "package",
         ) from None
     except (Exception, SystemExit) as error:  # It is whatever the program raises.
         raise UsageError(
             f"the application {reference} cannot be imported: {type(error).__name__}: {error}",
-            hint=f"see where it fails: python -c 'import {module_name}'",
+            hint=f"find the cause: python -c 'import {module_name}'",
         ) from error
     found = getattr(module, attribute, None)
     if not isinstance(found, App):
@@ -247,7 +249,7 @@ def load_for(query: str, bound: QuerySettings) -> App:
     if application.name not in {query, bound.app_name}:
         raise UsageError(
             f"{bound.app} is the application {application.name!r}, not {bound.app_name or query!r}",
-            hint=f"savepoints run {application.name}; or, if {query} is to run it, set app_name = "
+            hint=f"savepoints run {application.name}; or, to run it as {query}, set app_name = "
             f'"{application.name}" in [queries.{query}]',
         )
     named = replace(application, name=query)
@@ -265,6 +267,6 @@ def require_tables(application: App, tables: Mapping[str, str]) -> None:
     if missing:
         raise UsageError(
             f"output {missing[0]!r} of {application.name} has no table",
-            hint=f"name one in the settings: [queries.{application.name}.outputs] {missing[0]} "
-            '= "s3://…"',
+            hint=f"set one in the settings: [queries.{application.name}.outputs] {missing[0]} = "
+            '"s3://…"',
         )

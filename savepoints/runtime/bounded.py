@@ -248,10 +248,10 @@ class _BoundedRun:
             return False
         beyond = "; ".join(one for one in self.position.begun_positions if one is not None)
         raise NotAlignedError(
-            f"batch {batch} of {self.runner.query} was begun and is already in "
+            f"batch {batch} of {self.runner.query} was begun and has already been written to "
             f"{', '.join(written)}; it extends to {beyond}, beyond the requested end",
-            hint="finish it: savepoints run with --until latest, or with these offsets in a "
-            "file; or roll back: savepoints rollback latest",
+            hint="finish the batch: savepoints run with --until latest, or with a file of these "
+            "offsets; or roll back: savepoints rollback latest",
             query=self.runner.query,
             batch_id=batch,
             offsets=beyond,
@@ -264,9 +264,9 @@ class _BoundedRun:
         self.position = checkpoint_position.read(self.runner.checkpoint)
         if self.position.committed != batch:
             raise NotAlignedError(
-                f"Spark ended without an error and did not commit batch {batch} of "
-                f"{self.runner.query}; its newest one is {self.position.committed}",
-                hint="run it again",
+                f"Spark stopped without an error but did not commit batch {batch} of "
+                f"{self.runner.query}; the newest committed batch is {self.position.committed}",
+                hint="run the query again",
                 query=self.runner.query,
                 batch_id=batch,
             )

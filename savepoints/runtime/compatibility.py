@@ -65,4 +65,4 @@ def require_same_topics(
             now.positions, settings, topics=begun_from.topics, archives=archives
         )
     except EnvironmentUnfitError as error:
-        progress(f"whether topics were recreated is unknown: {error}")
+        progress(f"cannot tell whether topics were recreated: {error}")

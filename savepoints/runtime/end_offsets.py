@@ -68,7 +68,7 @@ def _at(
     if moment > utc_now():
         raise UsageError(
             f"{rfc3339(moment)} is in the future, and records before it may still arrive",
-            hint="name a time in the past, or use --until latest",
+            hint="choose a time in the past, or use --until latest",
         )
     return availability.at_time(topics, moment, settings, archives)
 
@@ -90,13 +90,13 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
     if missing:
         raise UsageError(
             f"{path} lacks {', '.join(missing)}",
-            hint="name an offset for every partition; to read nothing of one, name the query's "
+            hint="give an offset for every partition; to read nothing from one, give the query's "
             "current offset",
         )
     if unknown := sorted(found.keys() - ranges.keys()):
         raise UsageError(
             f"{path} names {', '.join(unknown)}, which the query does not read",
-            hint=f"it reads {', '.join(ranges)}; see [queries.NAME.topics] in the settings",
+            hint=f"the query reads {', '.join(ranges)}; see [queries.NAME.topics] in the settings",
         )
     return found
 

@@ -64,8 +64,8 @@ class Inputs:
             raise UsageError(
                 f"the input {name} of {self.app.name} has no archive, which keeps merged "
                 "events for later replays",
-                hint=f"name a table for it: [queries.{self.app.name}.archives] {name} = "
-                '"s3://…"; it may be empty as long as Kafka has all events',
+                hint=f'set a table for it: [queries.{self.app.name}.archives] {name} = "s3://…"; '
+                "it may be empty as long as Kafka has all events",
                 query=self.app.name,
                 input=name,
             )
@@ -149,11 +149,12 @@ class Inputs:
         uri = self.bound.archives.get(one.input, "") if one.input in self.app.inputs else ""
         table = archive_table.open_if_exists(Location.of(uri)) if uri else None
         if table is None or not archive_table.has(table, one.id, 0):
+            where = f"the archive of {one.input}" + (f", {uri}" if uri else " (none is set)")
             raise NotFoundError(
                 f"the events of the merge {one.id}, which are in the state of {query}, are not "
-                f"in the archive of {one.input}, {uri or 'which has none'}",
-                hint=f"name the archive that has them: [queries.{query}.archives] {one.input}; "
-                f"or roll back to before the merge first: savepoints list --query {query}",
+                f"in {where}",
+                hint=f"set the archive that has them: [queries.{query}.archives] {one.input}; or "
+                f"roll back to before the merge first: savepoints list --query {query}",
                 merge=one.id,
             )
 
@@ -177,7 +178,7 @@ class Inputs:
             f"{self.app.name} has no input {name}"
             if name
             else (
-                f"{self.app.name} has {len(known)} inputs: name the one that the batch belongs to"
+                f"{self.app.name} has {len(known)} inputs: choose the one that the batch belongs to"
             ),
             hint=f"use one of: --input {', --input '.join(known)}",
             query=self.app.name,

@@ -285,8 +285,8 @@ class Replay:
         self._query.run(self._batches_run, size)
         if not checkpoint.exists(f"commits/{batch}"):
             raise NotAlignedError(
-                f"Spark ended without an error and did not commit slice {self._batches_run} of the "
-                f"replay of {self.app.name}",
+                f"Spark stopped without an error but did not commit slice {self._batches_run} of "
+                f"the replay of {self.app.name}",
                 hint="run the command again",
                 query=self.app.name,
             )

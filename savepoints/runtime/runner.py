@@ -399,7 +399,7 @@ class Runner:
             )
         raise SavepointsError(
             what,
-            hint="fix the cause and run it again, or roll back: savepoints rollback latest",
+            hint="fix the cause and run the query again, or roll back: savepoints rollback latest",
             query=self.query,
         )
 

@@ -61,12 +61,10 @@ class Ticker:
                 self._call()
             except Exception:  # noqa: BLE001  (the next one is tried all the same)
                 _LOG.exception(
-                    "%s failed; it will be tried again when it is due", self._thread.name
+                    "%s failed and will be retried at the next due time", self._thread.name
                 )
             missed = -1
             while due <= utc_now():
                 due, missed = self._schedule.next_after(due), missed + 1
             if missed > 0:
-                _LOG.warning(
-                    "%s took so long that %d runs of it are skipped", self._thread.name, missed
-                )
+                _LOG.warning("%s took so long that %d runs are skipped", self._thread.name, missed)

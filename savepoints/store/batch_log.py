@@ -184,7 +184,7 @@ def _parse(data: bytes, path: str) -> list[Batch]:
     except (ValueError, TypeError, KeyError) as error:
         raise VerificationError(
             f"{path} is damaged: {error!r}",
-            hint="delete it; its batches can then no longer be replayed faithfully",
+            hint="delete the file; its batches can then no longer be replayed faithfully",
             file=path,
         ) from None
 

@@ -73,7 +73,8 @@ class Store:
             raise UsageError(
                 f"the store's URI {uri[: found.start()]!r} is followed by {found[0]!r}, which "
                 "is not supported",
-                hint="use only s3://bucket/path; credentials come from the AWS variables",
+                hint="use only s3://bucket/path; credentials come from the AWS environment "
+                "variables",
             )
         return cls(Location.of(uri), any_line, settings or Settings())
 

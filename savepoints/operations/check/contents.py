@@ -225,7 +225,7 @@ def _operation(root: Location, path: str) -> Seen | None:
     # None: it was finished at this moment.
     if operation is None or operation.finished_at is not None or path.count("/") > 1:
         return None
-    after = ", ".join(operation.done) or "its beginning"
+    after = ", ".join(operation.done) or "it began"
     what = f"{operation.verb} of {operation.query} was interrupted after {after}, or is running now"
     return Seen(path, "warning", what, f"finish it: {operation.command}")
 

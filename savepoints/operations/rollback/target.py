@@ -144,7 +144,7 @@ def resolve(store: Store, point: Point, *, query: str | None, settings: Settings
         return _of_batch(store, name, point.batch_id, said, settings)
     if point.moment > utc_now():
         raise UsageError(
-            f"{rfc3339(point.moment)} is in the future", hint="name a time in the past"
+            f"{rfc3339(point.moment)} is in the future", hint="choose a time in the past"
         )
     if point.by == "commit":
         batch = _committed_by(store.generations.current(name), store, point.moment)

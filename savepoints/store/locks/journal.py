@@ -155,7 +155,7 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
         )
     return UnfinishedOperationError(
         f"{operation.verb} {operation.id} of {operation.query} was interrupted after "
-        f"{', '.join(operation.done) or 'its beginning'}",
+        f"{', '.join(operation.done) or 'it began'}",
         hint=f"finish it first: {operation.command}; or undo it: "
         f"savepoints operations undo {operation.id}",
         query=operation.query,

@@ -360,7 +360,8 @@ def _held(record: LeaseRecord) -> SavepointsError:
         )
     return LockedError(
         f"{record.verb} of {record.query} is in progress: {who}, since {record.acquired_at}",
-        hint=f"wait for it; if its process died, the lease expires at {record.expires_at}",
+        hint="wait for it to finish; if its process has died, the lease expires at "
+        f"{record.expires_at}",
         **details,
     )
 

@@ -117,7 +117,7 @@ def directory(savepoint_id: str) -> str:
     except UsageError:
         raise VerificationError(
             f"the store names a savepoint {savepoint_id!r}, which is not a valid id",
-            hint="it was edited by hand; see what is wrong: savepoints check",
+            hint="the store was edited by hand; find out what is wrong: savepoints check",
             savepoint=savepoint_id,
         ) from None
     return f"savepoints/{savepoint_id}"

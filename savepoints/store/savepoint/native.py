@@ -223,7 +223,7 @@ def refuse_taken(target: Location, owner: str) -> None:
     """
     files = {info.path for info in target.list()}
     if files and (RESTORE_MARKER not in files or _owner(target) != owner):
-        raise _taken(target, f"{len(files)} files, such as {min(files)}")
+        raise _taken(target, f"{len(files)} files, for example {min(files)}")
 
 
 def is_restored(target: Location, owner: str) -> bool:
@@ -275,6 +275,6 @@ def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
 def _taken(target: Location, what: str) -> TargetExistsError:
     return TargetExistsError(
         f"{target} already has {what}",
-        hint="name a new directory with --to; nothing is overwritten",
+        hint="nothing is overwritten: name a new directory with --to",
         target=str(target),
     )

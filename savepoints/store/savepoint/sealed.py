@@ -123,7 +123,7 @@ def unseal(data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  (the document, not a value)
     if content.pop("sha256", None) != _checksum(content):
-        raise ValueError("its SHA-256 differs from the recorded one")
+        raise ValueError("its SHA-256 does not match the recorded one")
     return content
 
 

@@ -259,7 +259,7 @@ def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:
     queries = sorted({one.query for one in savepoints})
     if len(queries) > 1:
         raise AmbiguousNameError(
-            f"{name!r} could mean a savepoint of each of the queries {', '.join(queries)}",
+            f"{name!r} matches savepoints of several queries: {', '.join(queries)}",
             hint=f"choose one with --query, for example --query {queries[0]}",
             candidates=queries,
         )
@@ -272,7 +272,7 @@ def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
     return AmbiguousNameError(
         f"{name!r} matches {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
         + (f" and {more} more" if more > 0 else ""),
-        hint="give more characters of the id",
+        hint="use more characters of the id",
         candidates=[one.id for one in fitting],
     )
 
@@ -284,8 +284,12 @@ def _not_found(
     others = f", and {rolled_back} that were rolled back" if rolled_back else ""
     return SavepointNotFoundError(
         f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
-        hint="see them with: savepoints list"
-        + ("; name one that was rolled back by its id, or add --any-line" if rolled_back else ""),
+        hint="list the savepoints: savepoints list"
+        + (
+            "; to use one that was rolled back, give its id or add --any-line"
+            if rolled_back
+            else ""
+        ),
         savepoint=name,
         query=query,
     )

@@ -240,7 +240,7 @@ class StoreTable:
                     return None
             except (DeltaError, OSError) as error:
                 raise self._damaged(error) from None
-        raise self._damaged("its log has no beginning")
+        raise self._damaged("the start of its log is missing")
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._read(table).to_pylist()

@@ -55,7 +55,7 @@ class Generations:
             known = sorted({one.query for one in self.all()})
             raise QueryNotFoundError(
                 f"the store {self.root} has no query {query!r}",
-                hint=f"it has: {', '.join(known)}"
+                hint=f"its queries: {', '.join(known)}"
                 if known
                 else f"take a savepoint of it: savepoints create {query} --checkpoint URI, or "
                 f"attached.create() in its driver; with an App: savepoints run {query}",
@@ -117,9 +117,9 @@ class Generations:
         if known.checkpoint != begun.checkpoint:
             raise StalePlanError(
                 f"generation {number} of {query} is {known.checkpoint}, begun by "
-                f"{known.begun_by}, so it cannot be {checkpoint}",
-                hint=f"undo what was begun: savepoints operations list --query {query}, "
-                "savepoints operations undo ID",
+                f"{known.begun_by}, so its checkpoint cannot be {checkpoint}",
+                hint="undo the operation that began it: savepoints operations list --query "
+                f"{query}, savepoints operations undo ID",
                 query=query,
             )
         return known
@@ -135,7 +135,7 @@ class Generations:
             return wanted
         if wanted not in (None, known.query):
             raise UsageError(
-                f"the query of {checkpoint} is called {known.query}, not {wanted}",
+                f"the query of {checkpoint} has the name {known.query}, not {wanted}",
                 hint=f"use {known.query}, or rename it: savepoints rename {known.query} {wanted}",
                 query=known.query,
             )

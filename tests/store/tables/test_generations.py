@@ -35,7 +35,9 @@ def test_beginning_again_changes_nothing(local_store: Store) -> None:
     first = generations.begin("orders", 1, at(local_store, "1"), by="run")
 
     assert generations.begin("orders", 1, at(local_store, "1"), by="rollback") == first
-    with pytest.raises(StalePlanError, match="checkpoints/1, begun by run, so it cannot be"):
+    with pytest.raises(
+        StalePlanError, match="checkpoints/1, begun by run, so its checkpoint cannot be"
+    ):
         generations.begin("orders", 1, at(local_store, "other"), by="rollback")
     assert generations.all() == [first]
 
