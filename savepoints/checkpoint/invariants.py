@@ -50,7 +50,7 @@ def require_partitions(
             if existing != right:
                 raise PartitionCountError(
                     f"operator {operator_id} of {where} has state partitions {existing} in store "
-                    f"{name}, but its offset log says {wanted} partitions",
+                    f"{name}, but the offset log says {wanted} partitions",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,

@@ -31,8 +31,8 @@ ENVIRONMENT = "environment"
 OTHER_VARIABLES = {
     FILE_VARIABLE: "The settings file; as `--config`.",
     "SAVEPOINTS_PROFILE": "The profile; as `--profile`.",
-    "SAVEPOINTS_CODE_VERSION": "Version of the application's code, kept with each savepoint.",
-    "SAVEPOINTS_CACHE": "Directory for what the local world downloads.",
+    "SAVEPOINTS_CODE_VERSION": "Version of the application's code, stored with each savepoint.",
+    "SAVEPOINTS_CACHE": "Directory for the downloads of the local world.",
     "SAVEPOINTS_IVY_SETTINGS": "Settings file of Ivy, for a mirror of Maven Central.",
     "SAVEPOINTS_CRASH_AT": "For tests: the step at which the process kills itself.",
 }
@@ -81,7 +81,7 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
         if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
             raise UsageError(
                 f"[profiles] in {layer.origin} must contain tables",
-                hint="move its keys below [profiles.NAME]",
+                hint="move the keys to [profiles.NAME]",
             )
         known |= set(tables)
         if profile in tables:
@@ -89,7 +89,9 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
     if profile is not None and not profiles:
         raise UsageError(
             f"there is no profile {profile!r}",
-            hint=f"the file has: {', '.join(sorted(known)) or 'none'}",
+            hint=f"known profiles: {', '.join(sorted(known))}"
+            if known
+            else f"add a table [profiles.{profile}] to the settings file",
         )
     rest = [
         Layer(one.origin, {key: value for key, value in one.content.items() if key != "profiles"})
@@ -172,7 +174,9 @@ def _read(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
     try:
         content: Any = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}", hint="correct the line it names") from None
+        raise UsageError(
+            f"{path} is not TOML: {error}", hint="correct the line named in the message"
+        ) from None
     for name in table:
         content = content.get(name, {}) if isinstance(content, dict) else {}
     return content if isinstance(content, dict) else {}

@@ -382,7 +382,8 @@ class Settings(BaseSettings):
             raise UsageError(
                 f"the query {query} is not in the settings, so {consequence}",
                 hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
-                f"{self._file}; it has: {', '.join(self.queries) or 'none'}",
+                f"{self._file}"
+                + (f"; it already has: {', '.join(self.queries)}" if self.queries else ""),
                 query=query,
             )
         return found
@@ -452,11 +453,13 @@ def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
     origin = config_files.origin(path, [environment(), *files]) or FILE
     if first["type"] != "extra_forbidden":
         problem = first["msg"].removeprefix("Value error, ")
-        return UsageError(f"setting {key}: {problem}", hint=f"correct it in {origin}", setting=key)
+        return UsageError(
+            f"setting {key}: {problem}", hint=f"correct the setting in {origin}", setting=key
+        )
     close = difflib.get_close_matches(path[-1], _known_keys(path[:-1]), n=1)
     return UsageError(
         f"there is no setting {key}",
-        hint=f"did you mean {close[0]}?" if close else f"remove it from {origin}",
+        hint=f"did you mean {close[0]}?" if close else f"remove the key from {origin}",
         setting=key,
     )
 

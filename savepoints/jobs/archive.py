@@ -86,7 +86,7 @@ def _archive(spark: SparkSession, what: Archiving) -> None:
     if (failure := query.exception()) is not None and not stopping.is_set():
         raise SavepointsError(
             f"archiving {what.topic} failed: {str(failure)[:2000]}",
-            hint="fix the cause and run it again; it continues where the archive ends",
+            hint="fix the cause and run the job again; it continues where the archive ends",
             uri=what.uri,
         )
 
@@ -96,19 +96,21 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
     if bound is None:
         raise UsageError(
             f"the query {given.query!r} is not in the settings",
-            hint=f"it has: {', '.join(settings.queries) or 'none'}",
+            hint=f"queries in the settings: {', '.join(settings.queries)}"
+            if settings.queries
+            else f"add a table [queries.{given.query}] to the settings",
         )
     application = apps.load(bound.app)
     if given.input not in application.inputs:
         raise UsageError(
             f"{bound.app} has no input {given.input!r}",
-            hint=f"it has: {', '.join(application.inputs)}",
+            hint=f"its inputs: {', '.join(application.inputs)}",
         )
     uri = bound.archives.get(given.input)
     if uri is None:
         raise UsageError(
             f"the input {given.input} of {given.query} has no archive",
-            hint=f"name one in the settings: [queries.{given.query}.archives] {given.input} = "
+            hint=f"set one in the settings: [queries.{given.query}.archives] {given.input} = "
             '"s3://…"',
         )
     inputs = Inputs(application, bound, settings.kafka)
@@ -127,7 +129,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("query", help="name of the query in the settings")
     parser.add_argument("input", help="name of the input in the application")
     parser.add_argument(
-        "--until", choices=["latest"], help="exit when everything that Kafka has now is archived"
+        "--until",
+        choices=["latest"],
+        help="exit when everything that Kafka currently has is archived",
     )
     parser.add_argument("--every", default="1m", help="time between two batches (1m)")
     parser.add_argument(

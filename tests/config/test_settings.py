@@ -343,12 +343,14 @@ def test_a_wrong_value_says_where_it_stands(file: Path, monkeypatch: pytest.Monk
     file.write_text(FILE + "[profiles.prod.retention]\nkeep_last = -2")
     with pytest.raises(UsageError) as refused:
         config_settings.load(profile="prod")
-    assert refused.value.hint == "correct it in savepoints.toml [profiles.prod]"
+    assert refused.value.hint == "correct the setting in savepoints.toml [profiles.prod]"
 
     monkeypatch.setenv("SAVEPOINTS_RETENTION__KEEP_LAST", "many")
     with pytest.raises(UsageError) as refused:
         config_settings.load()
-    assert refused.value.hint == "correct it in environment SAVEPOINTS_RETENTION__KEEP_LAST"
+    assert (
+        refused.value.hint == "correct the setting in environment SAVEPOINTS_RETENTION__KEEP_LAST"
+    )
 
     monkeypatch.delenv("SAVEPOINTS_RETENTION__KEEP_LAST")
     monkeypatch.setenv("SAVEPOINTS_RETENTION", "{no json")
@@ -360,7 +362,7 @@ def test_an_unknown_profile_is_refused_and_the_known_are_named(file: Path) -> No
     with pytest.raises(UsageError, match="'live'") as refused:
         config_settings.load(profile="live")
 
-    assert refused.value.hint == "the file has: prod"
+    assert refused.value.hint == "known profiles: prod"
 
 
 def test_settings_are_frozen() -> None:

@@ -34,7 +34,9 @@ def test_trap_the_schema_check_ignores_column_names(local_shop: Shop) -> None:
     checkpoint = Location.of(generation.checkpoint)
     before = [info.path for info in checkpoint.list()]
 
-    with pytest.raises(LayoutChangedError, match=r"value field 0 was 'min long' and is 'max long'"):
+    with pytest.raises(
+        LayoutChangedError, match=r"value field 0 was 'min long' and is now 'max long'"
+    ):
         shop.run(SWAPPED)
 
     assert [info.path for info in checkpoint.list()] == before, "no batch was run"
@@ -72,7 +74,9 @@ def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
             check=check,
         )
 
-    with pytest.raises(LayoutChangedError, match=r"value field 0 was 'min long' and is 'max long'"):
+    with pytest.raises(
+        LayoutChangedError, match=r"value field 0 was 'min long' and is now 'max long'"
+    ):
         run_on(SWAPPED, lambda: None)
     with pytest.raises(LockedError, match="lease is lost"):
         run_on(RIGHT, lost)

@@ -64,7 +64,8 @@ def require_whole(
                     "they are the buffer of one aggregate, and only "
                     f"{', '.join(names_was[place] for place in taken)} may belong to it: the "
                     "state does not show whether it is the same aggregate",
-                    f"{' '.join([*maps, *begun])} if its values are right for it; to start over: "
+                    f"{' '.join([*maps, *begun])} if its values are right for this aggregate; to "
+                    "start over: "
                     + " ".join(
                         f"--map {names_was[sources[place]]}= --map ={names_now[place]}"
                         for place in kept
@@ -85,7 +86,7 @@ def require_whole(
                 Reason(
                     "unknown",
                     f"value columns {columns}",
-                    "they look like the buffer of one aggregate, such as an average, of which "
+                    "they look like the buffer of one aggregate (such as an average), of which "
                     f"{', '.join(names_was[place] for place in sorted(gone))} would be dropped: "
                     "the state does not show whether the rest is the same aggregate",
                     f"{' '.join(maps)} if it is",

@@ -74,7 +74,7 @@ def pairs_of(
                 Reason(
                     "unknown",
                     f"value column {b}",
-                    f"{a} is gone and {b} of the same type is new: the state does not show "
+                    f"{a} was removed and {b} of the same type is new: the state does not show "
                     "whether it was renamed",
                     f"--map {a}={b} if it is, --map {a}= if it is not",
                 )
@@ -108,9 +108,9 @@ def _pair_of_name(
                 Reason(
                     "unknown",
                     f"value column {names_now[new[0]]}",
-                    f"the state has {len(old)} of type {kind}, the program {len(new)}: the state "
-                    "does not show which of them is which",
-                    f"map each: --map {names_was[old[0]]}={names_now[new[0]]}",
+                    f"the state has {len(old)} columns of type {kind}, the program {len(new)}: "
+                    "the state does not show which is which",
+                    f"map each column: --map {names_was[old[0]]}={names_now[new[0]]}",
                 )
             )
             return
@@ -161,8 +161,8 @@ def _ask(
         Reason(
             "unknown",
             f"value column {names_now[new[0]]}",
-            f"{len(new)} columns are called {now[new[0]].name} and have one type: the state does "
-            "not show whether they swapped places",
+            f"{len(new)} columns are called {now[new[0]].name} and have the same type: the state "
+            "does not show whether they swapped places",
             f"{maps} if they did not",
         )
     )

@@ -46,8 +46,8 @@ def watermark_reason(was: StateField, now: StateField, place: str) -> Reason | N
     return Reason(
         "compatible",
         place,
-        f"the watermark delay was {_ms(before)} and is {_ms(after)}: the state is kept, and the "
-        "watermark continues from its current value, never back",
+        f"the watermark delay was {_ms(before)} and is now {_ms(after)}: the state is kept, and "
+        "the watermark continues from its current value, never back",
     )
 
 
@@ -63,14 +63,14 @@ def compare_keys(
             Reason(
                 "incompatible",
                 f"{prefix}key",
-                f"the key was {_listed(was)} and is {_listed(now)}: state is found by its key",
+                f"the key was {_listed(was)} and is now {_listed(now)}: state is found by its key",
                 _KEYS,
             )
         )
         return found
     old_names, new_names = [one.name for one in was], [one.name for one in now]
     if old_names != new_names and sorted(old_names) == sorted(new_names):
-        text = f"the key was {_listed(was)} and is {_listed(now)}: its columns changed places"
+        text = f"the key was {_listed(was)} and is now {_listed(now)}: its columns changed places"
         found.used += [one for one in words.renames if _is_of(one, names_was, names_now)]
         found.reasons.append(Reason("incompatible", f"{prefix}key", text, _KEYS))
         return found
@@ -85,7 +85,7 @@ def compare_keys(
             text = f"its inner nullability was {exact_text(old.type)}, is {exact_text(new.type)}"
             found.reasons.append(Reason("incompatible", place, text, _KEYS))
         if not old.nullable and new.nullable:
-            text = "it was not nullable and is now, which Spark refuses without a migration"
+            text = "it was not nullable but is now, which Spark refuses without a migration"
             found.reasons.append(Reason("needs_migration", place, text))
     return found
 
@@ -126,12 +126,12 @@ def compare_values(
                 Reason(
                     "needs_migration",
                     f"value column {address}",
-                    f"it was column {source} and is column {position}, which Spark ignores when "
-                    "the types are the same",
+                    f"it moved from column {source} to column {position}, which Spark does not "
+                    "notice when the types are the same",
                 )
             )
     for place in gone:
-        text = f"it is gone ({type_text(was[place].type)}), and its values with it"
+        text = f"it was removed ({type_text(was[place].type)}), together with its values"
         found.reasons.append(Reason("needs_migration", f"value column {names_was[place]}", text))
         found.dropped.append(names_was[place])
     found.columns = tuple(columns)
@@ -182,13 +182,13 @@ def _kept_column(
     if reason := watermark_reason(was, now, place):
         found.reasons.append(reason)
     if was.metadata.get(COLLATIONS) != now.metadata.get(COLLATIONS):
-        text = "its collation changed, and with it how rows compare"
+        text = "its collation changed, and therefore how rows compare"
         found.reasons.append(Reason("incompatible", place, text, _FUNCTION))
     if column.forbids_nulls:
-        text = "it was nullable and is not now: the migration refuses nulls in it"
+        text = "it was nullable but is not now: the migration refuses nulls in it"
         found.reasons.append(Reason("needs_migration", place, text))
     elif now.nullable and not was.nullable:
-        text = "it was not nullable and is now, which Spark refuses without a migration"
+        text = "it was not nullable but is now, which Spark refuses without a migration"
         found.reasons.append(Reason("needs_migration", place, text))
     if not column.is_cast:
         return column
@@ -231,7 +231,7 @@ def _cast_reason(was: SparkType, now: SparkType, place: str) -> Reason:
     before, after = type_text(was), type_text(now)
     if before == after and exact_text(now) == before:
         text = (
-            "its inner values were not nullable and are now, which Spark refuses without a "
+            "its inner values were not nullable but are now, which Spark refuses without a "
             "migration"
         )
         return Reason("needs_migration", place, text)
@@ -239,9 +239,9 @@ def _cast_reason(was: SparkType, now: SparkType, place: str) -> Reason:
         text = f"its inner nullability was {exact_text(was)}, is {exact_text(now)}"
         return Reason("incompatible", place, text, _FUNCTION)
     if widens(was, now):
-        text = f"it was {before} and is {after}, which holds every value of it"
+        text = f"it was {before} and is now {after}, which can hold all its values"
         return Reason("needs_migration", place, text)
-    text = f"it was {before} and is {after}: not every value fits"
+    text = f"it was {before} and is now {after}: not every value fits"
     return Reason("incompatible", place, text, _FUNCTION)
 
 
@@ -254,13 +254,13 @@ def _new_column(
     said = words.starts is not None and -from_end <= len(words.starts)
     if address in words.defaults:
         start = words.defaults[address]
-        text = f"begins with {start}, as --default says"
+        text = f"starts with {start}, as --default says"
     elif said:
         assert words.starts is not None
         start = words.starts[from_end].value
-        text = f"begins with {_shown(start)}, as for a key that had no rows before the savepoint"
+        text = f"starts with {_shown(start)}, as for a key that had no rows before the savepoint"
     elif one.nullable and not words.is_aggregate:
-        text = "begins with NULL"
+        text = "starts with NULL"
     else:
         text = f"its initial value is unknown ({type_text(one.type)})"
         found.reasons.append(
@@ -291,8 +291,8 @@ def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words)
             Reason(
                 "unknown",
                 place,
-                "it was nullable and is not now: it is unknown what state under a null key would "
-                "become",
+                "it was nullable but is not now: what state under a null key would become is "
+                "unknown",
                 f"--map {was}={now} if no key is null, or a KeyMigration for the operator",
             )
         )

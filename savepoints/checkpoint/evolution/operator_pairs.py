@@ -98,8 +98,8 @@ class OperatorPair:
 
     def drop(self, what: str, place: str, families: tuple[tuple[str, str], ...]) -> None:
         """Add something that is dropped."""
-        text = "it is gone, and its state would be dropped"
-        self.say("needs_migration", place, text, "allow it: --allow-dropped-state")
+        text = "it was removed, and its state would be dropped"
+        self.say("needs_migration", place, text, "allow this with --allow-dropped-state")
         self.dropped.append(Dropped(what, families))
 
     def begin_empty(self, store: str, schema: StateSchema) -> None:
@@ -127,7 +127,7 @@ class OperatorPair:
             self.dropped += [Dropped(f"column {name} of {self.old}") for name in values.dropped]
             made = values.columns
         else:
-            text = "the program's function makes its values"
+            text = "the program's function computes its values"
             self.say("needs_migration", label or "value", text)
         self.transfers.append(
             Transfer(
@@ -157,13 +157,13 @@ class OperatorPair:
         if function is None:
             self.compared.add(columns.compare_keys(was.key, now.key, prefix, self.words))
             if was.key_encoder != now.key_encoder or was.user_key != now.user_key:
-                self.say("incompatible", f"{prefix}key", "its keys have another layout")
+                self.say("incompatible", f"{prefix}key", "its keys have a different layout")
         else:
             merges = self.functions.keys[function]
             then = (
-                "rows that get the same one are merged"
+                "rows that get the same key are merged"
                 if merges
-                else "two rows with the same one are refused"
+                else "two rows with the same key are refused"
             )
             text = f"the program's function makes new keys; {then}"
             self.say("needs_migration", f"{prefix}key", text)
@@ -194,13 +194,13 @@ def compare_states(pair: OperatorPair) -> None:
         pair.say(
             "incompatible",
             str(new),
-            f"its state was in {_listed(olds)} and is in {_listed(news)}: Spark uses another "
-            "layout",
+            f"its state was in {_listed(olds)} and is now in {_listed(news)}: Spark uses a "
+            "different layout",
             "start the program with the settings that the savepoint was taken with",
         )
     elif new.name == JOIN and _swapped(olds, news):
         text = "its left and right side have swapped places"
-        pair.say("incompatible", str(new), text, "put the inputs of the join in their old order")
+        pair.say("incompatible", str(new), text, "restore the old order of the join's inputs")
     else:
         if new.name == JOIN:
             _ask_for_sides(pair, olds)
@@ -265,6 +265,6 @@ def require_new(defaults: Iterable[str], transfers: Iterable[Transfer]) -> None:
     for address in defaults:
         if address not in fresh:
             raise UsageError(
-                f"--default {address}: there is no new column of that name",
+                f"--default {address}: there is no new column with that name",
                 hint=f"new columns: {', '.join(sorted(fresh))}" if fresh else "no column is new",
             )

@@ -57,7 +57,8 @@ def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
         assert match is not None
         if not separator or not (match.group(2) or new):
             raise UsageError(
-                f"--map {text!r} is not old=new", hint="for example --map max=most, --map 1=0"
+                f"--map {text!r} is not in the form OLD=NEW",
+                hint="for example: --map max=most, --map 1=0",
             )
         scope = None if match.group(1) is None else int(match.group(1))
         found.append(Rename(text, scope, match.group(2) or None, new or None))
@@ -78,10 +79,10 @@ def require_used(given: Sequence[Rename], used: Sequence[Rename], known: Sequenc
         if fits == 0:
             raise UsageError(
                 f"--map {one.text} matches nothing in the savepoint or the program",
-                hint=f"they are: {', '.join(known)}" if known else "there is no state",
+                hint=f"known names: {', '.join(known)}" if known else "there is no state",
             )
         if fits > 1:
             raise UsageError(
                 f"--map {one.text} matches several operators",
-                hint=f"name the program's operator: --map 0:{one.text}",
+                hint=f"prefix it with the ID of the operator in the program: --map 0:{one.text}",
             )

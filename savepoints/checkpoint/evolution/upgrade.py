@@ -166,7 +166,7 @@ def _match(
             if old.name == new.name:
                 found.pairs[new.operator_id] = old
             else:
-                text = f"it is not a {old.name}, as operator {one.old} of the savepoint is"
+                text = f"it is not a {old.name}, but operator {one.old} of the savepoint is"
                 found.unclear[new.operator_id] = Reason("incompatible", str(new), text)
     for name in dict.fromkeys(one.name for one in now):
         kept = {id(one) for one in found.pairs.values()}
@@ -193,9 +193,9 @@ def _match(
                 found.unclear[new.operator_id] = Reason(
                     "unknown",
                     str(new),
-                    f"the state does not show which operator of the savepoint it is: {listed} "
+                    f"the state does not show which operator of the savepoint this is: {listed} "
                     f"{'is' if len(olds) == 1 else 'are'} {name}, too",
-                    f"map it: --map {old.operator_id}={new.operator_id}",
+                    f"map this operator: --map {old.operator_id}={new.operator_id}",
                 )
     return found
 
@@ -233,8 +233,8 @@ def _removed(old: OperatorShape) -> OperatorVerdict:
     reason = Reason(
         "needs_migration",
         str(old),
-        f"it is gone, and {counted} would be dropped",
-        "allow it: --allow-dropped-state",
+        f"it was removed, and {counted} would be dropped",
+        "allow this with --allow-dropped-state",
     )
     dropped = Dropped(f"all state of {old}", (), old.rows)
     return OperatorVerdict(
@@ -253,5 +253,5 @@ def _moved(
         return (Reason("incompatible", str(new), text),)
     if not moved:
         return ()
-    text = f"it was operator {old.operator_id}: operators count from the sink"
+    text = f"it was operator {old.operator_id}: operators are numbered from the sink"
     return (Reason("needs_migration", str(new), text),)

@@ -86,15 +86,17 @@ def _say_new(pair: OperatorPair, name: str, like: list[str], settled: set[str]) 
     pair.say(
         "unknown",
         place,
-        f"{like[0]} is gone and {name} of the same kind is new: the state does not show whether "
-        "it was renamed",
+        f"{like[0]} was removed and {name} of the same kind is new: the state does not show "
+        "whether it was renamed",
         f"--map {like[0]}={name} if it is, --map {like[0]}= if it is not",
     )
 
 
 def _carry(pair: OperatorPair, olds: _Families, was: str, news: _Families, family: str) -> None:
     if was not in olds:
-        pair.say("incompatible", family, f"the savepoint has no column family {was} for it")
+        pair.say(
+            "incompatible", family, f"the savepoint has no column family {was} for this variable"
+        )
         return
     store, now = news[family]
     pair.carry(olds[was], store, now, family)
@@ -107,11 +109,13 @@ def _is_of_kind(
     (kind_was, expired), (kind, expires) = before[old_name], after[name]
     place = f"variable {name}"
     if kind_was != kind:
-        pair.say("incompatible", place, f"it was a {kind_was} and is a {kind}", _ANOTHER_NAME)
+        pair.say("incompatible", place, f"it was a {kind_was} and is now a {kind}", _ANOTHER_NAME)
         return False
     if expired != expires:
         text = (
-            "its values now expire and did not before" if expires else "its values no longer expire"
+            "its values now expire, but did not before"
+            if expires
+            else "its values no longer expire"
         )
         pair.say("incompatible", place, text, _ANOTHER_NAME)
         return False
@@ -128,16 +132,16 @@ def _modes(pair: OperatorPair) -> None:
     """Report another output mode or time mode."""
     was, now = pair.old.properties, pair.new.properties
     if was.get("outputMode") != now.get("outputMode"):
-        modes = f"its output mode was {was.get('outputMode')} and is {now.get('outputMode')}"
-        pair.say("needs_migration", str(pair.new), f"{modes}; its state is the same in both")
+        modes = f"its output mode was {was.get('outputMode')} and is now {now.get('outputMode')}"
+        pair.say("needs_migration", str(pair.new), f"{modes}; its state is the same in both modes")
     if was.get("timeMode") == now.get("timeMode"):
         return
-    text = f"its time mode was {was.get('timeMode')} and is {now.get('timeMode')}"
+    text = f"its time mode was {was.get('timeMode')} and is now {now.get('timeMode')}"
     if str(was.get("timeMode")).lower() in _WITHOUT_TIME:
         pair.say("needs_migration", str(pair.new), f"{text}: it starts without timers")
     else:
         hint = "keep the time mode"
-        text = f"{text}: existing timers and expiry times would mean another time"
+        text = f"{text}: existing timers and expiry times would mean different times"
         pair.say("incompatible", str(pair.new), text, hint)
 
 

@@ -66,6 +66,6 @@ def damaged(name: str, what: str, error: Exception) -> IncompatibleError:
     """Return the error for a damaged file; `what` is, for example, `a commit log file`."""
     return IncompatibleError(
         f"{name} is not {what} that Spark would write: {error!r}",
-        hint="the file is damaged, or was edited: restore from a savepoint",
+        hint="the file is damaged or was edited: restore from a savepoint",
         file=name,
     )

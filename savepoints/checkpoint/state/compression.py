@@ -83,8 +83,8 @@ def _known(codec: str, name: str) -> str:
     if short not in _PIECES:
         raise UnsupportedFormatError(
             f"{name} is compressed with {codec!r}, which only Spark can read",
-            hint=f"save the native form with --format native, or run the query with {CODEC_KEY}="
-            "zstd until none of its files are in the old codec",
+            hint="save the native form with --format native, or run the query with "
+            f"{CODEC_KEY}=zstd until no files remain in the old codec",
             file=name,
             codec=codec,
         )

@@ -65,8 +65,8 @@ def require_names(was: Layout, now: Layout, program: str) -> None:
                 raise LayoutChangedError(
                     f"the state of operator {operator_id}, store {store}, was not made by "
                     f"{program}: {one}, which Spark would not notice",
-                    hint="put the aggregates in their old order, or, if it is the same under a new "
-                    "name, run with --accept-state-names",
+                    hint="restore the old order of the aggregates, or, if the aggregate only has "
+                    "a new name, run with --accept-state-names",
                     operator_id=operator_id,
                     store=store,
                 )

@@ -114,7 +114,7 @@ def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
     """Return why an operator has no canonical form; None when it has one."""
     if operator.name == UNNAMED:
         return (
-            "Spark before 4.0 wrote no operator metadata, without which its rows cannot be read; "
+            "Spark before 4.0 wrote no operator metadata, and the rows cannot be read without it; "
             "after one batch with Spark 4 they can"
         )
     if operator.name not in CANONICAL:
@@ -203,7 +203,7 @@ def _relative(schema_path: str) -> str:
     match = _SCHEMA_PATH.match(schema_path)
     if match is None:
         raise IncompatibleError(
-            f"{schema_path} is not where Spark keeps schema files",
+            f"{schema_path} is not where Spark stores schema files",
             hint="the checkpoint was edited: restore from a savepoint",
             file=schema_path,
         )

@@ -49,7 +49,7 @@ def read(
             yield records
         if not missing:
             if used < len(data) or stream.read(1):
-                raise _damaged(name, "something follows its end marker")
+                raise _damaged(name, "there is data after its end marker")
             return
         rest, wanted = data[used:], max(missing, _BATCH_BYTES)
     raise _damaged(name, "its end marker is missing")

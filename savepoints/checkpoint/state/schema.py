@@ -99,15 +99,15 @@ class SchemaDifference:
     now: str | None
 
     def __str__(self) -> str:
-        """Describe it: `value field 0 was 'max long' and is 'min long'`."""
+        """Describe it: `value field 0 was 'max long' and is now 'min long'`."""
         place = f"{self.part} field {self.position}"
         if self.column_family != DEFAULT_COLUMN_FAMILY:
             place = f"{self.column_family}, {place}"
         if self.was is None:
             return f"{place} is new: {self.now!r}"
         if self.now is None:
-            return f"{place} is gone: {self.was!r}"
-        return f"{place} was {self.was!r} and is {self.now!r}"
+            return f"{place} was removed: {self.was!r}"
+        return f"{place} was {self.was!r} and is now {self.now!r}"
 
 
 def below_partition(store: str, name: str) -> str:

@@ -43,7 +43,7 @@ def start(column: Column) -> Array:
         return pa.array([column.start], to)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise UsageError(
-            f"{column.address} cannot begin with {column.start!r}: it is "
+            f"{column.address} cannot start with {column.start!r}: it is "
             f"{type_text(column.field.type)}: {error}",
             hint=f"--default {column.address}=VALUE of that type",
         ) from None
@@ -108,12 +108,12 @@ def exactly(column: Array, to: pa.DataType) -> Array:
         return column
     was, now = str(column.type), str(to)
     if "timestamp" in was and "timestamp" in now and ("tz=" in was) != ("tz=" in now):
-        raise pa.ArrowInvalid(f"{was} or {now} has a time zone, but not both")
+        raise pa.ArrowInvalid(f"only one of {was} and {now} has a time zone")
     found: Array = column.cast(to)
     back = found.cast(column.type)
     # As text, because NaN does not equal itself.
     if not back.equals(column) and str(back.to_pylist()) != str(column.to_pylist()):
-        raise pa.ArrowInvalid(f"a value of {was} would change as {now}")
+        raise pa.ArrowInvalid(f"a value of {was} would change when converted to {now}")
     return found
 
 
@@ -131,7 +131,7 @@ def _column(
     if one.forbids_nulls and nulls:
         raise IncompatibleError(
             f"{one.address} is null in {nulls} of {count} rows, and cannot be null in the program",
-            hint="make it nullable in the program, or give the program a function: App(…, "
+            hint="make the column nullable in the program, or give the program a function: App(…, "
             "migrate={…})",
         )
     to = decode.arrow_type(one.field.type, one.address)

@@ -196,7 +196,7 @@ def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:
     if "value" not in frame.columns:
         raise UsageError(
             f"the rows of {family} have no value to set",
-            hint="rows that only record a key can be removed: --delete",
+            hint="remove rows that record only a key with --delete",
         )
     if change.function is not None:
         after = changer(change.function, family.frozen, frame.schema["value"].dataType)(

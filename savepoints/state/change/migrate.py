@@ -131,7 +131,7 @@ class Migration:
             if shared.head() is not None:
                 raise IncompatibleError(
                     f"the function for keys of {_where(one)} gives one new key to several rows",
-                    hint="merge them: KeyMigration(keys=…, merge=…)",
+                    hint="merge those rows: KeyMigration(keys=…, merge=…)",
                 )
             return encoded
         merge = made.merge

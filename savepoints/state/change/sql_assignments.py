@@ -35,7 +35,7 @@ def condition(frame: DataFrame, where: str) -> Column:
     if data_type.simpleString() != "boolean":
         raise UsageError(
             f"--where {where!r} is of type {data_type.simpleString()}, not a condition",
-            hint="write it like \"key.customer_id = '17'\"",
+            hint="write a condition, for example \"key.customer_id = '17'\"",
         )
     return F.expr(where)
 
@@ -57,7 +57,7 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
         if error.getCondition() == _RANDOM:
             raise UsageError(
                 f"{what} is not deterministic",
-                hint="remove rand(), uuid() or shuffle() from it",
+                hint="remove rand(), uuid() or shuffle() from the expression",
             ) from None
 
 
@@ -102,7 +102,8 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
     parts = tuple(part.strip("` ") for part in name.strip().split("."))
     if not separator or not expression.strip() or not all(parts):
         raise UsageError(
-            f"--set {text!r} is not FIELD = SQL", hint="write it like 'count = count + 1'"
+            f"--set {text!r} is not in the form FIELD = SQL",
+            hint="for example: --set 'count = count + 1'",
         )
     if parts[0].lower() in IDENTITY and parts[0] in frame.columns:
         raise _key_stays(".".join(parts), parts[0])
@@ -135,7 +136,7 @@ def _key_stays(name: str, what: str) -> UsageError:
     if what == "expires_at_ms":
         return UsageError(
             "expires_at_ms cannot be set: Spark keeps a second index of these times, which would "
-            "not match",
+            "then not match",
             hint="set the value; its expiry is kept",
         )
     return UsageError(
@@ -173,7 +174,7 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
     if reads_text(given, wanted):
         # Spark's casts of text round decimals, cut times off and guess the zone, ANSI or not.
         raise UsageError(
-            f"--set {name}: {expression} is text, and {name} is of type {wanted.simpleString()}",
+            f"--set {name}: {expression} is text, but {name} is of type {wanted.simpleString()}",
             hint="write a value of that type: 12.34, or date '2026-11-20', or "
             "timestamp '2026-11-20 10:00:00Z'",
         )
@@ -187,6 +188,6 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
             f"--set {name}: {typed.reason(error)}",
             hint=f"{name} is of type {wanted.simpleString()}",
         ) from None
-    text = f"{name} is of type {wanted.simpleString()}, which has no room for "
+    text = f"{name} is of type {wanted.simpleString()}, which cannot hold "
     lost = F.raise_error(F.concat(F.lit(text), column.cast("string")))
     return F.when(column.isNull() | back.eqNullSafe(column), cast).otherwise(lost.cast(wanted))

@@ -333,12 +333,12 @@ def _buffer(
 def _expect(condition: bool, column: Array, spark_type: SparkType, name: str) -> None:
     if not condition:
         wanted = type_text(spark_type)
-        raise _refused(name, f"is of type {wanted}, but values of type {column.type} were given")
+        raise _refused(name, f"is of type {wanted}, but the given values are of type {column.type}")
 
 
 def _refused(name: str, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"{name} {why}",
-        hint="give values that the state's schema allows: savepoints state shows it",
+        hint="use values that the state's schema allows; to see it: savepoints state",
         field=name,
     )

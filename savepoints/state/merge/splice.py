@@ -30,8 +30,8 @@ ENTITY = "entity"
 _CARRIED = ("column_family", "key_hash", "ord", "key_bytes", "value_bytes")
 _JOIN = "symmetricHashJoin"
 _HINT = (
-    "it cannot be merged key by key: replay all events with savepoints merge --policy "
-    "replay-all, or move the part behind it to a separate query"
+    "this query cannot be merged key by key: replay all events with savepoints merge --policy "
+    "replay-all, or move the part after this operator to a separate query"
 )
 
 

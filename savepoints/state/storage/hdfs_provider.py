@@ -187,7 +187,7 @@ def _partition_key(
     if operator.name not in _NOT_PLACED_BY:
         raise IncompatibleError(
             f"the state of operator {operator.operator_id} ({operator.name}) cannot be decoded: "
-            "it is unknown which part of the key places its rows",
+            "it is unknown which part of the key determines the partition of a row",
             hint="save the native form instead: --format native",
             operator_id=operator.operator_id,
             operator_name=operator.name,

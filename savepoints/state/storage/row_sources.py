@@ -80,7 +80,8 @@ class CheckpointRows:
         if operator is None or store not in operator.stores:
             raise IncompatibleError(
                 f"{self.checkpoint} has no store {store} of operator {operator_id}",
-                hint="compare its program with that of the query: savepoints upgrade check",
+                hint="compare the checkpoint with the program of the query: savepoints upgrade "
+                "check",
                 operator_id=operator_id,
                 store=store,
             )

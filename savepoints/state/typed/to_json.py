@@ -54,7 +54,7 @@ def write_parquet(frame: DataFrame, target: Uri) -> int:
 def taken(target: Uri) -> TargetExistsError:
     """Say that there is something already."""
     return TargetExistsError(
-        f"{target} exists already",
+        f"{target} already exists",
         hint="choose another path with --to; nothing is overwritten",
         target=str(target),
     )
@@ -81,7 +81,7 @@ def with_key(frame: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
         if name not in fields:
             raise UsageError(
                 f"the key has no field {name!r}",
-                hint=f"it has: {', '.join(fields)}" if fields else "this state has no key",
+                hint=f"its fields: {', '.join(fields)}" if fields else "this state has no key",
             )
         path, leaf_type = fields[name]
         literal = _literal(frame, name, text, leaf_type)
@@ -121,8 +121,8 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
         readable = False
     if not readable:
         raise UsageError(
-            f"--key {name}={text}: {text!r} is no {data_type.simpleString()}",
-            hint="nulls and lists can be chosen with --where, such as 'key.name IS NULL'",
+            f"--key {name}={text}: {text!r} is not a {data_type.simpleString()}",
+            hint="select nulls and lists with --where, for example 'key.name IS NULL'",
         )
     return literal
 
@@ -145,7 +145,7 @@ def _failures() -> Iterator[None]:
         if isinstance(error.__cause__, of_expression):
             raise UsageError(
                 f"--where fails on a row: {typed.reason(error.__cause__)}",
-                hint="Spark has try_divide, try_cast and the like",
+                hint="use try_divide, try_cast and similar functions",
             ) from None
         raise
 

@@ -85,23 +85,29 @@ AGGREGATES = [
     # was, now, words, verdict, what is said
     ("count long;max long", "count long;max long", "", "compatible", ""),
     # The same type in each other's place, which Spark would not notice (12.11).
-    ("max long;min long", "min long;max long", "", "needs_migration", "which Spark ignores"),
+    (
+        "max long;min long",
+        "min long;max long",
+        "",
+        "needs_migration",
+        "which Spark does not notice",
+    ),
     ("count long;sum long", "sum long;count long", "", "needs_migration", "was column 1"),
-    ("max integer", "max long", "", "needs_migration", "holds every value"),
-    ("max byte", "max short", "", "needs_migration", "holds every value"),
-    ("max float", "max double", "", "needs_migration", "holds every value"),
-    ("sum decimal(10,2)", "sum decimal(20,4)", "", "needs_migration", "holds every value"),
+    ("max integer", "max long", "", "needs_migration", "can hold all its values"),
+    ("max byte", "max short", "", "needs_migration", "can hold all its values"),
+    ("max float", "max double", "", "needs_migration", "can hold all its values"),
+    ("sum decimal(10,2)", "sum decimal(20,4)", "", "needs_migration", "can hold all its values"),
     ("sum decimal(10,2)", "sum decimal(11,4)", "", "incompatible", "not every value"),
     ("sum decimal(10,2)", "sum decimal(10,1)", "", "incompatible", "not every value"),
     ("max long", "max integer", "", "incompatible", "not every value"),
     ("max long", "max double", "", "incompatible", "not every value"),
     ("max integer", "max double", "", "incompatible", "not every value"),
     ("max string", "max long", "", "incompatible", "not every value"),
-    ("max long;min long", "max long", "", "needs_migration", "min: it is gone"),
+    ("max long;min long", "max long", "", "needs_migration", "min: it was removed"),
     ("max long", "most long", "", "unknown", "--map max=most if it is, --map max= if"),
     ("max long", "most long", "max=most", "compatible", "renamed, as --map says"),
     ("max long", "most long", "0:max=most", "compatible", "renamed, as --map says"),
-    ("max integer", "most long", "max=most", "needs_migration", "holds every value"),
+    ("max integer", "most long", "max=most", "needs_migration", "can hold all its values"),
     # Three that change places are three reasons, not a rename.
     ("a long;b long;c long", "c long;a long;b long", "", "needs_migration", "was column 2"),
     # One name twice: which is which only a person can say.
@@ -111,10 +117,10 @@ AGGREGATES = [
     ("max long;sum long;sum long", "sum long;sum long", "", "unknown", "whether they swapped"),
     ("sum long;sum double", "sum double;sum long", "", "needs_migration", "was column 1"),
     ("sum long;sum long", "sum long", "", "unknown", "--map sum=sum"),
-    ("sum long;sum long", "sum long", "sum_2=sum", "needs_migration", "sum: it is gone"),
+    ("sum long;sum long", "sum long", "sum_2=sum", "needs_migration", "sum: it was removed"),
     ("buf binary", "buf binary", "", "unknown", "whose bytes only Spark understands"),
     ("buf binary", "buf binary", "buf=buf", "compatible", ""),
-    ("count long;buf binary", "count long", "", "needs_migration", "buf: it is gone"),
+    ("count long;buf binary", "count long", "", "needs_migration", "buf: it was removed"),
 ]
 
 
@@ -144,7 +150,7 @@ def test_a_new_column_begins_with_what_spark_says_or_a_person() -> None:
 
 
 def test_a_default_for_no_new_column_is_a_mistake() -> None:
-    with pytest.raises(UsageError, match="no new column of that name") as caught:
+    with pytest.raises(UsageError, match="no new column with that name") as caught:
         compare(
             aggregate("sum long"), aggregate("sum long", "max long", starts=[None] * 2),
             defaults={"maxx": "1"},
@@ -173,7 +179,7 @@ def test_a_map_that_fits_two_operators_says_how_to_choose() -> None:
 
 @pytest.mark.parametrize("text", ["max", "=", ""])
 def test_a_map_is_old_and_new(text: str) -> None:
-    with pytest.raises(UsageError, match="is not old=new"):
+    with pytest.raises(UsageError, match="is not in the form OLD=NEW"):
         renames.parse([text])
 
 
@@ -258,24 +264,24 @@ DEVIATION = ("n double!", "avg double!", "m2 double!")
         (("sum double",), begun(*AVERAGE, groups=[0, 0]), ("sum=sum", "=count"),
          "needs_migration", "it is new"),
         (("sum double",), begun(*AVERAGE, groups=[0, 0]), ("sum=", "=sum", "=count"),
-         "needs_migration", "it is gone"),
+         "needs_migration", "it was removed"),
         # sum(x), count(*) became avg(x): rows without x were counted.
         (("sum double", "count long!"), begun(*AVERAGE, groups=[0, 0]), (), "unknown", "only sum"),
         (DEVIATION, begun(*DEVIATION, "m3 double!", groups=[0, 0, 0, 0]), (), "unknown", "n, avg"),
         # Whole: kept, new, or gone.
         (AVERAGE, begun(*AVERAGE, groups=[0, 0]), (), "compatible", ""),
         (("max long",), begun("max long", *AVERAGE, groups=[0, 1, 1]), (), "needs_migration", ""),
-        (("max long", *AVERAGE), aggregate("max long"), (), "needs_migration", "it is gone"),
-        (("sum double", "count long!"), aggregate("sum double"), (), "needs_migration", "is gone"),
+        (("max long", *AVERAGE), aggregate("max long"), (), "needs_migration", "it was removed"),
+        (("sum double", "count long!"), aggregate("sum double"), (), "needs_migration", "removed"),
         # And the other way round, where only names tell what was one buffer.
         (AVERAGE, aggregate("sum double"), (), "unknown", "--map sum=sum --map count="),
-        (AVERAGE, aggregate("sum double"), ("sum=sum", "count="), "needs_migration", "is gone"),
+        (AVERAGE, aggregate("sum double"), ("sum=sum", "count="), "needs_migration", "removed"),
         (AVERAGE, aggregate("count long!"), (), "unknown", "such as an average"),
         ((*DEVIATION, "m3 double!"), begun(*DEVIATION, groups=[0, 0, 0]), (), "unknown", "m3"),
         (("first long", "valueSet boolean"), aggregate("valueSet boolean"), (), "unknown", "first"),
         # agg(avg(x), count(*)) in the other order: the counts differ in whether they can be null.
         ((*AVERAGE, "count long!"), begun("count long!", *AVERAGE, groups=[0, 1, 1]), (),
-         "needs_migration", "it was column 2 and is column 0"),
+         "needs_migration", "it moved from column 2 to column 0"),
     ],
 )  # fmt: skip
 def test_trap_a_replaced_aggregate_is_not_taken_over_by_halves(
@@ -329,7 +335,7 @@ def test_functions_of_the_program_make_what_could_not_go_on() -> None:
     assert only(compare(was, now, functions=values)).verdict == "incompatible"
     found = compare(was, now, functions=both)
     assert only(found).verdict == "needs_migration"
-    assert "rows that get the same one are merged" in texts(only(found))
+    assert "rows that get the same key are merged" in texts(only(found))
     (transfer,) = found.transfers
     assert (transfer.function, transfer.key_function) == ("0", "stateStoreSave")
     assert not transfer.is_untouched
@@ -554,14 +560,14 @@ VARIABLES = [
     (variables(TOTAL), variables(("at", V, False), values={"at": ["t timestamp"]}), "",
      "needs_migration", "at: it is new and starts empty"),
     (variables(TOTAL), variables(("sum", V, False)), "total=sum", "needs_migration", "is kept"),
-    (variables(TOTAL), variables(("sum", V, False)), "total=", "needs_migration", "gone"),
-    (variables(TOTAL), variables(("total", L, False)), "", "incompatible", "is a ListState"),
+    (variables(TOTAL), variables(("sum", V, False)), "total=", "needs_migration", "removed"),
+    (variables(TOTAL), variables(("total", L, False)), "", "incompatible", "is now a ListState"),
     (variables(TOTAL), variables(("total", V, True)), "", "incompatible", "now expire"),
     (variables(("a", V, True)), variables(("a", V, True)), "", "compatible", "keep their expiry"),
     (variables(TOTAL), variables(TOTAL, mode="Append"), "", "needs_migration", "output mode"),
     (variables(TOTAL), variables(TOTAL, time="EventTime"), "", "needs_migration", "time mode"),
     (variables(TOTAL, time="EventTime"), variables(TOTAL, time="ProcessingTime"), "",
-     "incompatible", "would mean another time"),
+     "incompatible", "would mean different times"),
     (variables(TOTAL), variables(TOTAL, values={"total": ["s long", "n long"]}), "",
      "needs_migration", "total.n: it is new"),
     (variables(TOTAL), variables(TOTAL, values={"total": ["s string"]}), "", "incompatible", ""),

@@ -95,8 +95,8 @@ def test_trap_a_file_without_its_end_is_refused_and_named(
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (framed([(b"k", b"v")]) + b"\0", "follows its end marker"),
-        (framed([]) * 2, "follows its end marker"),
+        (framed([(b"k", b"v")]) + b"\0", "there is data after its end marker"),
+        (framed([]) * 2, "there is data after its end marker"),
         (struct.pack(">i", -2) + bytes(8), "a key has -2 bytes"),
         (struct.pack(">i1si", 1, b"k", -2) + bytes(8), "a value has -2 bytes"),
         (struct.pack(">i", 1 << 30) + bytes(99), "end marker is missing"),

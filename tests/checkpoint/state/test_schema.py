@@ -218,8 +218,8 @@ def test_trap_aggregates_that_changed_places_differ() -> None:
 def test_what_is_new_and_what_is_gone() -> None:
     assert said(aggregate(MAX), aggregate(MAX, MIN)) == ["value field 1 is new: 'min long'"]
     assert said(aggregate(MAX, MIN), aggregate(MIN)) == [
-        "value field 0 was 'max long' and is 'min long'",
-        "value field 1 is gone: 'min long'",
+        "value field 0 was 'max long' and is now 'min long'",
+        "value field 1 was removed: 'min long'",
     ]
 
 
@@ -227,8 +227,8 @@ def test_names_and_types_of_keys_count_too() -> None:
     renamed = aggregate(MAX, key=(StateField("id", "long"),))
     retyped = aggregate(MAX, key=(StateField("k", "integer"),))
 
-    assert said(aggregate(MAX), renamed) == ["key field 0 was 'k long' and is 'id long'"]
-    assert said(aggregate(MAX), retyped) == ["key field 0 was 'k long' and is 'k integer'"]
+    assert said(aggregate(MAX), renamed) == ["key field 0 was 'k long' and is now 'id long'"]
+    assert said(aggregate(MAX), retyped) == ["key field 0 was 'k long' and is now 'k integer'"]
 
 
 def test_names_inside_of_structs_count() -> None:
@@ -260,5 +260,5 @@ def test_column_families_are_found_by_their_names() -> None:
         "b, value field 0 is new: 'min long'",
     ]
     assert said([a, b], [a, dataclasses.replace(b, value=(MAX,))]) == [
-        "b, value field 0 was 'min long' and is 'max long'"
+        "b, value field 0 was 'min long' and is now 'max long'"
     ]

@@ -337,8 +337,8 @@ def test_rows_are_chosen_by_key_and_by_expression(samples: Store, spark: SparkSe
 @pytest.mark.parametrize(
     ("sample", "wanted", "problem", "hint"),
     [
-        ("rocksdb", {"key": {"customer": "1"}}, "no field 'customer'", "it has: k"),
-        ("rocksdb", {"key": {"k": "three"}}, "'three' is no bigint", "--where"),
+        ("rocksdb", {"key": {"customer": "1"}}, "no field 'customer'", "its fields: k"),
+        ("rocksdb", {"key": {"k": "three"}}, "'three' is not a bigint", "--where"),
         ("grand_total", {"key": {"k": "3"}}, "no field 'k'", "this state has no key"),
         ("rocksdb", {"where": "key.j > 1"}, "FIELD_NOT_FOUND", "key.k, value.count, value.sum"),
         ("rocksdb", {"where": "key.k >"}, "PARSE_SYNTAX_ERROR", "the columns are: key.k"),

@@ -35,7 +35,7 @@ def test_trap_a_checkpoint_has_two_names_and_a_rollback_knows_one(
     good = take(local_store, checkpoint, batch_id=1, query=None, tags=("good",))
     assert good.query == query_id("rocksdb")
 
-    with pytest.raises(UsageError, match=f"is called {good.query}, not clicks") as refused:
+    with pytest.raises(UsageError, match=f"has the name {good.query}, not clicks") as refused:
         take(local_store, checkpoint, query="clicks")
     assert f"savepoints rename {good.query} clicks" in refused.value.hint
     rename.execute(rename.plan(local_store, good.query, "clicks"), local_store)

@@ -265,10 +265,18 @@ def test_more_rows_than_are_laid_out_at_once() -> None:
         (
             StateField("v", "long"),
             pa.array([1], pa.int32()),
-            "long, but values of type int32 were given",
+            "long, but the given values are of type int32",
         ),
-        (StateField("v", "string"), pa.array([1]), "string, but values of type int64"),
-        (StateField("v", "timestamp"), pa.array([1], pa.timestamp("us")), "timestamp, but values"),
+        (
+            StateField("v", "string"),
+            pa.array([1]),
+            "string, but the given values are of type int64",
+        ),
+        (
+            StateField("v", "timestamp"),
+            pa.array([1], pa.timestamp("us")),
+            "timestamp, but the given values",
+        ),
         (StateField("v", "long", nullable=False), pa.array([1, None]), "v holds a null"),
         (
             StateField("v", listed("long", contains_null=False)),
