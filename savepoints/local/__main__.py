@@ -70,11 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m savepoints.local", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start broker and S3 server, and run until Ctrl-C")
-    up.add_argument("--directory", type=Path, help="where logs and data go, and stay")
+    up.add_argument("--directory", type=Path, help="where logs and data are stored")
     down = commands.add_parser("down", help="stop a world that was left running")
     down.add_argument("directory", type=Path, help="the directory in which it was started")
     commands.add_parser("java", help="check that there is a Java that Spark can run on")
-    commands.add_parser("jars", help="download jars, archive classes; say where")
+    commands.add_parser("jars", help="download jars, archive classes and print where")
     return parser
 
 

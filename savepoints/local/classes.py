@@ -65,6 +65,6 @@ def _make(archive: Path, jars: Jars) -> bool:
     except (subprocess.SubprocessError, OSError) as error:
         # Only time is lost.
         output = (getattr(error, "stderr", None) or "").strip().splitlines()[-1:]
-        logger.warning("no archive of Spark's classes could be made: %s %s", error, *output)
+        logger.warning("could not make an archive of Spark's classes: %s %s", error, *output)
         return False
     return True

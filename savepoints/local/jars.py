@@ -72,7 +72,7 @@ def resolve_jars(lock_directory: Path = LOCK_DIRECTORY) -> Jars:
     problems = _problems(directory, checksums)
     if problems:
         message = f"the cached jars in {directory} are damaged: {'; '.join(problems.values())}"
-        hint = f"remove {directory} and run this again"
+        hint = f"remove {directory} and run the command again"
         raise EnvironmentUnfitError(message, hint=hint, jars=sorted(problems))
     found = {
         group: tuple(directory / name for name in checksums if name.startswith(f"{group}/"))
@@ -124,7 +124,7 @@ def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) 
         message = f"the downloaded jars do not fit the lock: {'; '.join(problems.values())}"
         raise EnvironmentUnfitError(
             f"{message}\n{output}",
-            hint=f"compare with {lock_directory / 'SHA256SUMS'}; is a mirror in between?",
+            hint=f"compare with {lock_directory / 'SHA256SUMS'}; is there a mirror in between?",
             jars=sorted(problems),
         )
     part.rename(directory)
@@ -180,5 +180,5 @@ def _problems(directory: Path, checksums: dict[str, str]) -> dict[str, str]:
         if found == wanted:
             os.utime(jar, (_CHECKED_AT, _CHECKED_AT))
         else:
-            problems[name] = f"{name} has the SHA-256 {found} in place of {wanted}"
+            problems[name] = f"{name} has the SHA-256 {found} instead of {wanted}"
     return problems

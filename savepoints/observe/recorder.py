@@ -159,7 +159,9 @@ def _facts(result: object) -> dict[str, object]:
             "seconds": result.cost.seconds,
             "bytes": result.cost.bytes_copied + result.cost.export_bytes,
             "rows": sum(one.rows or 0 for one in result.operators),
-            "message": f"without its rows: {result.rows_missing}" if result.rows_missing else "",
+            "message": f"without the state rows: {result.rows_missing}"
+            if result.rows_missing
+            else "",
         }
     return {
         name: getattr(result, attribute)

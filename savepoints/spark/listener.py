@@ -82,5 +82,6 @@ def checkpoint_of(query: StreamingQuery) -> str:
     except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
         raise UsageError(
             f"the checkpoint of the query {query.name or query.id} cannot be found: {error}",
-            hint="pass it: savepoints.attach(spark, query, every=…, checkpoint='s3a://…')",
+            hint="pass the checkpoint: savepoints.attach(spark, query, every=…, "
+            "checkpoint='s3a://…')",
         ) from None

@@ -133,6 +133,7 @@ def _jars(settings: Settings) -> dict[str, str]:
     if not jars:
         raise EnvironmentUnfitError(
             f"there are no jars in {settings.jars}",
-            hint="set SAVEPOINTS_JARS to the directory with Delta's, Kafka's and S3A's jars",
+            hint="set SAVEPOINTS_JARS to the directory that contains Delta's, Kafka's and S3A's "
+            "jars",
         )
     return {"spark.jars": ",".join(str(jar) for jar in jars)}

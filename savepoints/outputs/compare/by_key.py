@@ -167,8 +167,8 @@ class _Pair:
                 raise IncompatibleError(
                     f"{output.uri} has no column {missing[0]!r}, the key by which rows of "
                     f"{output.name} are compared",
-                    hint=f"name other columns: --key {output.name}=COLUMN,COLUMN; it has: "
-                    + ", ".join(frame.columns),
+                    hint=f"use other columns: --key {output.name}=COLUMN,COLUMN; available "
+                    "columns: " + ", ".join(frame.columns),
                     output=output.name,
                     column=missing[0],
                 )

@@ -50,7 +50,7 @@ def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) ->
     except PySparkException as error:
         raise UsageError(
             f"the metric {name} cannot be computed: {str(error).strip().partition(chr(10))[0]}",
-            hint=f"write it as SQL over {', '.join(outputs) or 'the outputs'}, not: {sql}",
+            hint=f"write the metric as SQL over {', '.join(outputs) or 'the outputs'}, not: {sql}",
             metric=name,
         ) from None
     values = [tuple(row) for row in rows]

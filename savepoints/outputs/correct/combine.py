@@ -92,7 +92,8 @@ def _names(rows: EntityRows, key: Sequence[str]) -> _Names:
     if lacking := [name for name in key if name.casefold() not in known]:
         raise IncompatibleError(
             f"{uri} has no column {lacking[0]!r}, the key by which its rows are combined",
-            hint=f"correct the key in MergeFunctions(rows=…); it has: {', '.join(known.values())}",
+            hint="correct the key in MergeFunctions(rows=…); the table has: "
+            f"{', '.join(known.values())}",
             uri=uri,
             column=lacking[0],
         )
@@ -111,8 +112,8 @@ def _refuse_several(frame: DataFrame, names: _Names) -> None:
     if found is not None:
         key = {name: found[name] for name in names.key}
         raise SeveralRowsError(
-            f"{found['count']} rows of {names.uri} have the key {key}, so it is unclear which "
-            "of them to combine",
+            f"{found['count']} rows of {names.uri} have the key {key}, so it is unclear which one "
+            "to combine",
             hint="use a key in MergeFunctions(rows=…) that is unique for each row",
             uri=names.uri,
             key=list(names.key),

@@ -173,7 +173,7 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
         raise IncompatibleError(
             f"the replay wrote a row of {rows.live.output.uri} with {rows.entity} = "
             f"{stray[0]!r}, which is not one of the replayed entities",
-            hint="name the column that holds the entity in the application: Output(…, "
+            hint="declare the column that holds the entity in the application: Output(…, "
             "entity_key=…)",
             uri=rows.live.output.uri,
             column=rows.entity,

@@ -225,7 +225,7 @@ def refuse_changed(correction: Correction) -> None:
     ]
     if own:
         raise NotAlignedError(
-            f"{live.output.uri} was written to since version {live.newest}: version "
+            f"{live.output.uri} has been written to since version {live.newest}: version "
             f"{own[-1].version} ({own[-1].operation})",
             hint="the query must be paused while its outputs are corrected: run the merge again",
             uri=live.output.uri,
@@ -243,8 +243,8 @@ def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
     if entity.casefold() not in {name.casefold() for name in names}:
         raise IncompatibleError(
             f"{uri} has no column {entity!r}, so the entity of a row is unknown",
-            hint="name the column in the application, Output(…, entity_key=…), or replace all rows "
-            f"with savepoints merge --policy replay-all; it has: {', '.join(names)}",
+            hint="declare the column in the application, Output(…, entity_key=…), or replace all "
+            f"rows with savepoints merge --policy replay-all; the table has: {', '.join(names)}",
             uri=uri,
             column=entity,
         )
@@ -271,7 +271,7 @@ def require_base(base: OutputVersion, uri: str) -> None:
     table = batch_version.open_table(uri)
     if base.table_id != batch_version.table_id(table):
         raise _gone(
-            base, (f"the table there now is a different one, {batch_version.table_id(table)}")
+            base, (f"the table there now is a different one: {batch_version.table_id(table)}")
         )
     try:
         then = batch_version.open_table(base.uri, base.version)
@@ -279,13 +279,13 @@ def require_base(base: OutputVersion, uri: str) -> None:
     except NotAlignedError as error:
         raise _gone(base, error.message) from None
     if lost:
-        raise _gone(base, f"{len(lost)} of its files are gone, such as {lost[0]}")
+        raise _gone(base, f"{len(lost)} of its files are missing, for example {lost[0]}")
     known = {field.name: str(field.type) for field in then.schema().fields}
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the column {changed[0]} of {uri} has changed since version {base.version}, from "
-            "which rows would be taken",
+            f"the column {changed[0]} of {uri} has changed since version {base.version}, which "
+            "rows would be taken from",
             hint="rebuild the output: savepoints reset --to-earliest",
             uri=uri,
             version=base.version,
@@ -338,8 +338,9 @@ def _done(uri: str, correction: Correction) -> Corrected:
     version, mark = commit.find_correction(uri, correction.app_id, correction.batch_id)
     if mark is None:
         raise NotFoundError(
-            f"{uri} has batch {correction.batch_id} of {correction.app_id} but no correction of it",
-            hint="see its history: DESCRIBE HISTORY",
+            f"{uri} has batch {correction.batch_id} of {correction.app_id} but no correction of "
+            "that batch",
+            hint="inspect the table's history: DESCRIBE HISTORY",
             uri=uri,
         )
     return Corrected(version, mark.rows_removed, mark.rows_added, mark.entities)

@@ -75,8 +75,8 @@ def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
     alike = rows.groupBy(*map(quoted, key), REPLAY_BATCH).count().where("count > 1")
     if doubled := alike.count():
         raise SeveralRowsError(
-            f"for {doubled} keys the replay wrote several rows of {uri} in one slice: it is "
-            "unknown which is the last",
+            f"for {doubled} keys the replay wrote several rows of {uri} in one slice: which one "
+            "is the last is unknown",
             hint="give the output a key that is unique for each row",
             uri=uri,
             key=list(key),
@@ -100,16 +100,16 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
     if lacking := sorted(there.keys() - wanted - {REPLAY_BATCH}):
         raise IncompatibleError(
             f"{uri} has no column {', '.join(lacking)}, which the program writes",
-            hint=f"add it with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS ({lacking[0]} "
-            "TYPE)",
+            hint=f"add the column with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
+            f"({lacking[0]} TYPE)",
             uri=uri,
             columns=lacking,
         )
     if more := sorted(wanted - there.keys()):
         raise IncompatibleError(
-            f"{uri} has the column {', '.join(more)}, which the program does not write: its "
+            f"{uri} has the column {', '.join(more)}, which the program does not write, so its "
             "value in corrected rows is unknown",
-            hint="drop it, or write it in the program",
+            hint="drop the column, or write it in the program",
             uri=uri,
             columns=more,
         )

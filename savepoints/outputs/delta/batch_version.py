@@ -76,7 +76,7 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
         if file_sink.is_one(location):
             raise FileSinkError(
                 f"{location} is written by Spark's file sink and is not a Delta table",
-                hint="name a Delta table, or a location that is still empty",
+                hint="use a Delta table, or a location that is still empty",
                 uri=str(location),
             ) from None
         raise NotFoundError(
@@ -105,10 +105,10 @@ def require_columns(uri: str, columns: Sequence[str]) -> None:
     there = {field.name.casefold() for field in open_table(uri).schema().fields}
     if lacking := [name for name in columns if name.casefold() not in there]:
         raise IncompatibleError(
-            f"{uri} has no column {', '.join(lacking)}, which the program writes: its values would "
-            "be dropped",
-            hint=f"add it with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS ({lacking[0]} "
-            "TYPE); or remove it from the program's result",
+            f"{uri} has no column {', '.join(lacking)}, which the program writes, so its values "
+            "would be dropped",
+            hint=f"add the column with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
+            f"({lacking[0]} TYPE); or remove the column from the program's result",
             uri=uri,
             columns=lacking,
         )
@@ -311,10 +311,9 @@ def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     example = f", for example version {foreign.version} ({foreign.operation})" if foreign else ""
     raise NotAlignedError(
         f"rows were written to {uri} without a transaction id of {' or '.join(app_ids)}{example}: "
-        f"which batch they belong to is unknown; the table has: {listed}",
-        hint="if the query writes under its own id, name it in [queries.NAME.app_ids]; "
-        "otherwise write batches with the options txnAppId and txnVersion, or exclude the "
-        "table",
+        f"so their batch is unknown; the table has: {listed}",
+        hint="if the query writes under its own id, set that id in [queries.NAME.app_ids]; "
+        "otherwise write batches with the options txnAppId and txnVersion, or exclude the table",
         uri=uri,
         batch_id=batch_id,
         app_ids=list(app_ids),

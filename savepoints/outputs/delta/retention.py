@@ -76,7 +76,7 @@ class Lifetime:
         )
         for until, what, key in named:
             if until is not None and until < now + NOTICE:
-                verb = "may be gone since" if until < now else "may be gone from"
+                verb = "may have been removed since" if until < now else "may be removed from"
                 return (
                     f"version {self.version} of {self.uri} is not the newest ({self.newest}): "
                     f"{what} {verb} {rfc3339(until)} ({key})"
@@ -127,7 +127,9 @@ def retention(configuration: Mapping[str, str | None], key: str) -> timedelta:
         return parse_interval(text)
     except ValueError as error:
         raise NotAlignedError(
-            f"the table property {key} is {error}", hint="write it like: interval 30 days", key=key
+            f"the table property {key} is {error}",
+            hint="write an interval such as: interval 30 days",
+            key=key,
         ) from None
 
 

@@ -52,14 +52,14 @@ def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
             f"{uri} cannot be rewound: it has table features that only Spark can write: "
             f"{', '.join(found)}",
             # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-            hint="leave it as it is: rollback --outputs none, or for a reset remove it from "
-            "[queries.NAME.outputs] temporarily",
+            hint="leave the table as it is: rollback --outputs none, or for a reset remove it "
+            "from [queries.NAME.outputs] temporarily",
             uri=uri,
             features=found,
         )
     if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
         raise IncompatibleError(
-            f"{uri} cannot be rewound: it allows no removal of rows (delta.appendOnly)",
+            f"{uri} cannot be rewound: it does not allow rows to be removed (delta.appendOnly)",
             hint=f"set delta.appendOnly to false, or {LEAVE_OUTPUTS}",
             uri=uri,
             features=["appendOnly"],

@@ -286,7 +286,7 @@ def _source(sink: Location, name: str, sha: str, there: Entries | None = None) -
         if info.path.rpartition("/")[2] == name and log.sha256(info.path) == sha:
             return info.path
     raise FileSinkError(
-        f"the entry {name} of the log of {sink} is gone: it was compacted and deleted",
+        f"the entry {name} of the log of {sink} no longer exists: it was compacted and deleted",
         hint=f"{LEAVE_OUTPUTS}; in that case give the query a new output directory",
         uri=str(sink),
     )
@@ -315,8 +315,8 @@ def _write(sink: Location, operation_id: str, operation: _Operation) -> None:
 def changed(sink: Location, newest: int) -> NotAlignedError:
     """Return the error for a sink that was written to since a plan was made."""
     return NotAlignedError(
-        f"{sink} was written to since the plan was made: its newest batch was {newest}, and is "
-        f"{newest_batch(sink)}",
-        hint="stop its writers, then plan again",
+        f"{sink} has been written to since the plan was made: its newest batch was {newest} and "
+        f"is now {newest_batch(sink)}",
+        hint="stop all writers of this output, then plan again",
         uri=str(sink),
     )

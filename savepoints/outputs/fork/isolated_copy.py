@@ -122,7 +122,8 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
         raise NotAlignedError(
             f"{output.uri} is not the table of the savepoint: its id is "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint="it was deleted and recreated: fork a savepoint that was taken afterwards",
+            hint="the table was deleted and recreated: fork from a savepoint that was taken "
+            "afterwards",
             uri=output.uri,
         )
     there = snapshot.read(output.uri, output.version)
@@ -175,7 +176,7 @@ def undo(one: Isolation, operation_id: str) -> None:
     if later:
         raise NotAlignedError(
             f"{one.uri} was created by {operation_id} and has been written to since: {later[0]}",
-            hint="find out who writes there; remove the table by hand if it is not needed",
+            hint="find out who writes to the table; remove it by hand if it is not needed",
             uri=one.uri,
         )
     target.delete({info.path for info in target.list()} - {FORK_MARKER})
@@ -192,7 +193,7 @@ def refuse_taken(uri: str) -> None:
     target = Location.of(uri)
     found = target.list()
     if found:
-        raise _taken(uri, f"already has {len(found)} files, such as {found[0].path}")
+        raise _taken(uri, f"already has {len(found)} files, for example {found[0].path}")
     parts = target.uri.path.split("/")
     for number in range(1, len(parts)):
         above = Location(Uri(target.uri.scheme, target.uri.bucket, "/".join(parts[:number])))
@@ -216,7 +217,7 @@ def _claim(target: Location, operation_id: str) -> None:
         except FileExistsError:
             raise _taken(str(target), "is being written by another fork") from None
     elif _owner(target) != operation_id:
-        raise _taken(str(target), f"already has {len(found)} files, such as {found[0].path}")
+        raise _taken(str(target), f"already has {len(found)} files, for example {found[0].path}")
 
 
 def _owner(target: Location) -> str | None:
@@ -233,8 +234,8 @@ def _require_known(there: Snapshot, uri: str) -> None:
     if unknown:
         raise IncompatibleError(
             f"{uri} has table features that cannot be copied exactly: {', '.join(unknown)}",
-            hint="drop them (ALTER TABLE … DROP FEATURE …) and fork a savepoint taken after that, "
-            "or fork with an application that does not have this output: --app MODULE:ATTR",
+            hint="drop them (ALTER TABLE … DROP FEATURE …) and fork from a savepoint taken after "
+            "that, or fork with an application that does not have this output: --app MODULE:ATTR",
             uri=uri,
             features=unknown,
         )
@@ -243,8 +244,10 @@ def _require_known(there: Snapshot, uri: str) -> None:
 def _require_files(there: Snapshot, output: OutputVersion) -> None:
     if lost := snapshot.missing_files(there, Location.of(output.uri)):
         raise NotAlignedError(
-            f"version {output.version} of {output.uri} lacks {len(lost)} files, such as {lost[0]}",
-            hint="they were removed, by VACUUM or by hand: fork a newer savepoint: savepoints list",
+            f"version {output.version} of {output.uri} lacks {len(lost)} files, for example "
+            f"{lost[0]}",
+            hint="they were removed, by VACUUM or by hand; fork from a newer savepoint: "
+            "savepoints list",
             uri=output.uri,
             files=lost,
         )
@@ -305,7 +308,8 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
             target.copy_from(file.directory, file.path, name)
             if target.head(name).size != size:
                 raise NotAlignedError(
-                    f"{target}/{name} differs in size from its original", hint="run it again"
+                    f"{target}/{name} differs in size from its original",
+                    hint="run the command again",
                 )
 
     try:
@@ -313,7 +317,8 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
     except FileNotFoundError as gone:
         raise NotAlignedError(
             f"version {output.version} of {output.uri} lacks {gone}",
-            hint="it was removed, by VACUUM or by hand: fork a newer savepoint: savepoints list",
+            hint="it was removed, by VACUUM or by hand; fork from a newer savepoint: savepoints "
+            "list",
             uri=output.uri,
         ) from None
 

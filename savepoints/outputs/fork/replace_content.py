@@ -81,7 +81,7 @@ def plan(
         raise _no_table(uri)
     if own_rows is not None and _columns(uri) != _columns(source.uri, source.version):
         raise IncompatibleError(
-            f"{source.uri} has different columns from {uri}, which has other writers too",
+            f"{source.uri} has different columns from {uri}, which also has other writers",
             hint="let the fork's program write the columns of the shared table, or promote "
             "with --outputs point",
             uri=uri,

@@ -19,7 +19,7 @@ def what(rewind: Rewind) -> str:
     output = rewind.output
     if output.kind == "files":
         if rewind.empty:
-            return f"set aside the whole log of {output.uri}, the newest entry first"
+            return f"set aside the whole log of {output.uri}, newest entry first"
         return f"cut the log of {output.uri} back from batch {rewind.newest} to {output.version}"
     whose = f" where {rewind.own_rows}" if rewind.own_rows else ""
     if rewind.empty:
@@ -61,7 +61,7 @@ def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
         seen, newer = table.transaction_version(new_app_id), table.version() > output.version
     if seen is not None and seen > reached:
         again = f"batches {reached + 1} to {seen}"
-        return (f"{uri} stays as it is: it silently drops {again} when they run again",)
+        return (f"{uri} is left as it is, and silently drops {again} when they run again",)
     if newer:
         return (
             f"{uri} keeps what was written since version {output.version}: rows may be duplicated",
@@ -74,7 +74,7 @@ def _of_files(rewind: Rewind) -> list[str]:
     if file_sink.is_at(output):
         return []
     stay = (
-        f"{uri}: data files of the batches after {output.version} stay there; Spark ignores "
+        f"{uri}: data files of the batches after {output.version} remain there; Spark ignores "
         "them, but tools that list the directory do not. Log entries are moved to "
         f"{file_sink.ASIDE_OF_LOG}"
     )
@@ -85,9 +85,8 @@ def _of_files(rewind: Rewind) -> list[str]:
     if (interval := file_sink.lost_interval(output)) is None:
         return [stay, seen]
     compacted = (
-        f"{uri}: the query must keep "
-        f"spark.sql.streaming.fileSink.log.compactInterval={interval}, which the log no longer "
-        "shows after this"
+        f"{uri}: the query must keep spark.sql.streaming.fileSink.log.compactInterval={interval}, "
+        "which the log no longer shows afterwards"
     )
     return [stay, seen, compacted]
 
@@ -99,8 +98,8 @@ def _of_table(rewind: Rewind) -> list[str]:
     if rewind.empty or output.version < rewind.newest:
         found.append(
             f"{uri}: the rewind removes rows: a streaming reader of the table fails at that "
-            "commit unless it has skipChangeCommits, and reads the rows of batches that run "
-            "again a second time"
+            "commit unless it has skipChangeCommits, and reads the rows of batches that run again "
+            "twice"
         )
         if settings.get("delta.enableChangeDataFeed") == "true":
             found.append(
@@ -129,15 +128,15 @@ def _schema(rewind: Rewind, table: DeltaTable) -> list[str]:
     if before.schema() != table.schema():
         gone = ", ".join(name for name in new if name not in old)
         found.append(
-            f"{uri}: its columns become those of version {version} again"
+            f"{uri}: its columns revert to those of version {version}"
             + (f"; removed: {gone}" if gone else "")
         )
     then, now = before.metadata().configuration, table.metadata().configuration
     changed = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
     if changed:
-        found.append(f"{uri}: table properties are rewound too: {', '.join(changed)}")
+        found.append(f"{uri}: table properties are also rewound: {', '.join(changed)}")
     if _protocol(before) != _protocol(table):
-        found.append(f"{uri}: the table's protocol stays, because it can never be lowered")
+        found.append(f"{uri}: the table's protocol is kept, because it can never be lowered")
     return found
 
 
@@ -150,7 +149,7 @@ def _protocol(table: DeltaTable) -> tuple[object, ...]:
 def _unknown_writers(rewind: Rewind) -> list[str]:
     uri, where = rewind.output.uri, rewind.own_rows
     if where is not None:
-        return [f"{uri}: removes all rows where {where}, whoever wrote them, and no others"]
+        return [f"{uri}: removes exactly the rows where {where}, whoever wrote them"]
     *_, oldest = log.commits(uri, rewind.newest)
     if oldest.version == 0:
         return []

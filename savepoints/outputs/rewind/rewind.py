@@ -74,7 +74,7 @@ def plan(
         raise NotAlignedError(
             f"{output.uri} is not the table of the savepoint: its id is "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint=f"it was deleted and recreated: {LEAVE_OUTPUTS}; then rebuild it",
+            hint=f"the table was deleted and recreated: {LEAVE_OUTPUTS}; then rebuild it",
             uri=output.uri,
         )
     writable.require_writable(table, output.uri, removes=output.version < table.version())
@@ -226,7 +226,7 @@ def _refuse_others(rewind: Rewind, since: int) -> None:
         first = foreign[-1]
         raise NotAlignedError(
             f"other writers made {len(foreign)} commits to {output.uri} since version {since}, "
-            f"the first is version {first.version} ({first.operation})",
+            f"the first in version {first.version} ({first.operation})",
             hint="their rows would be lost: define the query's own rows in "
             f"[queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=output.uri,
@@ -240,7 +240,7 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
         return
     who = f"version {foreign[0].version} ({foreign[0].operation})" if foreign else others[0]
     raise NotAlignedError(
-        f"other writers use {uri} too, for example {who}: they would lose their rows",
+        f"other writers also use {uri}, for example {who}: their rows would be lost",
         hint="define the query's own rows in [queries.NAME.own_rows], or keep the outputs: "
         "--outputs keep",
         uri=uri,
@@ -252,7 +252,8 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
 def _refuse_unreadable(output: OutputVersion) -> None:
     if gone := unreadable_files(output):
         raise NotAlignedError(
-            f"version {output.version} of {output.uri} lacks {len(gone)} files, such as {gone[0]}",
+            f"version {output.version} of {output.uri} lacks {len(gone)} files, for example "
+            f"{gone[0]}",
             hint=f"they were removed, by VACUUM or by hand; {LEAVE_OUTPUTS}",
             uri=output.uri,
             files=gone,
@@ -263,6 +264,6 @@ def _refuse_predicate(uri: str, predicate: str | None) -> None:
     if predicate is not None:
         raise FileSinkError(
             f"{uri} is written by Spark's file sink, which can only be rewound by whole batches",
-            hint="remove it from [queries.NAME.own_rows]",
+            hint="remove this output from [queries.NAME.own_rows]",
             uri=uri,
         )

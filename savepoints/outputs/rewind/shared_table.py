@@ -67,7 +67,7 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
     if left.schema() != right.schema():
         raise IncompatibleError(
             f"the columns of {uri} changed between versions {one} and {other}: only the whole "
-            "table can be rewound across that",
+            "table can be rewound across that change",
             hint=f"remove its own_rows from the settings, or {LEAVE_OUTPUTS}",
             uri=uri,
         )
@@ -130,6 +130,6 @@ def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
     except (DeltaError, OSError, ValueError) as error:
         raise IncompatibleError(
             f"rows of {uri} cannot be selected by {where}: {plain(str(error))[:300]}",
-            hint="write own_rows as SQL over the table's columns, such as: source = 'shop'",
+            hint="write own_rows as SQL over the table's columns, for example: source = 'shop'",
             uri=uri,
         ) from None

@@ -85,9 +85,9 @@ def append(
     if known not in {None, before}:
         raise NotAlignedError(
             f"the batch begins at {kafka_position(begin)}, and the archive {uri} ends at "
-            f"{kafka_position(progress.load(uri).end)}: another process has written it",
-            hint=f"stop the other one, then delete {location / CHECKPOINT}; the next run "
-            "continues where the archive ends",
+            f"{kafka_position(progress.load(uri).end)}: another process has written to it",
+            hint=f"stop that process, then delete {location / CHECKPOINT}; the next run continues "
+            "where the archive ends",
             uri=str(location),
         )
     directory = f"{_BATCHES}/{uuid.uuid4().hex}"
@@ -289,7 +289,7 @@ def _refuse_doubles(places: Iterable[tuple[str, int]], doubled: int) -> None:
     if doubled:
         listed = ", ".join(f"{topic} partition {part}" for topic, part in sorted(places))
         raise IncompatibleError(
-            f"{doubled} events share a position with another one, in {listed}",
+            f"{doubled} events share a position with another event, in {listed}",
             hint="decode must return at most one event per record; it may return an array, for "
             "build to explode",
         )

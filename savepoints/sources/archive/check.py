@@ -202,12 +202,12 @@ def _problems(
         if has is None:
             found.append(f"{where}: Kafka has no such partition")
         elif has.end < one.end:
-            found.append(f"{where}: the archive goes up to {one.end}, Kafka only to {has.end}")
+            found.append(f"{where}: the archive extends to {one.end}, Kafka only to {has.end}")
         if counted.get((one.topic, one.partition), 0) != one.rows:
             arrived = counted.get((one.topic, one.partition), 0)
             found.append(f"{where}: {arrived} records arrived, but {one.rows} are stored")
         if one.missing:
-            found.append(f"{where}: {one.missing} records of Kafka are missing")
+            found.append(f"{where}: {one.missing} records from Kafka are missing")
         if one.extra and not _compacts(looked, one.topic):
             found.append(f"{where}: {one.extra} records are not in Kafka")
         if one.different:
@@ -223,9 +223,9 @@ def _notes(partitions: list[PartitionCheck], looked: dict[str, Topic]) -> tuple[
         where = f"{one.topic} partition {one.partition}"
         if one.without_record:
             found.append(
-                f"{where}: {one.without_record} offsets before {one.compared_from} have no record, "
-                "and Kafka can no longer tell whether it had one; transactions and compaction "
-                "leave such offsets"
+                f"{where}: {one.without_record} offsets before {one.compared_from} have no "
+                "record, and Kafka can no longer tell whether they had one; transactions and "
+                "compaction leave such offsets"
             )
         if one.extra and _compacts(looked, one.topic):
             found.append(f"{where}: {one.extra} records were removed by Kafka's compaction since")

@@ -123,7 +123,7 @@ class ArchiveProgress:
         if short:
             raise NotAlignedError(
                 f"the archive {self.uri} ends too early: {'; '.join(short)}",
-                hint="bring it up to date: python -m savepoints.jobs.archive QUERY INPUT "
+                hint="bring the archive up to date: python -m savepoints.jobs.archive QUERY INPUT "
                 "--until latest",
                 uri=self.uri,
             )
@@ -139,7 +139,7 @@ class ArchiveProgress:
             if known - {topic_ids[topic]}:
                 raise SourceDataGoneError(
                     f"the topic {topic} was deleted and recreated since it was archived at "
-                    f"{self.uri}: its offsets mean other records now",
+                    f"{self.uri}: its offsets now refer to other records",
                     hint="archive the new topic at another URI",
                     uri=self.uri,
                     topic=topic,
@@ -276,7 +276,7 @@ def of_batch(
     }:
         raise NotAlignedError(
             f"the batch has records of {sorted(strangers)}, which are not in {kafka_position(end)}",
-            hint="decode must keep Kafka's columns topic, partition and offset as they are",
+            hint="decode must not change Kafka's columns topic, partition and offset",
         )
     rows = []
     for topic, parts in sorted(end.items()):

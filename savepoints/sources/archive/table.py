@@ -87,7 +87,7 @@ def require(location: Location) -> DeltaTable:
     if table is None:
         raise NotFoundError(
             f"there is no archive at {location}",
-            hint="create it: python -m savepoints.jobs.archive QUERY INPUT --until latest",
+            hint="create the archive: python -m savepoints.jobs.archive QUERY INPUT --until latest",
             uri=str(location),
         )
     return table
@@ -225,7 +225,7 @@ def exchange(
     if said is None or said["id"] != mine:
         raise QueryRunningError(
             f"another process is compacting the archive {location}",
-            hint="this one changed nothing; one of the two is enough",
+            hint="nothing was changed here; one compaction is enough",
             uri=str(location),
         )
 
@@ -296,7 +296,7 @@ def commit(
         except (DeltaError, OSError) as error:
             raise unavailable(location.uri, str(error)) or SavepointsError(
                 f"the archive {location} cannot be written: {plain(str(error))[:500]}",
-                hint="check its space and permissions, then run the command again",
+                hint="check the space and permissions there, then run the command again",
                 uri=str(location),
             ) from None
 

@@ -86,8 +86,8 @@ def _id(columns: Sequence[str]) -> Column:
 def _require(columns: Sequence[str], decoding: Decoding) -> None:
     if not decoding.event_id:
         raise UsageError(
-            "the input does not name the columns that identify an event",
-            hint='name them in the application: Input(…, event_id=("order_id",))',
+            "the input does not declare the columns that identify an event",
+            hint='declare them in the application: Input(…, event_id=("order_id",))',
         )
     if lost := [name for name in POSITION if name not in columns]:
         raise UsageError(

@@ -53,9 +53,9 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
     for one in answers:
         if one.error is not None:
             raise EnvironmentUnfitError(
-                f"Kafka did not say where {one.topic} partition {one.partition} was at "
+                f"Kafka did not return the offset of {one.topic} partition {one.partition} at "
                 f"{rfc3339(moment)}: {one.error.str()}",
-                hint="try again",
+                hint="run the command again",
             )
         end = ends[one.topic][one.partition].end
         found[one.topic][one.partition] = one.offset if one.offset >= 0 else end

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 _LARGEST_OFFSET = 2**63 - 1
 _LARGEST_PARTITION = 2**31 - 1
 
-_JSON_HINT = 'write it as Spark does: {"topic": {"0": 12, "1": 7}}'
+_JSON_HINT = 'write the offsets as Spark does: {"topic": {"0": 12, "1": 7}}'
 _CSV_HINT = "each line is topic,partition,offset, without a header, as --export writes it"
 _NAMED_OFFSETS = {-1: "latest", -2: "earliest"}
 
@@ -146,7 +146,7 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
                         f"two sources read {topic} partition {part}, one from offset "
                         f"{found[topic][part]} and one from {offset}, so no single position fits "
                         "both",
-                        hint="go to a savepoint instead: savepoints list",
+                        hint="use a savepoint instead: savepoints list",
                         topic=topic,
                         partition=part,
                     )
@@ -199,7 +199,7 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
     if wrong:
         raise UsageError(
             f"these offsets cannot be reached: {_listed(wrong)}",
-            hint="name an offset for each partition that Kafka has, within what is available",
+            hint="give an offset for each partition that Kafka has, within the available range",
             partitions=wrong,
         )
 
@@ -253,7 +253,8 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         if named and group is None:
             raise UsageError(
                 f"{where} names the consumer group {named[0]!r}, but none was requested",
-                hint="name the group whose lines to take, or export the offsets of a single group",
+                hint="specify the group whose lines to use, or export the offsets of a single "
+                "group",
                 line=number,
             )
         if named and named[0] != group:
@@ -319,11 +320,11 @@ def _misfit(
 
 def _why(start: int | None, stop: int | None, found: Range | None) -> str:
     if stop is None:
-        return "the end does not name it"
+        return "not given in the end offsets"
     if found is None:
         return "Kafka does not have it"
     if start is None:
-        return "the start does not name it"
+        return "not given in the start offsets"
     return f"before the start at {start}" if stop < start else "beyond Kafka's end"
 
 
@@ -348,7 +349,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is named twice")
+        raise ValueError(f"{twice!r} is given twice")
     return found
 
 

@@ -50,7 +50,7 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
                 )
     if gone:
         raise SourceDataGoneError(
-            f"Kafka does not have what the archive lacks: {'; '.join(gone)}",
+            f"Kafka does not have the records that the archive lacks: {'; '.join(gone)}",
             hint="choose a savepoint that the archive and Kafka cover, and archive before Kafka's "
             "retention expires: python -m savepoints.jobs.archive QUERY INPUT "
             "--until latest",

@@ -78,7 +78,8 @@ def parse_scope(texts: Sequence[str]) -> TargetScope:
             parts = frozenset(int(one) for one in listed.split(",")) if separator else None
         except ValueError:
             raise UsageError(
-                f"{text!r} is not TOPIC or TOPIC:PARTITIONS", hint="for example orders:0,1,2"
+                f"{text!r} is not in the form TOPIC or TOPIC:PARTITIONS",
+                hint="for example: orders:0,1,2",
             ) from None
         known = scope.get(topic, frozenset())
         scope[topic] = None if parts is None or known is None else known | parts
@@ -133,15 +134,15 @@ def resolve(
             )
     if problems:
         raise UsageError(
-            f"nothing is reset: {'; '.join(problems)}",
-            hint="name offsets within what is available, for every partition that Kafka has",
+            f"nothing was reset: {'; '.join(problems)}",
+            hint="give offsets within the available range for every partition that Kafka has",
             problems=problems,
         )
     if gone and not allow_data_loss:
         raise SourceDataGoneError(
             f"Kafka may no longer have all records of {'; '.join(gone)}",
-            hint="choose a later target, name an archive that has them in [queries.NAME.archives], "
-            "or accept the loss: --allow-data-loss",
+            hint="choose a later target, set an archive that has them in [queries.NAME.archives], "
+            "or accept the loss with --allow-data-loss",
             partitions=gone,
         )
     return tuple(moves)
@@ -162,7 +163,7 @@ def _to(
     # A partition that is new to the query begins where Spark would begin it.
     stays = found.earliest if now is None else now
     if found.topic in skipped:
-        return found.end, "skipped to its end"
+        return found.end, "skipped to the end"
     if scope is not None:
         parts = scope.get(found.topic, frozenset())
         if parts is not None and found.partition not in parts:
@@ -190,7 +191,7 @@ def _unknown(
     problems = [f"the query reads no topic {one!r}" for one in skipped if one not in ranges]
     for topic, chosen in (scope or {}).items():
         if topic not in ranges:
-            problems.append(f"the query reads no topic {topic!r}, but {', '.join(ranges)}")
+            problems.append(f"the query reads {', '.join(ranges)}, not topic {topic!r}")
             continue
         missing = sorted((chosen or frozenset()) - set(ranges[topic]))
         problems += [f"topic {topic} has no partition {one}" for one in missing]

@@ -85,7 +85,7 @@ def for_client(options: Mapping[str, str]) -> dict[str, str]:
         if kind != "PEM":
             raise _refused(
                 "ssl.truststore.location",
-                f"is of the type {kind}, which only Java reads",
+                f"is of the type {kind}, which only Java can read",
                 "export the certificates as PEM and set ssl.ca.location: "
                 f"keytool -exportcert -rfc -keystore {location} -alias ALIAS",
             )
@@ -113,9 +113,9 @@ def _translate_keystore(options: dict[str, str]) -> None:
     elif kind != "PKCS12":
         raise _refused(
             "ssl.keystore.location",
-            f"is of the type {kind}, which only Java reads",
-            f"convert it: keytool -importkeystore -srckeystore {location} "
-            "-destkeystore client.p12 -deststoretype PKCS12",
+            f"is of the type {kind}, which only Java can read",
+            f"convert the keystore: keytool -importkeystore -srckeystore {location} -destkeystore "
+            "client.p12 -deststoretype PKCS12",
         )
 
 
@@ -125,7 +125,7 @@ def _module(mechanism: str) -> str:
         raise _refused(
             _MECHANISM,
             f"is {mechanism or 'missing'}; supported are {', '.join(_MODULES)}",
-            "choose one of them, or certificates of clients (security.protocol = SSL)",
+            "choose one of them, or client certificates (security.protocol = SSL)",
         )
     return module
 

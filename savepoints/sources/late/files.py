@@ -81,8 +81,10 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
     wanted = records if is_records else events
     if lacking and not is_records:
         raise IncompatibleError(
-            f"{batch} has no column {', '.join(lacking)}; it has {', '.join(rows.columns)}",
-            hint="write it with the columns of decoded events, or as records with at least `value`",
+            f"{batch} has no column {', '.join(lacking)}; its columns are "
+            f"{', '.join(rows.columns)}",
+            hint="write the batch with the columns of decoded events, or as records with at least "
+            "`value`",
             batch=batch,
             columns=lacking,
         )
@@ -151,7 +153,7 @@ def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) ->
         columns.append(F.col(f"`{name}`").cast(one.dataType).alias(one.name))
     if wrong:
         raise IncompatibleError(
-            f"columns of {batch} have other types: {'; '.join(wrong)}",
+            f"columns of {batch} have the wrong types: {'; '.join(wrong)}",
             hint="write the batch with the types of the application's events",
             batch=batch,
             columns=wrong,
@@ -197,7 +199,7 @@ def stored_as(batch: str) -> tuple[str, str]:
     if not inside:
         raise NotFoundError(
             f"there is nothing at {batch}",
-            hint="name a file, a directory, a quoted pattern, or a Delta table",
+            hint="give a file, a directory, a quoted pattern, or a Delta table",
             batch=batch,
         )
     return _by_name(inside, batch), uri.hadoop
@@ -216,7 +218,7 @@ def _by_name(names: Sequence[str], batch: str) -> str:
             f"cannot tell the format of {batch} from its name"
             if None in found
             else f"{batch} has files of different formats: {', '.join(kinds)}",
-            hint="use file names with .parquet, .json or .csv, or name a Delta table",
+            hint="use file names with .parquet, .json or .csv, or give a Delta table",
             batch=batch,
         )
     return kinds[0]

@@ -122,6 +122,6 @@ def _failures(source: LateInput, what: str) -> Iterator[None]:
     except Exception as error:  # The program may raise anything.
         raise IncompatibleError(
             f"the batch cannot be {what} by the input {source.name}: {plain(str(error))[:500]}",
-            hint="correct the rows that it names; nothing of the batch was used",
+            hint="correct the rows named in the message; nothing from the batch was used",
             input=source.name,
         ) from error

@@ -49,7 +49,7 @@ def test_trap_rows_that_cannot_be_written_take_the_savepoint_with_them(
     assert local_store.manifest(saved.id).savepoint == saved
     (event,) = local_store.events.all()
     assert event.result == "done"
-    assert "without its rows" in event.message
+    assert "without the state rows" in event.message
     counted = metrics.values([saved], [event])
     assert counted["savepoints_without_rows"] == {("clicks",): 1}
     assert verify(local_store, saved.id, depth="checksums").findings == ()

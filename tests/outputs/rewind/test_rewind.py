@@ -172,7 +172,7 @@ def test_what_others_have_written_since_is_refused_and_named(place: Location) ->
     write(uri, 50, None)
     write(uri, 51, "another/app/1")
 
-    with pytest.raises(NotAlignedError, match="the first is version 4") as refused:
+    with pytest.raises(NotAlignedError, match="the first in version 4") as refused:
         planned(uri, 1)
 
     assert refused.value.details["versions"] == [5, 4]
@@ -376,8 +376,8 @@ def test_columns_and_properties_go_back_too_and_the_plan_says_so(on_local: Locat
     plan = planned(uri, 1)
 
     notes = " / ".join(rewind.notes(plan))
-    assert "become those of version 1 again; removed: extra" in notes
-    assert "properties are rewound too: delta.logRetentionDuration" in notes
+    assert "revert to those of version 1; removed: extra" in notes
+    assert "properties are also rewound: delta.logRetentionDuration" in notes
     rewind.execute(plan, "op-1")
     assert [field.name for field in table(uri).schema().fields] == ["n", "part"]
     assert table(uri).metadata().configuration == {}
@@ -393,7 +393,7 @@ def test_a_protocol_that_went_up_stays_and_the_plan_says_so(on_local: Location) 
     )
     plan = planned(uri, 1)
 
-    assert any("protocol stays" in one for one in rewind.notes(plan))
+    assert any("protocol is kept" in one for one in rewind.notes(plan))
     rewind.execute(plan, "op-1")
     assert table(uri).protocol().writer_features is not None
 
@@ -466,7 +466,7 @@ def test_rows_of_others_are_not_removed(on_local: Location, app: str | None) -> 
     write(uri, 50, app)
     write(uri, 4)
 
-    with pytest.raises(NotAlignedError, match="lose their rows"):
+    with pytest.raises(NotAlignedError, match="their rows would be lost"):
         rewind.plan_empty("totals", uri, "orders/", (), NEXT)
     table(uri).create_checkpoint()
     tables.clean_up(uri, 5)

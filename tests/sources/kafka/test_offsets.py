@@ -181,7 +181,7 @@ def test_what_kafka_has_can_be_reached(end: KafkaOffsets) -> None:
         ),
         (
             {"t": {0: 10}},
-            "t partition 1: wanted no offset, available 0 to 20 (the end does not name it)",
+            "t partition 1: wanted no offset, available 0 to 20 (not given in the end offsets)",
         ),
         (
             {"t": {0: 10, 1: 20, 2: 0}},
@@ -219,7 +219,7 @@ def test_every_partition_that_does_not_fit_is_named() -> None:
 
 
 def test_a_start_without_a_partition_that_kafka_got_since_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"partition 1: .*the start does not name it"):
+    with pytest.raises(UsageError, match=r"partition 1: .*not given in the start offsets"):
         require_reachable({"t": {0: 10}}, {"t": {0: 90, 1: 20}}, HAS)
 
 
@@ -261,8 +261,8 @@ def test_offsets_are_read_as_they_are_written(offsets: KafkaOffsets) -> None:
         ('{"t": {"01": 5}}', "'01' is not a partition number"),
         ('{"t": {"-1": 5}}', "'-1' is not a partition number"),
         ('{"t t": {"0": 5}}', "'t t' is not a valid Kafka topic"),
-        ('{"t": {"0": 5}, "t": {"0": 6}}', "'t' is named twice"),
-        ('{"t": {"0": 5, "0": 6}}', "'0' is named twice"),
+        ('{"t": {"0": 5}, "t": {"0": 6}}', "'t' is given twice"),
+        ('{"t": {"0": 5, "0": 6}}', "'0' is given twice"),
     ],
 )
 def test_what_is_no_offsets_file_is_refused(text: str, says: str) -> None:

@@ -173,7 +173,7 @@ def test_each_client_gets_its_own_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"ssl.truststore.location": "/etc/trust.jks"}, "only Java reads"),
+        ({"ssl.truststore.location": "/etc/trust.jks"}, "only Java can read"),
         (
             {"ssl.keystore.location": "/etc/key.jks", "ssl.keystore.type": "JKS"},
             "keytool -importkeystore",
