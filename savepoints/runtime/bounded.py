@@ -248,7 +248,7 @@ class _BoundedRun:
             return False
         beyond = "; ".join(one for one in self.position.begun_positions if one is not None)
         raise NotAlignedError(
-            f"batch {batch} of {self.runner.query} was begun and has already been written to "
+            f"batch {batch} of {self.runner.query} was started and has already been written to "
             f"{', '.join(written)}; it extends to {beyond}, beyond the requested end",
             hint="finish the batch: savepoints run with --until latest, or with a file of these "
             "offsets; or roll back: savepoints rollback latest",

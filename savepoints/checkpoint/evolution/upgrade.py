@@ -194,7 +194,7 @@ def _match(
                     "unknown",
                     str(new),
                     f"the state does not show which operator of the savepoint this is: {listed} "
-                    f"{'is' if len(olds) == 1 else 'are'} {name}, too",
+                    f"{'is' if len(olds) == 1 else 'are'} also {name}",
                     f"map this operator: --map {old.operator_id}={new.operator_id}",
                 )
     return found

@@ -48,7 +48,8 @@ class SourceMap:
             raise _beyond(beyond[0], len(self.names))
         if len(set(kept)) < len(kept):
             raise UsageError(
-                "one source of the savepoint is kept twice", hint="give the second a position"
+                "one source of the savepoint is kept twice",
+                hint="use a position for the second one",
             )
         moves = any(self.starts[at] != f"keep:{at}" for at in range(len(self.starts)))
         is_named = self.names != tuple(str(at) for at in range(len(self.names)))

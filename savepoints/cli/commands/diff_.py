@@ -35,7 +35,7 @@ def command(
 ) -> int:
     """Compare two savepoints row by row: cut, offsets, operators and state.
 
-    They may belong to the same query or to two. Exit code 3 if they differ, 0 if not. How state is
+    They may belong to different queries. Exit code 3 if they differ, 0 if not. How state is
     stored (partitions, provider, formats) is ignored; settings are shown, but do not count as a
     difference. Operators with equal content hashes are not read; lists are always read, because
     their hashes ignore the order.

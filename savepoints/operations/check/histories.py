@@ -61,7 +61,7 @@ def _journals(store: Store, generations: Sequence[Generation]) -> list[Seen]:
         Seen(
             f"generation {one.generation} of {one.query}",
             "warning",
-            f"was begun by {one.begun_by}, but its journal in operations/ is missing",
+            f"was started by {one.begun_by}, but its journal in operations/ is missing",
             "rollback --undo does not know this generation: roll back to the id of its safety "
             "savepoint instead",
         )

@@ -231,7 +231,7 @@ class _Promotion:
         if found.committed is None:
             raise NoCommittedBatchError(
                 f"{generation.query} has no committed batch, so its position is unknown",
-                hint=f"run it first: savepoints run {generation.query} --until latest",
+                hint=f"run the query first: savepoints run {generation.query} --until latest",
                 query=generation.query,
             )
         return found.offsets

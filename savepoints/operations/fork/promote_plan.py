@@ -134,7 +134,7 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
         raise UsageError(
             f"{fork} took over from {live} at {rfc3339(now.begun_at)} and has committed "
             "nothing since",
-            hint=f"continue: savepoints run {live}, or savepoints resume {live}; or undo the "
+            hint=f"to continue: savepoints run {live}, or savepoints resume {live}; or undo the "
             f"promotion: savepoints undo {live}",
             query=live,
         )

@@ -70,7 +70,7 @@ def approach(
         ahead = (*kept, *_begun(furthest))
     if own.begun is not None and not (ahead and _same(own.begun_positions, ahead[0])):
         return Approach(
-            problem=f"{query} has begun batch {own.begun} with different offsets from {leader}"
+            problem=f"{query} has started batch {own.begun} with different offsets from {leader}"
         )
     return Approach(ahead)
 

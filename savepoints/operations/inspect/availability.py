@@ -270,8 +270,8 @@ def _newer(one: PartitionAvailability) -> str:
     )
     if one.earliest:
         text += (
-            "; earlier records are gone, and Spark fails for that reason unless failOnDataLoss is "
-            "false"
+            "; earlier records have been removed, and Spark fails because of that unless "
+            "failOnDataLoss is false"
         )
     return text
 

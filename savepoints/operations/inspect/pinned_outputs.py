@@ -23,7 +23,9 @@ def _look_at(output: OutputVersion) -> tuple[list[Finding], Lifetime | None]:
     try:
         gone = unreadable_files(output)
         if gone:
-            problem = f"version {output.version} of {output.uri} lacks {len(gone)} files, such as "
+            problem = (
+                f"version {output.version} of {output.uri} lacks {len(gone)} files, for example "
+            )
             return [Finding("warning", what, problem + gone[0])], None
         known = retention.of_output(output)
     except SavepointsError as error:

@@ -287,7 +287,7 @@ def _refuse_nested(source: Location, target: Location) -> None:
     if one.startswith(other) or other.startswith(one):
         raise UsageError(
             f"one of {target} and {source} contains the other",
-            hint="name the root of another store",
+            hint="use the root of a different store",
         )
 
 

@@ -224,7 +224,7 @@ def _look_at_the_rest(search: _Search) -> None:
     gone = set(readers.leftovers(root))
     for info in root.list("uses"):
         if info.path in gone:
-            search.add(info.path, "sign", "delete", "its reader is gone", None, [info])
+            search.add(info.path, "sign", "delete", "its reader no longer exists", None, [info])
 
 
 def _shared(search: _Search) -> dict[str, dict[str, ObjectInfo]]:

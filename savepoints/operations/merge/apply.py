@@ -177,8 +177,8 @@ def refuse_other_generation(store: Store, query: str, generation: int) -> None:
     now = store.generations.current(query)
     if now.generation != generation:
         raise NotAlignedError(
-            f"{query} was in generation {generation} when the merge began; now it is in "
-            f"{now.generation}, begun by {now.begun_by}",
+            f"{query} was in generation {generation} when the merge began, but is now in "
+            f"{now.generation}, started by {now.begun_by}",
             hint="nothing was changed; run the merge again",
             query=query,
         )

@@ -89,7 +89,7 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
         steps=(
             Step("replayed", f"replay all {events} events of all entities alongside {plan.query}"),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
-            Step("checkpoint_written", "take a savepoint of the present, and replace all state"),
+            Step("checkpoint_written", "take a savepoint of the live query, and replace all state"),
             *(Step("outputs_corrected", f"replace its rows in {uri}") for uri in plan.outputs),
             Step("settled", _CORRECTED),
         ),
@@ -112,7 +112,7 @@ def _function(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePl
             Step("paused", f"pause {plan.query}"),
             Step(
                 "checkpoint_written",
-                f"take a savepoint of the present, and combine the states of {plan.entities} "
+                f"take a savepoint of the live query, and combine the states of {plan.entities} "
                 "entities with the application's functions",
             ),
             *(Step("outputs_corrected", f"combine their rows in {uri}") for uri in plan.outputs),
@@ -162,7 +162,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
             Step(
                 "checkpoint_written",
-                ("take a savepoint of the present, and replace the state of these entities"),
+                ("take a savepoint of the live query, and replace the state of these entities"),
             ),
             *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
             Step("settled", _CORRECTED),

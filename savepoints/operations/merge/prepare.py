@@ -380,8 +380,8 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
     ]
     if written:
         raise NotAlignedError(
-            f"batch {begun} of {live.query} was begun but not finished, and {written[0]} already "
-            "has its rows",
+            f"batch {begun} of {live.query} was started but not finished, and {written[0]} "
+            "already has its rows",
             hint=f"finish the batch: savepoints run {live.query} --until latest",
             query=live.query,
             batch_id=begun,

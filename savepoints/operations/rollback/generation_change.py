@@ -393,7 +393,7 @@ def _refuse_changed(plan: TransitionPlan, store: Store) -> None:
     if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
         raise QueryRunningError(
             f"{plan.from_checkpoint} has changed since the plan was made: the query is running",
-            hint=f"stop the query, then {plan.verb} again",
+            hint=f"stop the query, then start the {plan.verb} again",
             query=plan.query,
         )
     for one in plan.outputs:
@@ -414,7 +414,7 @@ def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
         f"{plan.query} has reached batch {newest} since this {plan.verb} began at batch "
         f"{plan.from_batch}, so the safety savepoint is out of date",
         hint=f"stop the query; undo this {plan.verb}: savepoints operations undo "
-        f"{plan.operation_id}; then {plan.verb} again",
+        f"{plan.operation_id}; then start the {plan.verb} again",
         query=plan.query,
         operation=plan.operation_id,
     )

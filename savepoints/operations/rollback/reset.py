@@ -245,7 +245,7 @@ def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     if not native.claim(target, f"{VERB} {plan.operation_id}"):
         raise TargetExistsError(
             f"{target} has already been started",
-            hint="nothing is overwritten; name another directory with --to",
+            hint="nothing is overwritten: name another directory with --to",
         )
     faults.reach("reset.claimed")
     for name, position in plan.sources:

@@ -131,8 +131,8 @@ def _refuse_half_done(
     """Refuse to keep outputs that may have rows of a batch that is not committed."""
     if outputs and begun is not None:
         raise UsageError(
-            f"batch {begun} of {generation.query} was begun but not committed, so the outputs may "
-            "already have its rows and would receive them twice",
+            f"batch {begun} of {generation.query} was started but not committed, so the outputs "
+            "may already have its rows and would receive them twice",
             hint=f"finish the batch (savepoints run {generation.query} --until latest), or use "
             "--outputs truncate",
             query=generation.query,

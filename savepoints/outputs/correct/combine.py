@@ -152,6 +152,6 @@ def _made(function: CombineRows, names: _Names, batch: pa.RecordBatch) -> pa.Rec
 def _wrong(names: _Names, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"the function that combines rows of {names.uri} {why}",
-        hint="correct it in the program's App(…) and run the command again",
+        hint="correct the function in the program's App(…) and run the command again",
         uri=names.uri,
     )

@@ -161,7 +161,7 @@ def _times(uri: str, version: int) -> tuple[datetime, datetime]:
     if not left:
         raise NotAlignedError(
             f"the log of {uri} has no commits from version {version} on",
-            hint="the table is damaged: read it with Spark to see how",
+            hint="the table is damaged: read it with Spark to find out why",
             uri=uri,
             version=version,
         )

@@ -164,7 +164,7 @@ def _reconciled(uri: str, version: int, actions: Iterable[Action]) -> Snapshot:
     if len(whole) < 2:  # noqa: PLR2004  (protocol and metadata)
         raise NotAlignedError(
             f"the log of {uri} has no protocol or no metadata up to version {version}",
-            hint="the table is damaged: read it with Spark to see how",
+            hint="the table is damaged: read it with Spark to find out why",
             uri=uri,
             version=version,
         )

@@ -149,5 +149,5 @@ def _column(
 def _wrong(what: str, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"the function for {what} {why}",
-        hint="correct it in the program's App(…) and run the command again",
+        hint="correct the function in the program's App(…) and run the command again",
     )

@@ -58,7 +58,7 @@ def test_its_own_begun_batch_must_be_that_of_the_other() -> None:
     same = approach("b", position(5, 10, begun=14), "a", FURTHEST, LOG.get)
     assert same.through == (at(14), at(14), at(20))
     other = approach("b", position(5, 10, begun=13), "a", FURTHEST, LOG.get)
-    assert other.problem == "b has begun batch 6 with different offsets from a"
+    assert other.problem == "b has started batch 6 with different offsets from a"
     alone = approach("b", position(8, 20, begun=25), "a", FURTHEST, LOG.get)
     assert alone.problem, "nobody says where the other will end that batch"
 

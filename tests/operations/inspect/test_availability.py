@@ -152,7 +152,7 @@ def test_newly_discovered_kafka_partitions_start_at_earliest_after_a_restore_and
     whole, trimmed = found.findings
     said = "is newer than the savepoint: it will be read from the beginning, offset"
     assert whole == f"{topic} partition 1 {said} 0"
-    assert trimmed.startswith(f"{topic} partition 2 {said} 5; earlier records are gone")
+    assert trimmed.startswith(f"{topic} partition 2 {said} 5; earlier records have been removed")
     assert [(one.wanted, one.earliest, one.end) for one in found.partitions] == [
         (1, 0, 1),
         (None, 0, 7),

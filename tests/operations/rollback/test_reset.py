@@ -219,7 +219,7 @@ def test_failed_uncommitted_batch_on_top_of_last_commit(query: Query) -> None:
             query.checkpoint.get("offsets/3"), path, positions=[query.read(8, 4)]
         ),
     )
-    with pytest.raises(UsageError, match="batch 4 of totals was begun but not committed"):
+    with pytest.raises(UsageError, match="batch 4 of totals was started but not committed"):
         query.plan(Target("earliest"))
     assert query.plan(Target("earliest"), outputs="truncate").from_batch == 3
 
