@@ -80,8 +80,8 @@ def command(
 ) -> None:
     """Take state, offsets and outputs back to the savepoint NAME, or to another point.
 
-    A safety savepoint of the current state is taken first; the old checkpoint is left as it is and a new
-    generation begins. If interrupted, run the command again to resume, or undo it.
+    A safety savepoint of the current state is taken first; the old checkpoint is left as it is and
+    a new generation begins. If interrupted, run the command again to resume, or undo it.
 
     With --at TIME --exact the query runs the current application from the savepoint before TIME up
     to the first record in each partition whose Kafka timestamp is TIME or later; with --at-by

@@ -130,7 +130,7 @@ def _refuse_managed(store: Store, query: str) -> None:
         if holds:
             raise UsageError(
                 f"{query} cannot be renamed: {reason}",
-                hint="fork it under another name instead: savepoints fork latest --query "
+                hint="fork the query under another name instead: savepoints fork latest --query "
                 f"{query} --name NEW",
                 query=query,
             )

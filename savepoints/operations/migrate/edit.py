@@ -146,7 +146,7 @@ def plan(
         query=savepoint.query,
         steps=(
             Step("files", f"copy the metadata files of {savepoint.id} to a new savepoint {new}"),
-            Step("rows", f"copy its state, and {what} of {counted.rows} rows of {family}"),
+            Step("rows", f"copy the state, and {what} of {counted.rows} rows of {family}"),
             Step("manifest", "write the manifest"),
             Step("catalog", "add the new savepoint to the catalog"),
         ),

@@ -191,7 +191,7 @@ def _wait(
             if begun.state == "stopped":
                 return now
             raise PartlyDoneError(
-                f"{query} is not {target}: the run {begun.run} ended first",
+                f"{query} is not {target}: the run ({begun.run}) ended first",
                 hint=f"see why: savepoints events --query {query}; the next run starts {target}",
                 query=query,
             )

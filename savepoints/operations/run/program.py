@@ -89,8 +89,8 @@ def _refuse_ended(store: Store, query: str) -> None:
     if generations and all(one.status != "current" for one in generations):
         raise QueryNotFoundError(
             f"the query {query} has ended: {generations[0].ended_why}",
-            hint=f"fork it from one of its savepoints: savepoints list --query {query}, then "
-            "savepoints fork ID NAME",
+            hint=f"fork the query from one of its savepoints: savepoints list --query {query}, "
+            "then savepoints fork ID NAME",
             query=query,
         )
 

@@ -149,7 +149,7 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
     if UNDOING in operation.done:
         return UnfinishedOperationError(
             f"undoing {operation.verb} {operation.id} of {operation.query} was interrupted",
-            hint=f"finish undoing it: savepoints operations undo {operation.id}",
+            hint=f"finish the undo: savepoints operations undo {operation.id}",
             query=operation.query,
             operation=operation.id,
         )

@@ -70,7 +70,7 @@ def test_init_writes_a_file_that_can_be_used(
     called = call("init", checkpoint, "--table", "totals=/tables/totals", "--store", "/s")
 
     assert called.code == 0
-    assert "savepoints.toml written" in called.out
+    assert "wrote savepoints.toml" in called.out
     settings = config_settings.load()
     assert settings.store == "/s"
     assert settings.queries["totals"].outputs == {"totals": "/tables/totals"}

@@ -195,7 +195,7 @@ def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
     assert found.restorable == "unknown"
     assert "Kafka at localhost:1 does not answer" in found.reason
     assert both[one.id].reason == found.reason
-    assert both[other.id].reason.startswith("it has no Kafka offsets, and other")
+    assert both[other.id].reason.startswith("the savepoint has no Kafka offsets, and other")
     unset = availability.check_savepoint(one, KafkaSettings())
     assert (unset.restorable, "no broker is configured" in unset.reason) == ("unknown", True)
 

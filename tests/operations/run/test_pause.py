@@ -407,7 +407,7 @@ def test_a_run_that_dies_while_it_is_to_pause_is_not_said_to_pause(
         processes.end()
     assert said[0].startswith(f"pausing: process {pid} on ")
     assert isinstance(waiting[0], PartlyDoneError)
-    assert f"its run, process {pid} on" in str(waiting[0])
+    assert f"the run (process {pid} on" in str(waiting[0])
     now = state(store, QUERY)
     assert (now.state, now.wanted, now.run) == ("stopped", "paused", None)
 
