@@ -105,8 +105,8 @@ def comparison(thresholds: ThresholdSettings | None = None) -> Comparison:
         True,
         (
             (
-                f"max_offsets_per_trigger of {second.query} is 500; for the comparison all queries "
-                "use that of the first"
+                f"max_offsets_per_trigger of {second.query} is 500; for the comparison, all "
+                "queries use that of the first"
             ),
         ),
         (first, second, third),

@@ -62,8 +62,8 @@ class Inputs:
         found = self.bound.archives.get(name)
         if found is None:
             raise UsageError(
-                f"the input {name} of {self.app.name} has no archive, which keeps merged "
-                "events for later replays",
+                f"the input {name} of {self.app.name} has no archive; one is needed to keep "
+                "merged events for later replays",
                 hint=f'set a table for it: [queries.{self.app.name}.archives] {name} = "s3://…"; '
                 "it may be empty as long as Kafka has all events",
                 query=self.app.name,

@@ -143,7 +143,7 @@ def plan(
             *output_ids.output_steps(pointed),
             *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
-            Step("settled", f"take a savepoint of its start{_and_end(fork.query, hand_over)}"),
+            Step("settled", f"take its first savepoint{_and_end(fork.query, hand_over)}"),
         ),
         warnings=(),
         command=command,

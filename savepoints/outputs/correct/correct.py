@@ -191,8 +191,8 @@ def undo(correction: Correction, operation_id: str) -> None:
         return
     if reached > correction.batch_id:
         raise NotAlignedError(
-            f"{live.output.uri} has batch {reached} of the generation that the merge began, "
-            "whose rows would be lost",
+            f"{live.output.uri} has batch {reached} of the generation started by the merge, and "
+            "the rows of that batch would be lost",
             hint="roll back to the savepoint from before the merge: savepoints rollback",
             uri=live.output.uri,
             batch_id=reached,
@@ -284,8 +284,8 @@ def require_base(base: OutputVersion, uri: str) -> None:
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the column {changed[0]} of {uri} has changed since version {base.version}, which "
-            "rows would be taken from",
+            f"the column {changed[0]} of {uri} has changed since version {base.version}, the "
+            "version to take rows from",
             hint="rebuild the output: savepoints reset --to-earliest",
             uri=uri,
             version=base.version,

@@ -117,7 +117,7 @@ def _require_same_rows(given: Any, made: Any, frozen: frozenset[str]) -> None:  
     for name, was, now in pairs:
         # As text, because NaN does not equal itself.
         if not was.equals(now) and str(was.to_pylist()) != str(now.to_pylist()):
-            raise ValueError(f"the function changed {name}, which must not change")
+            raise ValueError(f"the function changed {name}, which must stay unchanged")
 
 
 def _struct_type(fields: Sequence[StateField], names: Sequence[str]) -> StructType:
