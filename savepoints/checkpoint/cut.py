@@ -110,8 +110,6 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
 
     Raises:
         NoCommittedBatchError: If the batch is not committed or not kept any more.
-        UnsupportedProviderError: If the state is not kept by one of Spark's own providers.
-        IncompatibleError: If a file's format is not supported.
         FileNotFoundError: If the query's maintenance removed a file meanwhile: try again.
     """
     by_path = {info.path: info for info in checkpoint.list()}

@@ -63,11 +63,7 @@ class OperatorShape:
 
 
 def read(checkpoint: Location, conf: Mapping[str, str]) -> tuple[OperatorShape, ...]:
-    """Read the operators of a checkpoint, starting at the sink.
-
-    Raises:
-        IncompatibleError: If a file is damaged or not supported.
-    """
+    """Read the operators of a checkpoint, starting at the sink."""
     newest: dict[str, tuple[int, str]] = {}
     for info in checkpoint.list("state"):
         if operators.is_metadata(info.path):

@@ -34,11 +34,7 @@ class CommitLogEntry:
 
 
 def parse(data: bytes, name: str) -> CommitLogEntry:
-    """Read one file of the commit log.
-
-    Raises:
-        IncompatibleError: If it has another version, or is not a commit log file.
-    """
+    """Read one file of the commit log."""
     version, content = _content(data, name)
     try:
         ids = (content.get("stateUniqueIds") or {}) if version == "v2" else {}

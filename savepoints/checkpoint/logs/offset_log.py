@@ -61,11 +61,7 @@ class OffsetLogEntry:
 
 
 def parse(data: bytes, name: str) -> OffsetLogEntry:
-    """Read one file of the offset log.
-
-    Raises:
-        IncompatibleError: If it has another version, or is not an offset log file.
-    """
+    """Read one file of the offset log."""
     version, metadata, lines = _split(data, name)
     try:
         named = [line.partition(":")[::2] for line in lines] if version == "v2" else None

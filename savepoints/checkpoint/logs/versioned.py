@@ -22,11 +22,9 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, list[str]]
     """Return the version and the lines that follow it.
 
     Args:
-        kind: Kind of file, such as `commit log`.
         hint: What to do when its version is not 1 or 2.
 
     Raises:
-        UnsupportedFormatError: If it has another version.
         IncompatibleError: If it does not start with a version.
     """
     version, *lines = _END_OF_LINE.split(data.decode("utf-8", errors="replace"))

@@ -50,9 +50,6 @@ def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
     Returns:
         A reader whose `read(n)` returns n bytes, fewer only at the end. Reading raises
         IncompatibleError when the data is damaged or ends early.
-
-    Raises:
-        UnsupportedFormatError: If there is no reader for the codec.
     """
     stream = io.BytesIO(source) if isinstance(source, bytes) else source
     return io.BufferedReader(_Pieces(_PIECES[_known(codec, name)](stream, name)))
@@ -63,9 +60,6 @@ def open_writer(sink: BinaryIO, codec: str, name: str) -> BinaryIO:
 
     Args:
         sink: Takes the compressed bytes.
-
-    Raises:
-        UnsupportedFormatError: If there is no writer for the codec.
     """
     import pyarrow as pa
 

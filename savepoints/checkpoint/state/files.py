@@ -132,7 +132,6 @@ def chain_of_id(
         read: Returns the bytes of a file of the checkpoint.
 
     Raises:
-        NoCommittedBatchError: If a file is missing.
         FileNotFoundError: If the query's maintenance removed a file meanwhile.
     """
     ids = {version: unique_id}
@@ -157,10 +156,6 @@ def changelog_lineage(data: bytes, codec: str, path: str) -> dict[int, str]:
 
     Returns:
         Ids by version, back to the snapshot below; empty for the first version.
-
-    Raises:
-        UnsupportedFormatError: If it is of another version.
-        IncompatibleError: If it is not such a file.
     """
     stream = compression.open_reader(data, codec, path)
 
@@ -192,7 +187,6 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
         snapshot: Bytes of the zip.
 
     Raises:
-        UnsupportedFormatError: If it is of another version than 1.
         IncompatibleError: If it is not a snapshot of RocksDB's state store.
     """
     try:

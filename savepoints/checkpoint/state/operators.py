@@ -156,11 +156,7 @@ def has_no_key(operator: Operator, schema: bytes) -> bool:
 
 
 def parse(data: bytes, path: str) -> Operator:
-    """Read the metadata file of an operator.
-
-    Raises:
-        IncompatibleError: If it has another version, or is not a metadata file.
-    """
+    """Read the metadata file of an operator."""
     version, content = _content(data, path)
     try:
         stores = content["stateStoreInfo"]

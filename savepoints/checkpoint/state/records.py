@@ -60,9 +60,6 @@ def write(sink: BinaryIO, batches: Iterable[Iterable[tuple[bytes, bytes]]]) -> i
 
     Args:
         sink: Takes the uncompressed bytes.
-
-    Returns:
-        The number of records.
     """
     size, count = _SIZE.pack, 0
     for batch in batches:

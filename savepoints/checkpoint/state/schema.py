@@ -125,9 +125,6 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
 
     Returns:
         One schema per column family, in the order of the file.
-
-    Raises:
-        IncompatibleError: If it has another version, or is damaged.
     """
     reader = _Reader(data)
     try:
