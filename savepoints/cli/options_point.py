@@ -76,11 +76,7 @@ other_sources = click.option(
 def point_of(
     name: str | None, options: PointOptions, *, app: str | None, undo: bool = False
 ) -> Point:
-    """Return the one point that the options name.
-
-    Raises:
-        UsageError: If they name none or several.
-    """
+    """Return the one point that the options name."""
     from savepoints.operations.rollback.target import AtBatch, AtTime, BeforeLast, Named
 
     at, exact, by = options.at, options.exact, options.by

@@ -42,11 +42,7 @@ class Schedule:
 
 
 def parse_schedule(text: str) -> Schedule:
-    """Read an interval (`90s`, `10m`, `PT1H`) or a cron expression (`*/10 * * * *`).
-
-    Raises:
-        UsageError: If it is neither.
-    """
+    """Read an interval (`90s`, `10m`, `PT1H`) or a cron expression (`*/10 * * * *`)."""
     if len(text.split()) == 1:
         return Schedule(text, parse_duration(text))
     try:
@@ -64,9 +60,6 @@ def export_schedule(text: str) -> Schedule | None:
 
     Returns:
         None for the words that are no schedule.
-
-    Raises:
-        UsageError: If it is none of them.
     """
     if text in EXPORTS:
         return None

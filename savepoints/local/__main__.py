@@ -25,11 +25,7 @@ _TERMINATED = 143
 
 
 def main() -> int:
-    """Run one command.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command."""
     arguments = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     # As an exception, so that the services are stopped and the directory is removed.

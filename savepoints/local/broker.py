@@ -33,14 +33,7 @@ _ANSWER_SECONDS = 2.0
 
 
 def prepare_broker(java: Java, jars: Jars, directory: Path) -> Launch:
-    """Give a new, empty broker its ports, its configuration and its data directory.
-
-    Returns:
-        How to launch the broker.
-
-    Raises:
-        EnvironmentUnfitError: If Kafka does not accept the configuration.
-    """
+    """Give a new, empty broker its ports, its configuration and its data directory."""
     port, controller_port = free_ports(2)
     data = directory / "broker-data"
     shutil.rmtree(data, ignore_errors=True)

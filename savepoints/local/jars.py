@@ -53,9 +53,6 @@ def resolve_jars(lock_directory: Path = LOCK_DIRECTORY) -> Jars:
     Args:
         lock_directory: Where `ivy.xml`, `ivysettings.xml` and `SHA256SUMS` are.
 
-    Returns:
-        The jars, each with the right checksum.
-
     Raises:
         EnvironmentUnfitError: If the download fails, or a jar is missing or damaged.
     """
@@ -91,11 +88,7 @@ def cache_directory() -> Path:
 
 
 def pyspark_directory() -> Path:
-    """Find PySpark without importing it, which would take a second.
-
-    Returns:
-        The directory of the package.
-    """
+    """Find PySpark without importing it, which would take a second."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         message = "PySpark is not installed"

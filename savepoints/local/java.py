@@ -38,9 +38,6 @@ class Java:
 def find_java() -> Java:
     """Find Java where Spark will look for it: in JAVA_HOME, then on the PATH.
 
-    Returns:
-        The Java that was found.
-
     Raises:
         EnvironmentUnfitError: If there is none, it does not run, or it is too old.
     """

@@ -19,11 +19,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def prepare_s3() -> Launch:
-    """Give an S3 server its port.
-
-    Returns:
-        How to launch the server.
-    """
+    """Give an S3 server its port."""
     if not all(importlib.util.find_spec(package) for package in ("moto", "flask")):
         message = "the S3 server of the local world, moto, is not installed"
         raise MissingExtraError(message, hint="pip install 'savepoints[demo]'")

@@ -96,11 +96,7 @@ class Service:
         )
 
     def check(self) -> None:
-        """Make sure that the service still runs.
-
-        Raises:
-            EnvironmentUnfitError: If it ended.
-        """
+        """Make sure that the service still runs."""
         if self._process.poll() is not None:
             raise self._failure("ended")
 
@@ -152,11 +148,7 @@ class Service:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports on which nothing listens now; somebody may take them before we do.
-
-    Returns:
-        Different ports.
-    """
+    """Find ports on which nothing listens now; somebody may take them before we do."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

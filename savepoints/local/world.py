@@ -55,9 +55,6 @@ class LocalWorld:
                 removed when the world is stopped.
             detach: Let the services run on when this process ends, until `stop_detached`.
 
-        Returns:
-            The world, ready to be used.
-
         Raises:
             EnvironmentUnfitError: If Java or a jar is missing, or a service does not start.
             TargetExistsError: If a local world runs in the directory.
@@ -116,11 +113,7 @@ class LocalWorld:
 
     @staticmethod
     def stop_detached(directory: Path) -> None:
-        """Stop the world that was started in a directory with `detach`.
-
-        Raises:
-            NotFoundError: If no such world was started there.
-        """
+        """Stop the world that was started in a directory with `detach`."""
         file = directory / _FILE
         if not file.is_file():
             message = f"there is no local world in {directory}: no {_FILE}"
@@ -134,11 +127,7 @@ class LocalWorld:
         s3.create_bucket(self.s3_endpoint, name)
 
     def check(self) -> None:
-        """Make sure that every service still runs.
-
-        Raises:
-            EnvironmentUnfitError: If one ended.
-        """
+        """Make sure that every service still runs."""
         for service in self._services:
             service.check()
 

@@ -41,11 +41,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(settings: Settings, name: str) -> SparkSession:
-    """Return the active Spark session, or create one from the settings; executors get this package.
-
-    Raises:
-        EnvironmentUnfitError: If the JVM does not start.
-    """
+    """Return the active session, or create one from the settings; executors get this package."""
     try:
         from pyspark import SparkContext
         from pyspark.errors import PySparkException
