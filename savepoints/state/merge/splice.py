@@ -96,11 +96,7 @@ def keys(
 
 
 def named_fields(found: Sequence[OperatorKey]) -> dict[int, str]:
-    """Return the entity field of each operator as far as names say it, before any row is known.
-
-    Raises:
-        IncompatibleError: If they do not.
-    """
+    """Return the entity field of each operator as far as names say it, before any row is known."""
     fields = {}
     for key in found:
         candidates = key.named or (key.fields if len(key.fields) == 1 else ())

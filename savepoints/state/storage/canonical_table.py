@@ -87,7 +87,6 @@ def rows_of_checkpoint(spark: SparkSession, checkpoint: Location, files: CutFile
     To be read within `placement_checked`.
 
     Args:
-        spark: From `read.reading_session`.
         checkpoint: A checkpoint that nobody writes to, with an operator that has a canonical form.
     """
     from pyspark.sql import functions as F

@@ -64,7 +64,6 @@ def read_operator(
     """Read all stores of an operator as canonical rows.
 
     Args:
-        spark: From `reading_session`.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
 
     Returns:

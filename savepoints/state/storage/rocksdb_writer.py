@@ -53,11 +53,7 @@ def require_private_api(spark: SparkSession) -> None:
 
 
 def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
-    """Check that Spark's raw reader returns the columns this module was written for.
-
-    Raises:
-        PrivateApiError: If it does not.
-    """
+    """Check that Spark's raw reader returns the columns this module was written for."""
     if set(columns) != read.COLUMNS:
         raise PrivateApiError(
             f"Spark {spark.version} reads state as {columns} instead of {sorted(read.COLUMNS)}",
@@ -79,9 +75,6 @@ def write_state(
 
     Returns:
         The ids of the stores that were written; empty with checkpoint format 1.
-
-    Raises:
-        PrivateApiError: If this Spark's private API has another shape.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started

@@ -69,11 +69,7 @@ class CheckpointRows:
         return cls(read.reading_session(spark, files.cut.checkpoint_format), checkpoint, files)
 
     def rows(self, operator_id: int, store: str) -> DataFrame:
-        """Return the rows of a store; see `SavedRows`.
-
-        Raises:
-            IncompatibleError: If it has no such operator.
-        """
+        """Return the rows of a store; see `SavedRows`."""
         operator = next(
             (one for one in self.files.operators if one.operator_id == operator_id), None
         )

@@ -38,11 +38,7 @@ class TaskFiles:
         return cls(directory, tuple((name, value) for name, value in known.items() if value))
 
     def get(self, path: str) -> bytes:
-        """Read a file.
-
-        Raises:
-            FileNotFoundError: If it is missing.
-        """
+        """Read a file."""
         self._adopt_environment()
         if _has_obstore():
             return self.directory.get(path)

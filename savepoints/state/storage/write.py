@@ -34,11 +34,7 @@ class WrittenState:
 
 
 def require_writable(spark: SparkSession, cut: Cut) -> None:
-    """Check that this Spark can write the cut's state, before anything is written.
-
-    Raises:
-        PrivateApiError: If its private API has another shape.
-    """
+    """Check that this Spark can write the cut's state, before anything is written."""
     if cut.provider != HDFS_PROVIDER:
         rocksdb_writer.require_private_api(spark)
 
@@ -63,9 +59,6 @@ def write_state(
             the wrong place.
         rows_of: Makes the rows of a store; by default as they were saved.
         saved_operators: Those of the savepoint, where they are others.
-
-    Raises:
-        PrivateApiError: If this Spark's private API has another shape.
     """
     saved.sparkSession.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
     _require_order(saved, operators if saved_operators is None else saved_operators)
@@ -87,11 +80,7 @@ def write_rows(
 
     Args:
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
-        cut: As in `write_state`.
         rows_of: Returns the canonical rows of a store. Those of one key are in the order of `ord`.
-
-    Raises:
-        PrivateApiError: If this Spark's private API has another shape.
     """
     own = read.state_session(spark, cut.checkpoint_format)
     partitions = cut.partitions or 1

@@ -82,9 +82,6 @@ def compare_variables(
 
     Args:
         before: Of the first savepoint; None when it has no such variable.
-
-    Raises:
-        IncompatibleError: If Spark cannot read the state.
     """
     from pyspark.sql import functions as F
 

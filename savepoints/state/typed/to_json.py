@@ -21,7 +21,6 @@ def json_lines(frame: DataFrame, limit: int) -> list[str]:
 
     Raises:
         UsageError: If an expression in the frame fails on a row.
-        IncompatibleError: If Spark cannot read the state.
     """
     from pyspark.sql import functions as F
 
@@ -37,7 +36,6 @@ def write_parquet(frame: DataFrame, target: Uri) -> int:
     Raises:
         TargetExistsError: If there is anything.
         UsageError: If an expression in the frame fails on a row.
-        IncompatibleError: If Spark cannot read the state.
     """
     from pyspark.errors import AnalysisException
 

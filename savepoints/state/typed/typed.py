@@ -90,9 +90,6 @@ def variables(data: bytes, path: str, conf: Mapping[str, str]) -> tuple[Variable
 
     Args:
         data: Its metadata file, see `savepoints.checkpoint.state.operators`.
-
-    Raises:
-        IncompatibleError: If it is of another version, or not a metadata file.
     """
     operator = operators.parse(data, path)
     known = (operator.operator_id, operator.name)
@@ -140,10 +137,8 @@ def read_variable(
     """Read a variable, in the columns that the table above names.
 
     Args:
-        spark: From `reading_session`.
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's. It
             must be there as long as the frame is used.
-        variable: One of `variables`.
         whole_lists: Give list state as one row for each key, whose `value` is an array as Spark
             has it.
 
