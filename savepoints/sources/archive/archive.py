@@ -73,7 +73,6 @@ def append(
     Raises:
         NotAlignedError: If the archive does not end where the batch begins.
         IncompatibleError: If `decode` gives several events of one record.
-        QueryRunningError: If another process writes a batch at the same time.
     """
     location = Location.of(uri)
     table = archive_table.require(location)
@@ -167,7 +166,6 @@ def read(
         Columns of `SCHEMA`.
 
     Raises:
-        NotFoundError: If there is no archive.
         NotAlignedError: If it does not reach `until`.
     """
     from pyspark.sql import functions as F

@@ -74,11 +74,7 @@ class ArchiveCheck:
 
 
 def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveCheck:
-    """Compare an archive with Kafka, as far as Kafka still has its records; read-only.
-
-    Raises:
-        NotFoundError: If there is no archive.
-    """
+    """Compare an archive with Kafka, as far as Kafka still has its records; read-only."""
     table.require(Location.of(uri))
     known = progress.load(uri)
     looked = topics.describe(known.end, settings)

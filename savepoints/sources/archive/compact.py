@@ -49,12 +49,7 @@ class Compacted:
 
 
 def compact(spark: SparkSession, uri: str) -> Compacted:
-    """Compact an archive, and remove files that no version has needed for a week.
-
-    Raises:
-        NotFoundError: If there is no archive.
-        QueryRunningError: If another process compacts it too.
-    """
+    """Compact an archive, and remove files that no version has needed for a week."""
     location = Location.of(uri)
     table = archive_table.require(location)
     before = archive_table.files(table)

@@ -108,11 +108,7 @@ class ArchiveProgress:
         return found
 
     def require(self, offsets: KafkaOffsets) -> None:
-        """Check that the archive reaches some offsets.
-
-        Raises:
-            NotAlignedError: If it does not.
-        """
+        """Check that the archive reaches some offsets."""
         short = [
             f"{topic} partition {part}: wanted up to {offset}, archived up to "
             f"{self.end.get(topic, {}).get(part, 0)}"
@@ -171,11 +167,7 @@ class ArchiveProgress:
 
 
 def load(uri: str) -> ArchiveProgress:
-    """Read an archive's progress; empty if there is no archive yet.
-
-    Raises:
-        VerificationError: If the table is damaged.
-    """
+    """Read an archive's progress; empty if there is no archive yet."""
     location = Location.of(uri)
     rows = archive_table.rows(location / DIRECTORY)
     return ArchiveProgress(str(location), tuple(_from_row(row) for row in rows))

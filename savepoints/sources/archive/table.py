@@ -58,11 +58,7 @@ class File:
 
 
 def open_if_exists(location: Location) -> DeltaTable | None:
-    """Open a table; None where there is none.
-
-    Raises:
-        VerificationError: If it is damaged.
-    """
+    """Open a table; None where there is none."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -78,11 +74,7 @@ def open_if_exists(location: Location) -> DeltaTable | None:
 
 
 def require(location: Location) -> DeltaTable:
-    """Open a table.
-
-    Raises:
-        NotFoundError: If there is none.
-    """
+    """Open a table."""
     table = open_if_exists(location)
     if table is None:
         raise NotFoundError(
@@ -104,11 +96,7 @@ def make(location: Location, schema: Schema | pa.Schema) -> DeltaTable:
 
 
 def rows(location: Location) -> list[dict[str, Any]]:
-    """Return all rows of a small table; none where there is no table.
-
-    Raises:
-        VerificationError: If it is damaged.
-    """
+    """Return all rows of a small table; none where there is no table."""
 
     def read() -> list[dict[str, Any]]:
         table = open_if_exists(location)
@@ -236,10 +224,6 @@ def change_rows(
     change: Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]],
 ) -> None:
     """Rewrite a small table as one file; rows added meanwhile are kept.
-
-    Args:
-        schema: Its columns.
-        change: From all current rows to the new ones.
 
     Raises:
         QueryRunningError: If somebody else does this too.

@@ -85,9 +85,6 @@ def records(
 
     Returns:
         Columns `RAW_SCHEMA`.
-
-    Raises:
-        EnvironmentUnfitError: If Kafka is needed and does not answer.
     """
     known = progress.load(archive) if archive else None
     parts = seam(since, until, known)
@@ -140,9 +137,6 @@ def rows(
 
     Returns:
         Columns of `archive.SCHEMA`.
-
-    Raises:
-        EnvironmentUnfitError: If Kafka is needed and does not answer.
     """
     mine = {topic: until.get(topic, {})}
     known = progress.load(archive) if archive else None

@@ -27,9 +27,6 @@ def ranges(
 
     Args:
         timeout: Seconds that a broker may take for each answer.
-
-    Raises:
-        VerificationError: If an archive is damaged.
     """
     found = topics.ranges(names, settings, timeout)
     known = of_topics(archives, found)

@@ -77,9 +77,6 @@ def answers(
 
     Args:
         missing: Error codes for a thing that does not exist; it is left out.
-
-    Raises:
-        EnvironmentUnfitError: If the broker does not answer, or refuses.
     """
     from confluent_kafka import KafkaException
 
@@ -96,11 +93,7 @@ def answers(
 def settled_answers(
     ask: Callable[[], Mapping[KeyT, Future[T]]], settings: KafkaSettings, seconds: float
 ) -> dict[KeyT, T]:
-    """Wait for answers about partitions; ask again while a leader is being elected.
-
-    Raises:
-        EnvironmentUnfitError: If the broker does not answer, or refuses.
-    """
+    """Wait for answers about partitions; ask again while a leader is being elected."""
     from confluent_kafka import KafkaError
 
     moving = frozenset(

@@ -60,9 +60,6 @@ def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id
 
     Args:
         events: `key`, `value`, `headers`, `timestamp_ms` and `event_id`.
-
-    Returns:
-        How many.
     """
     failed: list[KafkaError] = []
 

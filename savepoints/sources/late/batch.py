@@ -88,7 +88,6 @@ def read(
         quarantine: An empty directory for bad rows, instead of refusing the batch.
 
     Raises:
-        NotFoundError: If there is nothing.
         UsageError: If its format is unknown, or it has events and the input no `encode`.
         IncompatibleError: If it has other columns, or the application cannot read it.
     """

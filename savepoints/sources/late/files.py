@@ -65,7 +65,6 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
         events: Columns that a decoded event has.
 
     Raises:
-        NotFoundError: If there is nothing.
         UsageError: If its name does not show its format.
         IncompatibleError: If it lacks columns, or has them with other types.
     """
@@ -182,7 +181,6 @@ def stored_as(batch: str) -> tuple[str, str]:
         Spark's name of the format, and the location for Spark.
 
     Raises:
-        NotFoundError: If there is nothing.
         UsageError: If the file names show none, or several.
     """
     name = batch.rstrip("/").rpartition("/")[2]
