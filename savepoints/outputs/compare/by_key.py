@@ -117,7 +117,6 @@ def compare_outputs(
         key: Columns that identify a row; whole rows are compared without any.
 
     Raises:
-        FileSinkError: If one is a file sink, whose versions Spark cannot read.
         IncompatibleError: If a table lacks a column of the key, or they have no column in common.
     """
     own = comparing_session(spark)
@@ -134,11 +133,7 @@ def comparing_session(spark: SparkSession) -> SparkSession:
 
 
 def read_output(spark: SparkSession, output: OutputVersion) -> DataFrame:
-    """Read an output at its pinned version.
-
-    Raises:
-        FileSinkError: If it is a file sink, whose versions Spark cannot read.
-    """
+    """Read an output at its pinned version."""
     if output.kind == "files":
         raise FileSinkError(
             f"{output.uri} is written by Spark's file sink, which keeps no old versions to read",

@@ -29,20 +29,12 @@ class RowDifferences:
 
 
 def copy(spark: SparkSession, output: OutputVersion, target: Uri) -> None:
-    """Write the rows of an output at its pinned version as a new Delta table.
-
-    Raises:
-        FileSinkError: If it is a file sink, whose versions Spark cannot read.
-    """
+    """Write the rows of an output at its pinned version as a new Delta table."""
     read_output(spark, output).write.format("delta").mode("error").save(target.hadoop)
 
 
 def differences(spark: SparkSession, expected: OutputVersion, found: Uri) -> RowDifferences:
-    """Compare a table with an output at a version.
-
-    Raises:
-        FileSinkError: If the output is a file sink, whose versions Spark cannot read.
-    """
+    """Compare a table with an output at a version."""
     wanted = read_output(spark, expected)
     there = spark.read.format("delta").load(found.hadoop).select(*map(quoted, wanted.columns))
     counts, _ = multiset.collect(multiset.different(_rows(wanted), _rows(there)), 0)

@@ -29,7 +29,6 @@ def measure(
 
     Raises:
         UsageError: If a query cannot be run, or gives something else.
-        FileSinkError: If an output is a file sink, whose versions Spark cannot read.
     """
     if not metrics:
         return {}

@@ -100,8 +100,6 @@ def plan(
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
 
     Raises:
-        FileSinkError: If it is a file sink.
-        NotFoundError: If there is no table.
         OutputVersionGoneError: If a base can no longer be read; another base may do.
         NotAlignedError: If others have written to the table since the oldest base.
         IncompatibleError: If the table has no such column, its columns changed since a base, or it
@@ -234,11 +232,7 @@ def refuse_changed(correction: Correction) -> None:
 
 
 def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
-    """Check that a table says which entity a row is about.
-
-    Raises:
-        IncompatibleError: If it has no such column.
-    """
+    """Check that a table says which entity a row is about."""
     names = [field.name for field in table.schema().fields]
     if entity.casefold() not in {name.casefold() for name in names}:
         raise IncompatibleError(

@@ -68,9 +68,6 @@ def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
     Args:
         rows: From `as_stored`.
         key: Columns that identify a row.
-
-    Raises:
-        SeveralRowsError: If there are such.
     """
     alike = rows.groupBy(*map(quoted, key), REPLAY_BATCH).count().where("count > 1")
     if doubled := alike.count():

@@ -173,11 +173,7 @@ def _added(frame: DataFrame) -> DataFrame:
 
 
 def row_hash(schema: StructType, prefix: str = "") -> Column:
-    """Return a hash of a row: xxHash64 of the columns without maps, which Spark does not hash.
-
-    Args:
-        schema: The row's columns.
-    """
+    """Return a hash of a row: xxHash64 of the columns without maps, which Spark does not hash."""
     from pyspark.sql import functions as F
 
     return F.xxhash64(*(F.col(prefix + name) for name in _hashed(schema)))

@@ -45,9 +45,6 @@ def has_batch(uri: str, app: str, batch_id: int) -> bool:
 
     Args:
         uri: The table; none there has no batch.
-
-    Raises:
-        FileSinkError: If it is a directory of Spark's file sink.
     """
     try:
         newest = open_table(uri).transaction_version(app)
@@ -60,8 +57,6 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
     """Open a Delta table at a version, the newest by default.
 
     Raises:
-        NotFoundError: If there is no Delta table.
-        FileSinkError: If it is a directory of Spark's file sink.
         NotAlignedError: If the version cannot be read (any more).
     """
     from deltalake import DeltaTable
@@ -128,7 +123,6 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
             on, or the first of all when it knows none yet.
 
     Raises:
-        NotFoundError: If there is no table.
         NotAlignedError: If the log no longer goes back to batch N, or has rows and none of the
             application ids.
     """
@@ -152,9 +146,6 @@ def present(name: str, uri: str, app_id: str) -> OutputVersion:
 
     Args:
         app_id: The `txn` application id under which the query writes.
-
-    Raises:
-        NotFoundError: If there is no table.
     """
     location = Location.of(uri)
     try:

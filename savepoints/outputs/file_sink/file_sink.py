@@ -127,7 +127,6 @@ def require_reachable(output: OutputVersion) -> None:
     """Check that the log can be taken to a version.
 
     Raises:
-        NotFoundError: If there is no log.
         FileSinkError: If it cannot.
     """
     _state_at(output)

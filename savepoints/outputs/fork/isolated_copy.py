@@ -105,8 +105,6 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
     """Find out what is to be copied and refuse what could not be done exactly; writes nothing.
 
     Raises:
-        FileSinkError: If it is a file sink.
-        NotFoundError: If the table is gone.
         NotAlignedError: If it is another table by now, or files of the version are gone.
         IncompatibleError: If it has features of which a copy is not known to be exact.
     """
@@ -140,7 +138,6 @@ def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambd
         check: Called before the commit; raises when somebody else may make the fork by now.
 
     Raises:
-        TargetExistsError: If anything else is there.
         NotAlignedError: If a file of the version is gone.
     """
     target = Location.of(one.uri)

@@ -68,8 +68,6 @@ def plan(
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
 
     Raises:
-        FileSinkError: If one of the two is a file sink.
-        NotFoundError: If there is no table.
         NotAlignedError: If others have written to the live table.
         IncompatibleError: If the live table has features that could not be taken back again, or
             a shared table has other columns than the source.

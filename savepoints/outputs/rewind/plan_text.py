@@ -38,7 +38,6 @@ def notes(rewind: Rewind) -> tuple[str, ...]:
     """Describe what a rewind means for readers of the output, and what does not go back.
 
     Raises:
-        NotFoundError: If the table is gone.
         NotAlignedError: If the version cannot be read.
     """
     if rewind.output.kind == "files":
@@ -47,11 +46,7 @@ def notes(rewind: Rewind) -> tuple[str, ...]:
 
 
 def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
-    """Describe what happens to batches that run again when an output is not taken back.
-
-    Raises:
-        NotFoundError: If the output is gone.
-    """
+    """Describe what happens to batches that run again when an output is not taken back."""
     uri, reached = output.uri, -1 if output.app_version is None else output.app_version
     if output.kind == "files":
         seen: int | None = file_sink.newest_batch(Location.of(uri))

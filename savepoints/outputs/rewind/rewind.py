@@ -58,7 +58,6 @@ def plan(
         own_ids: Other application ids that are the query's own, whole; they go back, too.
 
     Raises:
-        NotFoundError: If the table is gone.
         NotAlignedError: If the version cannot be read, the table is another one by now, or others
             have written to it since.
         IncompatibleError: If the table has features that cannot be written.
@@ -106,7 +105,6 @@ def plan_empty(
         own_rows: As in `plan`; then all rows go that match, and no others.
 
     Raises:
-        NotFoundError: If there is no table.
         NotAlignedError: If others have written to the table, as far as its log says.
         IncompatibleError: If the table has features that cannot be written.
     """

@@ -31,7 +31,6 @@ def take_back(
         The version that the commit made.
 
     Raises:
-        NotAlignedError: If the commit failed.
         IncompatibleError: If the columns changed since the version, with a predicate.
     """
     from deltalake.exceptions import DeltaError
@@ -63,9 +62,6 @@ def remove_all(
 
     Returns:
         The version that the commit made.
-
-    Raises:
-        NotAlignedError: If the commit failed.
     """
     from deltalake.exceptions import DeltaError
 

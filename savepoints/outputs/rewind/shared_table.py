@@ -86,9 +86,6 @@ def replace(
 ) -> bool:
     """Put the matching rows of an older version in place of those there, in one commit.
 
-    Returns:
-        Whether there was something to commit.
-
     Raises:
         IncompatibleError: If the columns changed since the version.
     """
