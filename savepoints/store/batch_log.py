@@ -47,11 +47,7 @@ class Batch:
 
 
 def read(root: Location, query: str, generation: int) -> dict[int, Batch]:
-    """Return the batches of a generation that were copied, by number; others are missing.
-
-    Raises:
-        VerificationError: If a chunk is damaged.
-    """
+    """Return the batches of a generation that were copied, by number; others are missing."""
     directory = _directory(root, query, generation)
     found: dict[int, Batch] = {}
     chunks = _chunks(directory)

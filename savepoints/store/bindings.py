@@ -103,20 +103,12 @@ def write(root: Location, query: str, generation: int, binding: Binding | None) 
 
 
 def find(root: Location, query: str, generation: int) -> Binding | None:
-    """Return the binding of a generation, None when the settings alone hold.
-
-    Raises:
-        VerificationError: If the file is damaged.
-    """
+    """Return the binding of a generation, None when the settings alone hold."""
     return _document(root, query, generation).read()
 
 
 def every(root: Location) -> list[Binding]:
-    """Return what each generation is bound to that is bound to anything.
-
-    Raises:
-        VerificationError: If a file is damaged.
-    """
+    """Return what each generation is bound to that is bound to anything."""
     paths = [info.path for info in root.list(DIRECTORY) if info.path.endswith(".json")]
     found = []
     for path in paths:

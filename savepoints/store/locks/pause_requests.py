@@ -62,20 +62,12 @@ class PauseAnswer:
 
 
 def current(root: Location, query: str) -> Request | None:
-    """Return what is asked of the run of a query; None when nothing ever was.
-
-    Raises:
-        VerificationError: If the file is damaged.
-    """
+    """Return what is asked of the run of a query; None when nothing ever was."""
     return _request(root, query).read()
 
 
 def pause_in_force(root: Location, query: str) -> Request | None:
-    """Return the request that keeps a query paused, None when it may run; one GET.
-
-    Raises:
-        VerificationError: If the file is damaged.
-    """
+    """Return the request that keeps a query paused, None when it may run; one GET."""
     request = current(root, query)
     return request if request is not None and request.wanted == "paused" else None
 
@@ -102,11 +94,7 @@ def ask(root: Location, query: str, wanted: Wanted, *, by: str, reason: str = ""
 
 
 def answer_to(root: Location, request: Request) -> PauseAnswer | None:
-    """Return how a run obeyed a request, None when none has yet.
-
-    Raises:
-        VerificationError: If the file is damaged.
-    """
+    """Return how a run obeyed a request, None when none has yet."""
     found = _answer(root, request.query).read()
     return found if found is not None and found.request == request.id else None
 
@@ -115,9 +103,6 @@ def answer(root: Location, given: PauseAnswer) -> bool:
     """Write how a run obeyed a request; the first answer to a request stays.
 
     Only who holds the paused lease (`lease.hold_paused`) writes it.
-
-    Returns:
-        Whether it was written.
 
     Raises:
         VerificationError: If the answer before is damaged.

@@ -26,11 +26,7 @@ def labels_path(savepoint_id: str) -> str:
 
 
 def read(root: Location, savepoint_id: str) -> Labels | None:
-    """Return the labels of a savepoint, None when it has those that it was born with.
-
-    Raises:
-        VerificationError: If the file is damaged.
-    """
+    """Return the labels of a savepoint, None when it has those that it was born with."""
     return document(root, savepoint_id).read()
 
 

@@ -196,9 +196,6 @@ def claim(target: Location, owner: str) -> bool:
 
     Returns:
         False when this very restore was already finished there.
-
-    Raises:
-        TargetExistsError: If anything else is there.
     """
     files = {info.path for info in target.list()}
     if not files:
@@ -216,11 +213,7 @@ def claim(target: Location, owner: str) -> bool:
 
 
 def refuse_taken(target: Location, owner: str) -> None:
-    """Refuse a directory that has anything but this very restore, before anything is planned.
-
-    Raises:
-        TargetExistsError: If anything else is there.
-    """
+    """Refuse a directory that has anything but this very restore, before anything is planned."""
     files = {info.path for info in target.list()}
     if files and (RESTORE_MARKER not in files or _owner(target) != owner):
         raise _taken(target, f"{len(files)} files, for example {min(files)}")

@@ -208,9 +208,6 @@ def resolve(
             that were edited by hand, and those of batches that were rolled back, are meant by id,
             prefix and tag only.
         generations: Those of the store, which tell what was rolled back; without them nothing was.
-
-    Raises:
-        SavepointNotFoundError: If none fits.
     """
     mine = [
         one

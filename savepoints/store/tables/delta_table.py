@@ -59,11 +59,7 @@ class StoreTable:
     snapshot: Snapshot | None = None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return all rows; none when the table has not been made yet.
-
-        Raises:
-            VerificationError: If the table is damaged.
-        """
+        """Return all rows; none when the table has not been made yet."""
 
         def read() -> list[dict[str, Any]]:
             table = self._open()

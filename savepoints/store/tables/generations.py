@@ -45,11 +45,7 @@ class Generations:
         return next((one for one in self.all(query) if one.status == "current"), None)
 
     def current(self, query: str) -> Generation:
-        """Return the generation that `run` starts.
-
-        Raises:
-            QueryNotFoundError: If the store has no query of that name.
-        """
+        """Return the generation that `run` starts."""
         found = self.find_current(query)
         if found is None:
             known = sorted({one.query for one in self.all()})
