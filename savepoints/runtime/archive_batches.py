@@ -81,10 +81,6 @@ class ArchivedInputs:
 
         Args:
             ranges: What there is of its topics, of Kafka and of archives.
-
-        Raises:
-            NotFoundError: See `require_replayable`.
-            NotAlignedError: Likewise.
         """
         begin = with_new_partitions(position, ranges)
         pending = self.require_replayable(begin)
@@ -120,9 +116,6 @@ class ArchivedInputs:
 
     def require_replayable(self, position: KafkaOffsets) -> tuple[Merge, ...]:
         """Check that the events of merges ahead can be read where they belong.
-
-        Returns:
-            These merges.
 
         Raises:
             NotFoundError: If an archive does not have the events of one.

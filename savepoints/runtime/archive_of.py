@@ -57,22 +57,14 @@ def runner_of(
 
 
 def merges(store: Store, query: str, generation: int, position: KafkaOffsets) -> tuple[Merge, ...]:
-    """Return the merges that a generation has and that lie, at least in part, after a position.
-
-    Raises:
-        NotAlignedError: See `runner_of`.
-    """
+    """Return the merges that a generation has and that lie, at least in part, after a position."""
     return _of(store, query, generation, lambda one: not is_before(one.offsets, position))
 
 
 def of_other_topics(
     store: Store, query: str, generation: int, position: KafkaOffsets
 ) -> tuple[Merge, ...]:
-    """Return the merges that a generation has and that were made while it read other topics.
-
-    Raises:
-        NotAlignedError: See `runner_of`.
-    """
+    """Return the merges that a generation has and that were made while it read other topics."""
     return _of(store, query, generation, lambda one: bool(one.offsets.keys() - position.keys()))
 
 

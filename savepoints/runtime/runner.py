@@ -424,9 +424,6 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
     Args:
         scratch: An empty directory, where `empty/<input>` for each input and the directory
             `checkpoint` are made.
-
-    Returns:
-        The query, which has ended.
     """
     from pyspark.errors import AnalysisException
 

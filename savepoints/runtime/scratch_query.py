@@ -164,11 +164,7 @@ class Probed:
 
 
 def compute(frames: Iterable[DataFrame], functions: str) -> None:
-    """Compute frames, of which nothing is kept, to see that a program's functions do not fail.
-
-    Raises:
-        IncompatibleError: If one fails.
-    """
+    """Compute frames, of which nothing is kept, to see that a program's functions do not fail."""
     from pyspark.errors import PySparkException
 
     try:
