@@ -86,13 +86,7 @@ def resume(
     *,
     progress: Progress = silent,
 ) -> Moved | Forked | Appended:
-    """Finish an operation that was interrupted, following the plan that it began with.
-
-    Raises:
-        NotFoundError: If there is no such operation.
-        UsageError: If it is finished.
-        LockedError: If it is still being done.
-    """
+    """Finish an operation that was interrupted, following the plan that it began with."""
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
         return fork.execute(begun, store, progress=progress)
@@ -112,9 +106,7 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
     """Take back what an interrupted operation has done so far.
 
     Raises:
-        NotFoundError: If there is no such operation.
         UsageError: If it is finished, or so nearly that it can only be finished.
-        LockedError: If it is still being done.
     """
     operation = find(store, operation_id)
     begun = _plan(operation)

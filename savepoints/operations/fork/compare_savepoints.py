@@ -70,7 +70,6 @@ def compare_at(
         metrics: By name, SQL over the outputs, besides those in the settings.
 
     Raises:
-        SavepointNotFoundError: If there is no such savepoint.
         UsageError: If fewer than two are named, a key is of no output, or a metric is none.
         NotAlignedError: If they are not of the same offsets, or an output's version is gone.
         IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.

@@ -105,7 +105,6 @@ def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuer
     """Find a query and what it runs.
 
     Raises:
-        QueryNotFoundError: If the store has no such query.
         UsageError: If nothing says what it runs, or its program cannot be imported.
     """
     generation = store.generations.current(query)
@@ -139,7 +138,6 @@ def ranges_of(queries: Sequence[ComparedQuery], settings: KafkaSettings) -> Rang
 
     Raises:
         UsageError: If they read different topics.
-        EnvironmentUnfitError: If no broker is configured or reachable.
     """
     common = set.intersection(*(set(compared.bound.archives.values()) for compared in queries))
     return availability.ranges(topics_of(queries), settings, sorted(common))

@@ -94,9 +94,7 @@ def execute(
     """Make the fork, holding the lease of its name; goes on where an earlier attempt was killed.
 
     Raises:
-        LockedError: If another verb has the name.
         TargetExistsError: If the query, or something in one of its places, came to be meanwhile.
-        UnfinishedOperationError: If another operation was begun since the plan.
     """
     if plan.finished:
         return _forked(plan, 0.0, 0)

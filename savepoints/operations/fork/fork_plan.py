@@ -164,20 +164,9 @@ def plan(
 
     An interrupted fork of the same savepoint and name is taken up again: its own plan is returned.
 
-    Args:
-        store: Where the savepoint is.
-        savepoint: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        name: Name of the new query.
-        options: What it is to be.
-        query: Only savepoints of this query.
-
     Raises:
-        SavepointNotFoundError: If there is no such savepoint.
         TargetExistsError: If the query or one of its places exists and is not this very fork.
-        UnfinishedOperationError: If another operation on the name was interrupted.
         UsageError: If what it runs, or where it lives, is not known or contradicts the settings.
-        SourceDataGoneError: If Kafka no longer has the records.
-        FileSinkError: If an output is a file sink.
         NotAlignedError: If the version of an output is gone.
         IncompatibleError: If an output has features of which a copy is not known to be exact.
     """

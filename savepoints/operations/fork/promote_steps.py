@@ -113,8 +113,6 @@ def plan(
 
     Args:
         fork: The fork's, at the same offsets.
-        hand_over: What becomes of the outputs.
-        paused: Whether a run of the live query waits for this.
     """
     settings = bindings.complete(store)
     mine, other = settings.queries[live.query], settings.queries[fork.query]

@@ -88,11 +88,7 @@ def require() -> None:
 
 
 def write(comparison: Comparison, path: Path) -> None:
-    """Write the page.
-
-    Raises:
-        UsageError: If the file cannot be written.
-    """
+    """Write the page."""
     page = render(comparison, utc_now())
     try:
         path.write_text(page, encoding="utf-8")

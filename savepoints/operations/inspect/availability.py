@@ -128,11 +128,7 @@ def check_savepoints(
 
 
 def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> dict[str, Topic]:
-    """Return topics with what archives have before what Kafka has of them.
-
-    Raises:
-        VerificationError: If an archive is damaged.
-    """
+    """Return topics with what archives have before what Kafka has of them."""
     known = available_ranges.of_topics(archives, topics)
     for one in known:
         one.require_same({name: topic.id for name, topic in topics.items() if topic.id})

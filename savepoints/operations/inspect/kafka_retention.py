@@ -62,9 +62,6 @@ def until(
 
     Args:
         topics: As `topics.describe` found them.
-
-    Raises:
-        EnvironmentUnfitError: If Kafka does not answer any more.
     """
     places = {
         (topic, part): offset for topic, parts in position.items() for part, offset in parts.items()

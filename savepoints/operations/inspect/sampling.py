@@ -33,11 +33,7 @@ class ReadSubset:
 
     @classmethod
     def parse(cls, text: str) -> ReadSubset:
-        """Read `10%` or `2/7`.
-
-        Raises:
-            UsageError: If it is neither, or beyond its bounds.
-        """
+        """Read `10%` or `2/7`."""
         if match := _PERCENT.fullmatch(text):
             percent = float(match[1])
             if 0 < percent <= _HUNDRED:

@@ -79,7 +79,6 @@ def read_checkpoint(checkpoint: Location, query: str | None = None) -> Checkpoin
 
     Raises:
         UsageError: If that is no usable name.
-        NoCommittedBatchError: If it has no finished batch yet.
         IncompatibleError: If savepoints cannot be taken of it.
     """
     files = read_cut(checkpoint)

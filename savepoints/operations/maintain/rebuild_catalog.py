@@ -99,11 +99,7 @@ class _Found:
 
 
 def plan(store: Store) -> RebuildPlan:
-    """Compare the catalog with the savepoints; nothing is written.
-
-    Raises:
-        SavepointsError: If the store cannot be read at the moment.
-    """
+    """Compare the catalog with the savepoints; nothing is written."""
     found = _look(store)
     rows = {one.id: one for one in found.rows or ()}
     added = [one for one in found.savepoints if one not in rows]

@@ -107,9 +107,7 @@ def find(
     """Compare a late batch with the events that the query has seen.
 
     Args:
-        name: The input that the batch is of.
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
-        controls: How many control entities to draw.
         place: The scratch directory of the merge.
 
     Raises:

@@ -42,21 +42,13 @@ class Appended:
 
 
 def finish(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appended:
-    """Finish what was interrupted.
-
-    Raises:
-        LockedError: If another merge of the query is under way.
-    """
+    """Finish what was interrupted."""
     with lease.hold_merging(store.root, plan.query):
         return carry_out(plan, store, progress=progress)
 
 
 def carry_out(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appended:
-    """Produce the events that the topic lacks, and note them; the caller holds the merge's lease.
-
-    Raises:
-        UnfinishedOperationError: If another operation was begun since the plan.
-    """
+    """Produce the events that the topic lacks and note them; the caller holds the merge's lease."""
     from savepoints.spark.session import session
 
     settings = bindings.complete(store)

@@ -75,7 +75,6 @@ def carry_out(
     The caller holds the query's lease.
 
     Raises:
-        UnfinishedOperationError: If another operation was begun since the plan.
         NotAlignedError: If others have written to an output since.
     """
     from savepoints.spark.session import session, session_for

@@ -60,9 +60,6 @@ def require_states(checkpoint: Location, files: CutFiles, functions: MergeFuncti
 
     Args:
         functions: From `required`.
-
-    Raises:
-        IncompatibleError: If an operator cannot be combined.
     """
     _operators(checkpoint, files, functions)
 
@@ -73,9 +70,6 @@ def state(live: CheckpointRows, late: SavedRows, functions: MergeFunctions) -> C
     Args:
         late: That of a `LateReplay`.
         functions: From `required`.
-
-    Raises:
-        IncompatibleError: If an operator cannot be combined.
     """
     from savepoints.state.merge import combine as merge_combine
 

@@ -42,7 +42,6 @@ def plan(
     Raises:
         NotAlignedError: If an output cannot be corrected without loss.
         OutputVersionGoneError: If the version of an output at a base can no longer be read.
-        FileSinkError: If an output is a file sink.
         IncompatibleError: If a table does not say which entity a row is about.
     """
     settings = bindings.complete(store)
@@ -109,7 +108,6 @@ def corrections(
 
     Raises:
         NotAlignedError: If others have written to an output.
-        FileSinkError: If one is a file sink.
         IncompatibleError: If a table does not say which entity a row is about.
     """
     affected, live = assignment.affected, assignment.live

@@ -110,9 +110,6 @@ def batches(
     Args:
         known: From `reach`.
         checkpoint: That of the current generation, for batches that nobody has copied yet.
-
-    Raises:
-        VerificationError: If the batch log is damaged.
     """
     found: dict[int, Batch] = {}
     for generation, until in known.newest.items():

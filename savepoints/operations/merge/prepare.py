@@ -118,22 +118,17 @@ def prepare(
     """Read the batch and find out what it concerns; nothing is written.
 
     Args:
-        store: Where the query's savepoints are.
-        query: Name of the query.
         batch: URI of files or of a Delta table.
         input_name: The input that the batch is of; an application with one alone means that.
         controls: How many control entities; by the settings when not given.
         quarantine: Where rows go that are no events; None refuses the batch when it has some.
         policy: What is given up, if anything.
         until: Only events of the batch from before it are merged; None for all.
-        progress: Called with one line for each step.
 
     Returns:
         A plan alone when an interrupted merge is to be finished.
 
     Raises:
-        LockedError: If another merge of the query is under way.
-        QueryNotFoundError: If the store does not know the query.
         UsageError: If the query is not in the settings, or its input has no archive.
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
@@ -275,11 +270,7 @@ def _plan(
 
 
 def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
-    """Return the merge of a query that was interrupted after its journal began.
-
-    Raises:
-        UnfinishedOperationError: If another operation on it was interrupted.
-    """
+    """Return the merge of a query that was interrupted after its journal began."""
     operation = journal.unfinished(store.root, query)
     if operation is None:
         return None

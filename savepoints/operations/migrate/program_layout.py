@@ -81,9 +81,6 @@ def find_out(
 
     Args:
         provider: State store provider to be; that of the savepoint by default.
-
-    Raises:
-        UsageError: If it cannot be imported.
     """
     from savepoints.spark.session import session
     from savepoints.state.plan import initial_buffers

@@ -65,20 +65,13 @@ def upgrade_check(
     The program is run once on empty inputs; no event is processed and nothing is changed.
 
     Args:
-        store: Where the savepoint is.
-        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         app: The program, `package.module:attribute`.
-        query: Only savepoints of this query.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
         sources: Where each source of the program is to go on; then topics are not compared.
-        progress: Called with one line for each step.
 
     Raises:
-        SavepointNotFoundError: If there is no such savepoint.
-        AmbiguousNameError: If several fit.
         UsageError: If the program cannot be imported, or something mapped is not there.
-        SavepointsError: If the program fails.
     """
     settings = bindings.complete(store)
     if sources is not None:
@@ -132,11 +125,7 @@ def compare_program(
 
 
 def counted(compared: ProgramComparison, store: Store) -> ProgramComparison:
-    """Count the rows of a savepoint that has only its native form.
-
-    Raises:
-        NativeOnlyError: If this Spark cannot read them.
-    """
+    """Count the rows of a savepoint that has only its native form."""
     operators = _with_counts(store, compared.savepoint, compared.upgrade.operators)
     return replace(compared, upgrade=replace(compared.upgrade, operators=tuple(operators)))
 
@@ -193,11 +182,7 @@ def _begun(columns: Sequence[Column]) -> list[Column]:
 def _with_counts(
     store: Store, savepoint: Savepoint, operators: Sequence[OperatorVerdict]
 ) -> list[OperatorVerdict]:
-    """Count the rows of what is dropped, and of each operator where nobody has yet.
-
-    Raises:
-        NativeOnlyError: If this Spark cannot read them.
-    """
+    """Count the rows of what is dropped, and of each operator where nobody has yet."""
     from savepoints.spark.session import session
     from savepoints.state.change import migrate
     from savepoints.state.storage import read

@@ -43,13 +43,7 @@ def from_json(kind: type[P], data: Mapping[str, Any], **own: object) -> P:
 
 
 def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] | None:
-    """Return the plan of the same command that was interrupted, None when nothing was.
-
-    Raises:
-        QueryRunningError: If the query runs.
-        LockedError: If another verb has the query.
-        UnfinishedOperationError: If another operation on the query was interrupted.
-    """
+    """Return the plan of the same command that was interrupted, None when nothing was."""
     lease.refuse_held(store.root, query)
     operation = journal.unfinished(store.root, query)
     if operation is None:

@@ -127,11 +127,8 @@ def resolve(store: Store, point: Point, *, query: str | None, settings: Settings
     """Find out what a point means; nothing is written.
 
     Raises:
-        SavepointNotFoundError: If no savepoint fits.
         UsageError: If the query is missing, the time is in the future, or what was done last is
             undone already.
-        NoCommittedBatchError: If the batch is not retained.
-        NotFoundError: If there is nothing to undo.
     """
     if isinstance(point, Named):
         found = store.catalog.find(point.name, query=query)

@@ -63,7 +63,6 @@ def take(
 
     Args:
         checkpoint: Its checkpoint, for a query that `run` did not start.
-        forms: `native`, `canonical` or both.
         app: Reference of the application that runs, if it is not the one in the settings.
         exports: What writes the rows of savepoints in both forms; by default the savepoint is only
             over when it has them.

@@ -75,9 +75,7 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
     """Say what is wrong with the checkpoint of a query that does not run, None for nothing.
 
     Raises:
-        UnreachableError: If its storage does not answer.
         CredentialsError: If its storage refuses us.
-        UnsupportedFormatError: If a file has a version or codec that is not known.
     """
     checkpoint = Location.of(generation.checkpoint)
     try:
@@ -111,7 +109,6 @@ def if_damaged(
 
     Raises:
         UnfinishedOperationError: If an operation on it was interrupted that is no recovery.
-        UnsupportedFormatError: If a file has a version or codec that is not known.
     """
     resumed = _finish(store, query, progress=progress)
     generation = store.generations.find_current(query)
@@ -127,12 +124,8 @@ def recover(store: Store, query: str, problem: str, *, progress: Progress = sile
     Only savepoints count that the present comes from: not those of batches that were rolled back,
     nor those edited by hand, unless somebody took the query to one of them.
 
-    Returns:
-        The id of the savepoint.
-
     Raises:
         CheckpointDamagedError: If no savepoint is whole.
-        QueryRunningError: If the query runs.
         NotAlignedError: If an output cannot be taken back without loss.
     """
     with recording(store, "recover", query=query, parameters={"problem": problem}) as noted:

@@ -25,10 +25,6 @@ def hold(
 
     Args:
         wait: How long at most; None for not at all.
-
-    Raises:
-        QueryRunningError: If a runner still holds it.
-        LockedError: If another verb still does.
     """
     with ExitStack() as stack:
         until = time.monotonic() + (wait.total_seconds() if wait else 0)

@@ -41,14 +41,7 @@ class ExportPlan(Plan):
 def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
     """Plan an export; nothing is written.
 
-    Args:
-        store: Where the savepoint is.
-        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        query: Only savepoints of this query.
-
     Raises:
-        SavepointNotFoundError: If there is no such savepoint.
-        AmbiguousNameError: If several fit.
         NativeOnlyError: If none of its operators has a canonical form.
     """
     store = store.snapshot()
@@ -88,7 +81,6 @@ def execute(plan: ExportPlan, store: Store, *, progress: Progress = silent) -> S
     """Write the rows; run again after a crash, it goes on or starts over.
 
     Raises:
-        PlacementError: If a state row is not in the partition of its key.
         UsageError: If somebody else changed the manifest at this moment.
     """
     with store.using(plan.savepoint_id, "export"):

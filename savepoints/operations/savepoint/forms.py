@@ -50,11 +50,7 @@ def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
 
 
 def require_readable(savepoint: Savepoint) -> None:
-    """Check that the rows of a savepoint without a canonical form can be read from its files.
-
-    Raises:
-        NativeOnlyError: If the Spark that is installed here cannot.
-    """
+    """Check that the rows of a savepoint without a canonical form can be read from its files."""
     if problem := _no_raw_rows(savepoint.cut.provider):
         raise NativeOnlyError(
             f"savepoint {savepoint.id} has only the native form, and {problem}",

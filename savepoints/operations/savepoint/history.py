@@ -15,9 +15,6 @@ def history(store: Store, query: str) -> list[Savepoint]:
 
     Those of batches that were rolled back are not among them, and of those that were edited by hand
     only what a generation began from.
-
-    Raises:
-        QueryNotFoundError: If the store has no such query.
     """
     store.generations.current(query)
     known = store.catalog.all()

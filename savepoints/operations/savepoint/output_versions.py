@@ -26,7 +26,6 @@ def outputs_of(
     what the user writes in `foreachBatch` under an id that the settings name.
 
     Raises:
-        NotFoundError: If an output is not there.
         NotAlignedError: If no version of an output belongs to the batch.
     """
     own_ids = bound.app_ids if bound else {}

@@ -18,11 +18,7 @@ _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 
 
 def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
-    """Read a cut, again when the query's maintenance removes a file in between.
-
-    Raises:
-        NoCommittedBatchError: If a file stays missing.
-    """
+    """Read a cut, again when the query's maintenance removes a file in between."""
     for _ in range(ATTEMPTS):
         try:
             return read_cut(checkpoint, batch_id)

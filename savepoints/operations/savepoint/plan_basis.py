@@ -37,11 +37,7 @@ class Basis:
 
 
 def read(store: Store, query: str) -> Basis:
-    """Read what a plan for a query is made from now.
-
-    Raises:
-        QueryNotFoundError: If the store has no such query.
-    """
+    """Read what a plan for a query is made from now."""
     return Basis(
         store.generations.current(query).generation,
         _digest(store, query),
@@ -50,21 +46,13 @@ def read(store: Store, query: str) -> Basis:
 
 
 def read_but_savepoints(store: Store, query: str) -> Basis:
-    """Read what a plan for a query is made from that may run, and take savepoints, meanwhile.
-
-    Raises:
-        QueryNotFoundError: If the store has no such query.
-    """
+    """Read what a plan for a query is made from that may run, and take savepoints, meanwhile."""
     generation = store.generations.current(query).generation
     return Basis(generation, None, len(store.ledger.all(query)))
 
 
 def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
-    """Refuse to carry out a plan that was made from something else; the caller holds the lease.
-
-    Raises:
-        QueryNotFoundError: If the store has no such query any more.
-    """
+    """Refuse to carry out a plan that was made from something else; the caller holds the lease."""
     if changes := list(_changes(basis, read(store, query))):
         raise StalePlanError(
             f"{query} changed since this {verb} was planned: {'; '.join(changes)}",
