@@ -94,11 +94,7 @@ def committed_batches(files: Iterable[ObjectInfo]) -> list[int]:
 
 
 def read_query_id(checkpoint: Location) -> str:
-    """Return Spark's id of the query that a checkpoint belongs to.
-
-    Raises:
-        FileNotFoundError: If it has not been started.
-    """
+    """Return Spark's id of a checkpoint's query; FileNotFoundError if it was never started."""
     return str(json.loads(checkpoint.get("metadata"))["id"])
 
 

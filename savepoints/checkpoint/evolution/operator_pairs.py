@@ -109,11 +109,7 @@ class OperatorPair:
     def carry(
         self, source: tuple[str, StateSchema], store: str, now: StateSchema, label: str
     ) -> None:
-        """Compare one column family and decide how it gets its rows.
-
-        Args:
-            label: Prefix of its columns' names.
-        """
+        """Compare one column family, with a prefix of names, and decide how it gets its rows."""
         old_store, was = source
         single = len(in_order(self.new)) == 1
         named = [label] if label else []

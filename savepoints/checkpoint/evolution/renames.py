@@ -45,11 +45,7 @@ class Rename:
 
 
 def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
-    """Parse `--map` options.
-
-    Raises:
-        UsageError: If one is not `old=new`, or two name the same thing.
-    """
+    """Parse `--map` options: each is `old=new`, and no two name the same thing."""
     found = []
     for text in texts:
         old, separator, new = text.partition("=")

@@ -56,11 +56,7 @@ def open_reader(source: bytes | BinaryIO, codec: str, name: str) -> BinaryIO:
 
 
 def open_writer(sink: BinaryIO, codec: str, name: str) -> BinaryIO:
-    """Return a writer that compresses; closing it ends the stream, not the sink.
-
-    Args:
-        sink: Takes the compressed bytes.
-    """
+    """Return a writer that compresses; closing it ends the stream, not the sink."""
     import pyarrow as pa
 
     short = _known(codec, name)

@@ -176,11 +176,7 @@ def parse(data: bytes, path: str) -> Operator:
 
 
 def moved(data: bytes, path: str, checkpoint: str, partitions: int | None) -> bytes:
-    """Return a metadata file adapted to another checkpoint directory.
-
-    Args:
-        partitions: Number of state partitions there; None to keep it.
-    """
+    """Return a metadata file adapted to another checkpoint directory; None keeps the partitions."""
     version, content = _content(data, path)
     try:
         for store in content["stateStoreInfo"]:

@@ -56,11 +56,7 @@ def read(
 
 
 def write(sink: BinaryIO, batches: Iterable[Iterable[tuple[bytes, bytes]]]) -> int:
-    """Write a snapshot: the records and the end marker.
-
-    Args:
-        sink: Takes the uncompressed bytes.
-    """
+    """Write a snapshot: the records and the end marker."""
     size, count = _SIZE.pack, 0
     for batch in batches:
         parts: list[bytes] = []

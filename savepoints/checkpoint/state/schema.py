@@ -121,11 +121,7 @@ def path(operator_id: int, store: str) -> str:
 
 
 def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
-    """Read a state schema file.
-
-    Returns:
-        One schema per column family, in the order of the file.
-    """
+    """Read a state schema file: one schema per column family, in its order."""
     reader = _Reader(data)
     try:
         version = reader.text()
