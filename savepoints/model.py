@@ -51,11 +51,7 @@ def is_id(text: str) -> bool:
 
 
 def checked_name(text: str, what: str) -> str:
-    """Return the text if it is fit to be part of a path in the store.
-
-    Raises:
-        UsageError: If it has other characters than letters, digits, `.`, `_`, `-`.
-    """
+    """Return the text if it can be part of a path in the store: letters, digits, `.`, `_`, `-`."""
     if not _NAME.fullmatch(text):
         raise UsageError(
             f"{what} {text!r} is not a usable name",
@@ -449,13 +445,10 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
 
 
 def kafka_offsets(position: str | None) -> KafkaOffsets | None:
-    """Read a source position as Kafka's `{topic: {partition: next offset}}`.
+    """Read a source position as Kafka's `{topic: {partition: next offset}}`; None for others.
 
     The offset log does not name a source's kind, so the form decides: only Kafka's has two levels
     with whole numbers on both sides of the inner one.
-
-    Returns:
-        The offsets, or None for another kind of source.
     """
     if position is None:
         return None

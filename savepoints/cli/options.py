@@ -28,11 +28,7 @@ Function = Callable[..., Any]
 
 
 def pair(text: str) -> tuple[str, str]:
-    """Read `NAME=URI`.
-
-    Raises:
-        UsageError: If the text has another form.
-    """
+    """Read `NAME=URI`."""
     name, separator, uri = text.partition("=")
     if not separator:
         raise UsageError(

@@ -76,11 +76,7 @@ def migrating(function: Function) -> Function:
 
 
 def defaults_of(texts: tuple[str, ...]) -> dict[str, str]:
-    """Parse the values of `--default`.
-
-    Raises:
-        UsageError: If one is not `COLUMN=VALUE`.
-    """
+    """Parse the values of `--default`, each `COLUMN=VALUE`."""
     return dict(map(_default, texts))
 
 

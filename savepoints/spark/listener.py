@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None]) -> None:
-    """Call a function once when the query ends, however it ends.
-
-    Args:
-        call: What to do; must be quick.
-    """
+    """Call a function, which must be quick, once when the query ends, however it ends."""
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -73,9 +69,6 @@ def checkpoint_of(query: StreamingQuery) -> str:
     """Return the checkpoint directory of a running query.
 
     Read from `StreamExecution.resolvedCheckpointRoot`, a public member of a private class.
-
-    Raises:
-        UsageError: If this Spark has no such member.
     """
     try:
         return str(private_api.execution(query).resolvedCheckpointRoot())

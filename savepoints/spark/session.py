@@ -81,12 +81,9 @@ def session_like(spark: SparkSession) -> SparkSession:
 
 
 def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
-    """Return a separate session, tuned to a number of rows.
+    """Return a separate session, tuned to a number of rows, roughly; None for very many.
 
     With few rows, most of the time goes into compiling generated code and into adaptive plans.
-
-    Args:
-        rows: Rows of the queries, roughly; None for very many.
     """
     own = session_like(spark)
     # The success marker is an empty file that nothing reads.

@@ -94,11 +94,7 @@ class Story:
     def compare(
         self, until: date, *, table: str = TABLE, v2_from: date | None = None
     ) -> Comparison:
-        """Compare an output with pandas over the orders before a day.
-
-        Args:
-            v2_from: When the second rule takes effect; None for never.
-        """
+        """Compare an output with pandas over the orders before a day, by rule 2 from `v2_from`."""
         from spark_jobs.orders.comparison import compare
 
         found = compare(table, until, v2_from=v2_from)
