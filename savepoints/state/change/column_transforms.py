@@ -20,20 +20,12 @@ ColumnFunction: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 
 
 def make(made: Sequence[Column], old: Sequence[Array], count: int) -> list[Array]:
-    """Make new columns.
-
-    Raises:
-        IncompatibleError: If a null is where the program allows none.
-    """
+    """Make new columns; a null where the program allows none is refused."""
     return [_column(one, old, count) for one in made]
 
 
 def start(column: Column) -> Array:
-    """Return a new column's initial value, as an array of one.
-
-    Raises:
-        UsageError: If it cannot be of the column's type.
-    """
+    """Return a new column's initial value, as an array of one."""
     import pyarrow as pa
 
     to = decode.arrow_type(column.field.type, column.address)

@@ -143,11 +143,7 @@ class Edited:
         return tuple(_row_change(one, identity) for one in found)
 
     def write(self, target: Uri) -> tuple[Counted, dict[int, Contents]]:
-        """Write the table with the rows changed, in one commit.
-
-        Returns:
-            The counts, and what each operator has now.
-        """
+        """Write the table with the rows changed, in one commit."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 

@@ -23,11 +23,7 @@ def shown(frame: DataFrame) -> list[str]:
 
 
 def condition(frame: DataFrame, where: str) -> Column:
-    """Return an SQL condition over the columns of a frame.
-
-    Raises:
-        UsageError: If it is invalid; the message has Spark's reason.
-    """
+    """Return an SQL condition over the columns of a frame."""
     from pyspark.sql import functions as F
 
     _require_sql(frame, where, f"--where {where!r}")

@@ -100,11 +100,7 @@ def _named_types() -> dict[str, pa.DataType]:
 
 
 def arrow_fields(fields: Sequence[StateField], where: str) -> list[pa.Field[Any]]:
-    """Return the Arrow fields of a state key or value.
-
-    Raises:
-        IncompatibleError: If one of them cannot be decoded.
-    """
+    """Return the Arrow fields of a state key or value."""
     import pyarrow as pa
 
     found = []

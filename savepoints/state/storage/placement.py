@@ -14,11 +14,7 @@ _TRIED = 16
 
 
 def by_id(rows: DataFrame, partition: Column, partitions: int) -> DataFrame:
-    """Return the rows, each in the partition whose number a column has.
-
-    Args:
-        partition: From 0, integers.
-    """
+    """Return the rows, each in the partition whose number, from 0, a column has."""
     if SparkVersion.of(rows.sparkSession.version).repartitions_by_id:
         return rows.repartitionById(partitions, partition)
     from pyspark.sql import functions as F

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def json_lines(frame: DataFrame, limit: int) -> list[str]:
-    """Return the first rows of a frame as JSON objects, one a line.
-
-    Raises:
-        UsageError: If an expression in the frame fails on a row.
-    """
+    """Return the first rows of a frame as JSON lines; UsageError if an expression fails on one."""
     from pyspark.sql import functions as F
 
     row = F.struct(*(F.col(f"`{name}`") for name in frame.columns))
@@ -64,11 +60,7 @@ def columns(frame: DataFrame) -> list[str]:
 
 
 def with_key(frame: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
-    """Choose the rows whose key has these values, which are read as the fields' types.
-
-    Raises:
-        UsageError: If the key has no such field, or the value cannot be of its type.
-    """
+    """Choose the rows whose key has these values, which are read as the fields' types."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -91,11 +83,7 @@ def with_key(frame: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
 
 
 def where(frame: DataFrame, expression: str) -> DataFrame:
-    """Choose rows by an SQL expression over the columns.
-
-    Raises:
-        UsageError: If it is none; the message has what Spark says of it.
-    """
+    """Choose rows by an SQL expression over the columns."""
     from pyspark.errors import PySparkException
 
     try:

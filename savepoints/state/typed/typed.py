@@ -86,11 +86,7 @@ class Variable:
 
 
 def variables(data: bytes, path: str, conf: Mapping[str, str]) -> tuple[Variable, ...]:
-    """List what can be read of an operator; no JVM.
-
-    Args:
-        data: Its metadata file, see `savepoints.checkpoint.state.operators`.
-    """
+    """List what can be read of an operator, by its metadata file; no JVM."""
     operator = operators.parse(data, path)
     known = (operator.operator_id, operator.name)
     if operator.name == _JOIN:
