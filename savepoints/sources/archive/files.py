@@ -72,11 +72,7 @@ class WrittenFiles:
 
 
 def spread(rows: DataFrame, count: int) -> DataFrame:
-    """Bring the rows of an entity together, in enough files to keep all tasks busy.
-
-    Args:
-        rows: Columns of `SCHEMA`.
-    """
+    """Bring an entity's rows (`SCHEMA`) together, in enough files to keep all tasks busy."""
     files = math.ceil(count / _BATCH_ROWS)
     return rows.repartition(files, "entity") if files > 1 else rows.coalesce(1)
 
@@ -91,11 +87,7 @@ def ordered(rows: DataFrame, count: int) -> DataFrame:
 
 
 def write(parts: DataFrame, root: Location, directory: str) -> WrittenFiles:
-    """Write a file sorted by entity of each partition of some rows.
-
-    Args:
-        parts: Columns of `SCHEMA`.
-    """
+    """Write a file sorted by entity of each partition of some rows, columns of `SCHEMA`."""
     from pyspark.sql import functions as F
 
     place = (root / directory).uri.hadoop
@@ -125,11 +117,7 @@ def write(parts: DataFrame, root: Location, directory: str) -> WrittenFiles:
 
 
 def read(spark: SparkSession, root: Location, files: Sequence[File]) -> DataFrame:
-    """Read files of the table as Parquet, because Delta ignores these reader options.
-
-    Returns:
-        Columns `SCHEMA`.
-    """
+    """Read files of the table, columns `SCHEMA`, as Parquet: Delta ignores these options."""
     if not files:
         return spark.createDataFrame([], SCHEMA)
     paths = ((root / one.path).uri.hadoop for one in files)

@@ -125,11 +125,7 @@ class ArchiveProgress:
             )
 
     def require_same(self, topic_ids: Mapping[str, str]) -> None:
-        """Check that topics have not been recreated since they were archived.
-
-        Args:
-            topic_ids: Their current Kafka ids, as far as known.
-        """
+        """Check that topics have not been recreated since they were archived."""
         for topic in sorted(topic_ids):
             known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
             if known - {topic_ids[topic]}:
@@ -142,11 +138,7 @@ class ArchiveProgress:
                 )
 
     def newest_stretch(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Return the newest range of a partition that the archive has without a gap.
-
-        Returns:
-            First and next offset; None for an unknown partition.
-        """
+        """Return first and next offset of the newest gapless range; None if unknown."""
         rows = [one for one in self.rows if (one.topic, one.partition) == (topic, partition)]
         if not rows:
             return None

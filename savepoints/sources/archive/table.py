@@ -136,11 +136,7 @@ def append_rows(
 def append_files(
     location: Location, files: Sequence[File], app: str, version: int, note: Mapping[str, Any]
 ) -> None:
-    """Add files to the table in one commit.
-
-    Args:
-        note: Stored with the commit; see `note_of`.
-    """
+    """Add files to the table in one commit, stored with a note; see `note_of`."""
     from deltalake.transaction import AddAction
 
     now = int(utc_now().timestamp() * 1000)
@@ -187,11 +183,7 @@ def _known(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def exchange(
     location: Location, table: DeltaTable, old: Sequence[File], new: Sequence[File]
 ) -> None:
-    """Replace files by others with the same rows, in one commit.
-
-    Raises:
-        QueryRunningError: If somebody else has exchanged files since.
-    """
+    """Replace files by others with the same rows, in one commit; nobody else may meanwhile."""
     from deltalake.transaction import AddAction, RemoveAction
 
     now = int(utc_now().timestamp() * 1000)
@@ -223,11 +215,7 @@ def change_rows(
     schema: pa.Schema,
     change: Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]],
 ) -> None:
-    """Rewrite a small table as one file; rows added meanwhile are kept.
-
-    Raises:
-        QueryRunningError: If somebody else does this too.
-    """
+    """Rewrite a small table as one file; rows added meanwhile are kept."""
     import pyarrow as pa
     from deltalake import write_deltalake
 

@@ -23,11 +23,7 @@ def ranges(
     archives: Collection[str] = (),
     timeout: float | None = None,
 ) -> dict[str, dict[int, Range]]:
-    """Return the available range of every partition; topics missing in Kafka are left out.
-
-    Args:
-        timeout: Seconds that a broker may take for each answer.
-    """
+    """Return the range of every partition, without missing topics; `timeout` seconds an answer."""
     found = topics.ranges(names, settings, timeout)
     known = of_topics(archives, found)
     if not known:

@@ -22,11 +22,7 @@ _COLUMN = "savepoints_turn"
 
 
 def streamed(spark: SparkSession, rows: DataFrame, begin: KafkaOffsets) -> DataFrame:
-    """Return rows as a stream that emits them in the one planned batch.
-
-    Returns:
-        The columns of `rows`.
-    """
+    """Return rows as a stream that emits them in the one planned batch."""
     from pyspark.sql import functions as F
 
     spark.dataSource.register(_source())

@@ -50,11 +50,7 @@ def entities_of(spark: SparkSession, wanted: DataFrame | Sequence[str]) -> Entit
 
 
 def among(rows: DataFrame, wanted: Entities) -> DataFrame:
-    """Keep the rows of some entities.
-
-    Args:
-        rows: With a column `entity string`.
-    """
+    """Keep the rows of some entities; they have a column `entity string`."""
     from pyspark.sql import functions as F
 
     if wanted.few is None:

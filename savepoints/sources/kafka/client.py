@@ -73,11 +73,7 @@ def answers(
     settings: KafkaSettings,
     missing: frozenset[int] = frozenset(),
 ) -> dict[KeyT, T]:
-    """Wait for an admin client's answers.
-
-    Args:
-        missing: Error codes for a thing that does not exist; it is left out.
-    """
+    """Wait for an admin client's answers; what is not there, by these error codes, is left out."""
     from confluent_kafka import KafkaException
 
     found: dict[KeyT, T] = {}

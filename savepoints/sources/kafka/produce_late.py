@@ -41,11 +41,7 @@ def missing(
     since: KafkaOffsets,
     merge_id: str,
 ) -> DataFrame:
-    """Return the events of a merge that the topic does not have yet.
-
-    Args:
-        events: With `event_id`.
-    """
+    """Return the events of a merge that the topic does not have yet, by `event_id`."""
     from pyspark.sql import functions as F
 
     until = ends(settings, topic)

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 def read_records(
     spark: SparkSession, settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets
 ) -> DataFrame:
-    """Read the records between two positions.
-
-    Returns:
-        Columns `RAW_SCHEMA`.
-    """
+    """Read the records between two positions, in columns `RAW_SCHEMA`."""
     if not end:
         return spark.createDataFrame([], RAW_SCHEMA)
     reader = (

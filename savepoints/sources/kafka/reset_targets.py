@@ -66,11 +66,7 @@ class Move:
 
 
 def parse_scope(texts: Sequence[str]) -> TargetScope:
-    """Read topics as Kafka's tools do: `orders` for all partitions, or `orders:0,1,2`.
-
-    Raises:
-        UsageError: If a partition is not a number.
-    """
+    """Read topics as Kafka's tools do: `orders` for all partitions, or `orders:0,1,2`."""
     scope: dict[str, frozenset[int] | None] = {}
     for text in texts:
         topic, separator, listed = text.partition(":")

@@ -67,11 +67,7 @@ def for_spark(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_client(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options for librdkafka.
-
-    Raises:
-        UsageError: If Java's options have something that librdkafka cannot use.
-    """
+    """Return options for librdkafka; UsageError for those of Java that it cannot use."""
     found = dict(options)
     if jaas := found.pop(_JAAS, None):
         _module(found.get(_MECHANISM, found.get("sasl.mechanisms", "")))

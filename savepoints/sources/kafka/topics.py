@@ -61,11 +61,7 @@ class Topic:
 def ids(
     names: Collection[str], settings: KafkaSettings, timeout: float | None = None
 ) -> dict[str, str]:
-    """Return Kafka's id of each topic; those that do not exist or have none are left out.
-
-    Args:
-        timeout: Seconds that a broker may take to answer.
-    """
+    """Return Kafka's id of each topic that has one; a broker may take `timeout` seconds."""
     if not names:
         return {}
     described = _described(client.admin(settings), names, settings, timeout)
@@ -76,11 +72,7 @@ def ids(
 def describe(
     names: Collection[str], settings: KafkaSettings, timeout: float | None = None
 ) -> dict[str, Topic]:
-    """Ask for everything about some topics at once; those that do not exist are left out.
-
-    Args:
-        timeout: Seconds that a broker may take for each answer.
-    """
+    """Ask for everything about some topics, left out if missing; `timeout` seconds an answer."""
     if not names:
         return {}
     opened = client.admin(settings)

@@ -99,9 +99,6 @@ def kept(counts: Mapping[int, int], bases: Sequence[BaseState]) -> list[BaseStat
 
     Entities of the others must be assigned again: with merges in between, an older base is not
     always possible where a newer one is.
-
-    Args:
-        bases: From `thinned`.
     """
     most = sorted(counts, key=lambda one: -counts[one])[: MOST_BASES - 1]
     return [bases[one] for one in sorted({*most, len(bases) - 1})]

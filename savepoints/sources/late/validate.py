@@ -107,11 +107,7 @@ def bad_rows(marked: DataFrame, checked: DataFrame) -> DataFrame:
 
 
 def rejected(bad: DataFrame) -> tuple[Rejected, ...]:
-    """Count bad rows by reason, the most frequent first.
-
-    Args:
-        bad: From `bad_rows`.
-    """
+    """Count bad rows by reason, the most frequent first."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
