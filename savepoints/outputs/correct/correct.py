@@ -177,11 +177,7 @@ def execute(
 
 
 def undo(correction: Correction, operation_id: str) -> None:
-    """Bring the table back to what it was; not done, nothing happens.
-
-    Raises:
-        NotAlignedError: If others have written to it since, or the next generation has.
-    """
+    """Bring the table back to what it was, if nobody wrote since; not done, nothing happens."""
     live = correction.live
     table = batch_version.open_table(live.output.uri)
     reached = table.transaction_version(correction.app_id)
@@ -206,11 +202,7 @@ def undo(correction: Correction, operation_id: str) -> None:
 
 
 def refuse_changed(correction: Correction) -> None:
-    """Refuse to go on when rows of the table changed since the plan, whoever changed them.
-
-    Raises:
-        NotAlignedError: Names the commit.
-    """
+    """Refuse to go on when a commit changed rows of the table since the plan, and name it."""
     live = correction.live
     rewind.refuse_changed(live)
     changing = [

@@ -41,11 +41,7 @@ class _Found:
 
 
 def has_batch(uri: str, app: str, batch_id: int) -> bool:
-    """Return True if a table already has a batch, by the transaction id that wrote it.
-
-    Args:
-        uri: The table; none there has no batch.
-    """
+    """Return True if a table, if there is one, has a batch, by the transaction id that wrote it."""
     try:
         newest = open_table(uri).transaction_version(app)
     except NotFoundError:
@@ -54,11 +50,7 @@ def has_batch(uri: str, app: str, batch_id: int) -> bool:
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
-    """Open a Delta table at a version, the newest by default.
-
-    Raises:
-        NotAlignedError: If the version cannot be read (any more).
-    """
+    """Open a Delta table at a version, by default the newest; NotAlignedError if it is gone."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -90,12 +82,9 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
 
 
 def require_columns(uri: str, columns: Sequence[str]) -> None:
-    """Check that a table has all columns that are to be written.
+    """Check that a table has all columns that are to be written, and name those it lacks.
 
     MERGE updates and inserts those that the table has, and silently drops the values of others.
-
-    Raises:
-        IncompatibleError: Names the columns that it lacks.
     """
     there = {field.name.casefold() for field in open_table(uri).schema().fields}
     if lacking := [name for name in columns if name.casefold() not in there]:
@@ -142,11 +131,7 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
 
 
 def present(name: str, uri: str, app_id: str) -> OutputVersion:
-    """Return an output as it is now, whatever batch that is.
-
-    Args:
-        app_id: The `txn` application id under which the query writes.
-    """
+    """Return an output as it is now, whatever batch that is."""
     location = Location.of(uri)
     try:
         table = open_table(uri)
@@ -173,11 +158,7 @@ def foreign_commits(uri: str, since: int, owner: str, app_ids: tuple[str, ...]) 
 
 
 def commits_since(uri: str, since: int) -> list[Commit]:
-    """Return all commits after a version, the newest first.
-
-    Raises:
-        NotAlignedError: If the log no longer goes back that far.
-    """
+    """Return all commits after a version that the log goes back to, the newest first."""
     newest = open_table(uri).version()
     later = []
     for commit in log.commits(uri, newest):
@@ -255,11 +236,7 @@ def _of_checkpoints(
     oldest: int,
     following: int,
 ) -> _Found:
-    """Find the version among the log's checkpoints, where the JSON of the commit is gone.
-
-    Args:
-        oldest: The oldest version whose JSON is there.
-    """
+    """Find the version among the log's checkpoints, where the JSON of the commit is gone."""
     forgetful = RETENTION_OF_IDS in table.metadata().configuration
     rewound = log.rewinds(log.transactions(uri, int(table.version())))
     for saved in log.checkpoints(uri):

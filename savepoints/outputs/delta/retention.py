@@ -116,11 +116,7 @@ def of_output(output: OutputVersion) -> Lifetime:
 
 
 def retention(configuration: Mapping[str, str | None], key: str) -> timedelta:
-    """Return one of the two retention times of a table.
-
-    Raises:
-        NotAlignedError: If it is not a duration.
-    """
+    """Return one of the two retention times of a table."""
     text = configuration.get(key) or _DEFAULTS[key]
     try:
         return parse_interval(text)

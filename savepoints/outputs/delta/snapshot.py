@@ -123,11 +123,7 @@ def is_absolute(path: str) -> bool:
 
 
 def read(uri: str, version: int) -> Snapshot:
-    """Read a table at a version.
-
-    Raises:
-        NotAlignedError: If its log no longer goes back to that version.
-    """
+    """Read a table at a version that its log still goes back to."""
     log = delta_log.log_of(uri)
     saved = next((one for one in delta_log.checkpoints(uri) if one.version <= version), None)
     first = 0 if saved is None else saved.version + 1

@@ -42,11 +42,7 @@ def unknown(table: DeltaTable) -> list[str]:
 
 
 def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
-    """Refuse a table that cannot be taken back.
-
-    Raises:
-        IncompatibleError: Names the features.
-    """
+    """Refuse a table that cannot be taken back, and name the features that prevent it."""
     if found := unknown(table):
         raise IncompatibleError(
             f"{uri} cannot be rewound: it has table features that only Spark can write: "

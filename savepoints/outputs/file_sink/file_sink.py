@@ -54,11 +54,7 @@ def is_one(sink: Location) -> bool:
 
 
 def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
-    """Return a sink as it was after a batch.
-
-    Raises:
-        NotAlignedError: If the batch is not in the log, or the log can no longer be taken there.
-    """
+    """Return a sink as it was after a batch, if its log has that and can be taken there."""
     entries = file_sink_log.entries(sink)
     newest = max((batch_of(one) for one in entries), default=-1)
     if newest < batch_id:
@@ -107,11 +103,7 @@ def newest_batch(sink: Location) -> int:
 
 
 def unreadable_files(output: OutputVersion) -> list[str]:
-    """Return the data files of a pinned version that are gone.
-
-    Raises:
-        FileSinkError: If the log can no longer be taken to it.
-    """
+    """Return a pinned version's data files that are gone; the log must still reach it."""
     sink = Location.of(output.uri)
     there, wanted = _state_at(output)
     log, root = sink / LOG, f"{sink.uri.path}/"
@@ -124,11 +116,7 @@ def unreadable_files(output: OutputVersion) -> list[str]:
 
 
 def require_reachable(output: OutputVersion) -> None:
-    """Check that the log can be taken to a version.
-
-    Raises:
-        FileSinkError: If it cannot.
-    """
+    """Check that the log can be taken to a version."""
     _state_at(output)
 
 
@@ -273,11 +261,7 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
 
 
 def _source(sink: Location, name: str, sha: str, there: Entries | None = None) -> str:
-    """Return where an entry with certain bytes is, relative to the log.
-
-    Raises:
-        FileSinkError: If it is nowhere.
-    """
+    """Return where an entry with certain bytes is, relative to the log."""
     log = sink / LOG
     if (there if there is not None else file_sink_log.hashed(sink, [name])).get(name) == sha:
         return name

@@ -158,12 +158,9 @@ def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambd
 
 
 def undo(one: Isolation, operation_id: str) -> None:
-    """Remove the table if the operation made it.
+    """Remove the table if the operation made it and nobody has written to it since.
 
     The marker goes last: without it nobody would know any more whose the rest is.
-
-    Raises:
-        NotAlignedError: If somebody has written to it since.
     """
     target = Location.of(one.uri)
     if _owner(target) != operation_id:
@@ -182,11 +179,7 @@ def undo(one: Isolation, operation_id: str) -> None:
 
 
 def refuse_taken(uri: str) -> None:
-    """Refuse a place that has anything already, or that lies within a table.
-
-    Raises:
-        TargetExistsError: Says what is there.
-    """
+    """Refuse a place that has anything already, or that lies within a table."""
     target = Location.of(uri)
     found = target.list()
     if found:

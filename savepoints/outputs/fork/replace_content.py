@@ -133,11 +133,7 @@ def execute(spark: SparkSession, takeover: Takeover) -> int:
 
 
 def undo(takeover: Takeover, operation_id: str) -> None:
-    """Bring the live table back to what it was; not done, nothing happens.
-
-    Raises:
-        NotAlignedError: If others have written to it since.
-    """
+    """Bring the live table back, if nobody wrote to it since; not done, nothing happens."""
     live = takeover.live
     table = batch_version.open_table(live.output.uri)
     if table.transaction_version(takeover.app_id) != takeover.batch_id:

@@ -35,11 +35,7 @@ def what(rewind: Rewind) -> str:
 
 
 def notes(rewind: Rewind) -> tuple[str, ...]:
-    """Describe what a rewind means for readers of the output, and what does not go back.
-
-    Raises:
-        NotAlignedError: If the version cannot be read.
-    """
+    """Describe what a rewind means for readers of the output, and what does not go back."""
     if rewind.output.kind == "files":
         return tuple(_of_files(rewind))
     return tuple(_of_table(rewind))

@@ -150,11 +150,7 @@ def _of_version(table: DeltaTable, output: OutputVersion, own_ids: Sequence[str]
 
 
 def refuse_changed(rewind: Rewind) -> None:
-    """Refuse to go on when an output was written to by others since the plan.
-
-    Raises:
-        NotAlignedError: Names their commits.
-    """
+    """Refuse to go on when others wrote to an output since the plan, and name their commits."""
     if rewind.output.kind == "delta":
         _refuse_others(rewind, rewind.newest)
     elif file_sink.newest_batch(Location.of(rewind.output.uri)) != rewind.newest:

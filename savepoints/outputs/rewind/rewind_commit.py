@@ -58,11 +58,7 @@ def take_back(
 def remove_all(
     table: DeltaTable, uri: str, transactions: Mapping[str, int], predicate: str | None = None
 ) -> int:
-    """Remove all rows, or those that match, and commit transaction ids with that.
-
-    Returns:
-        The version that the commit made.
-    """
+    """Remove all rows, or those that match, with transaction ids; return the new version."""
     from deltalake.exceptions import DeltaError
 
     properties, before = _properties(transactions, None), table.version()

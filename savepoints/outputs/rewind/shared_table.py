@@ -23,11 +23,7 @@ _AS_WRITTEN = {"datafusion.sql_parser.enable_ident_normalization": "false"}
 
 
 def require_usable(table: DeltaTable, uri: str, predicate: str) -> None:
-    """Check that a predicate can be asked of a table.
-
-    Raises:
-        IncompatibleError: If it is no SQL over its columns.
-    """
+    """Check that a predicate can be asked of a table."""
     _any(uri, predicate, f"SELECT 1 FROM one WHERE ({predicate}) LIMIT 1", one=table)  # noqa: S608
 
 
@@ -58,11 +54,7 @@ def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, 
 
 
 def same_rows(uri: str, one: int, other: int, where: str) -> bool:
-    """Return True if two versions have the same matching rows.
-
-    Raises:
-        IncompatibleError: If their columns differ, or cannot be compared.
-    """
+    """Return True if two versions have the same matching rows; their columns must be the same."""
     left, right = batch_version.open_table(uri, one), batch_version.open_table(uri, other)
     if left.schema() != right.schema():
         raise IncompatibleError(
