@@ -200,11 +200,7 @@ class Store:
             directory.delete(info.path for info in directory.list())
 
     def manifest(self, savepoint_id: str) -> Manifest:
-        """Read the manifest of a savepoint.
-
-        Raises:
-            VerificationError: If it is missing or damaged.
-        """
+        """Read the manifest of a savepoint; VerificationError if it is missing or damaged."""
         path = manifest.manifest_path(savepoint_id)
         try:
             data = self.root.get(path)

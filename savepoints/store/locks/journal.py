@@ -134,11 +134,7 @@ def _in(root: Location, directory: str) -> list[Operation]:
 
 
 def refuse_unfinished(root: Location, query: str) -> None:
-    """Refuse to touch a query while an operation on it is unfinished.
-
-    Raises:
-        UnfinishedOperationError: Names the operation and the command that finishes it.
-    """
+    """Refuse to touch a query while an operation on it is unfinished."""
     operation = unfinished(root, query)
     if operation is not None:
         raise refusal(operation)

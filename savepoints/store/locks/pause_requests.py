@@ -103,9 +103,6 @@ def answer(root: Location, given: PauseAnswer) -> bool:
     """Write how a run obeyed a request; the first answer to a request stays.
 
     Only who holds the paused lease (`lease.hold_paused`) writes it.
-
-    Raises:
-        VerificationError: If the answer before is damaged.
     """
 
     def decide(before: PauseAnswer | None) -> bool:

@@ -63,11 +63,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Manifest:
-        """Read a manifest.
-
-        Raises:
-            VerificationError: If it is not one, or of a newer version.
-        """
+        """Read a manifest; VerificationError if it is none, or of a newer version."""
         try:
             content = sealed.unseal(data)
             if content["schema_version"] != SCHEMA_VERSION:
@@ -107,11 +103,7 @@ def _checked(path: str) -> str:
 
 
 def directory(savepoint_id: str) -> str:
-    """Return where a savepoint's own files lie in the store.
-
-    Raises:
-        VerificationError: If it is no id, but for example a path that leads elsewhere.
-    """
+    """Return where a savepoint's files lie; VerificationError for what is no id, but a path."""
     try:
         checked_name(savepoint_id, "savepoint id")
     except UsageError:

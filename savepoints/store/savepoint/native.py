@@ -144,9 +144,6 @@ def mount(
     """Lay out files of the store as a checkpoint directory, but for `metadata`.
 
     Spark refuses a directory without `metadata`, so a half-laid one can never be started.
-
-    Args:
-        skeleton: How the small files must be there.
     """
 
     def lay(file: StoredFile) -> None:

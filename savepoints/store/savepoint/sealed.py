@@ -35,11 +35,7 @@ class Document(Generic[T]):
     hint: str
 
     def read(self) -> T | None:
-        """Return the value, None when there is no such document.
-
-        Raises:
-            VerificationError: If it is damaged.
-        """
+        """Return the value, None without a document; VerificationError if it is damaged."""
         try:
             return self.decode(self.root.get(self.path))
         except FileNotFoundError:
@@ -85,11 +81,7 @@ class Document(Generic[T]):
         return True
 
     def decode(self, data: bytes) -> T:
-        """Read the value from bytes.
-
-        Raises:
-            VerificationError: If they are damaged, or of a newer version.
-        """
+        """Read the value from bytes; VerificationError if damaged, or of a newer version."""
         try:
             content = unseal(data)
             if (version := content.pop("schema_version")) != SCHEMA_VERSION:

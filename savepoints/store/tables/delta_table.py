@@ -119,11 +119,7 @@ class StoreTable:
         self._commit(write)
 
     def remove(self, column: str, values: Sequence[str]) -> None:
-        """Take away the rows with these values in a column; those that do not exist are no error.
-
-        Args:
-            column: A column of text.
-        """
+        """Take away the rows with these values in a column of text; none is no error."""
         if values and self.rows():
             listed = ", ".join(f"'{value}'" for value in values)
             condition = f"{column} IN ({listed})"
