@@ -78,9 +78,6 @@ class ArchivedInputs:
         """Return where a query is to go by planned batches first; None when Kafka has it all.
 
         That is the end of the archive; and for topics that are read from Kafka alone, their end.
-
-        Args:
-            ranges: What there is of its topics, of Kafka and of archives.
         """
         begin = with_new_partitions(position, ranges)
         pending = self.require_replayable(begin)

@@ -377,11 +377,7 @@ def _require_not_passed(now: CheckpointPosition, begin: KafkaOffsets, ends: Kafk
 
 
 def is_within(positions: Sequence[str | None], ends: KafkaOffsets) -> bool:
-    """Say whether a batch that ends there goes beyond no end.
-
-    Raises:
-        IncompatibleError: If a source is not Kafka.
-    """
+    """Say whether a batch that ends there goes beyond no end."""
     return all(
         offset <= ends.get(topic, {}).get(part, -1)
         for position in positions

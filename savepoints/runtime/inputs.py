@@ -54,11 +54,7 @@ class Inputs:
         return self.bound.topics.get(name, self.app.inputs[name].topic)
 
     def archive(self, name: str) -> str:
-        """Return the archive of an input.
-
-        Raises:
-            UsageError: If the settings name none.
-        """
+        """Return the archive of an input, which the settings must name."""
         found = self.bound.archives.get(name)
         if found is None:
             raise UsageError(
@@ -141,11 +137,7 @@ class Inputs:
         return found + found[-1:] * (len(mine) - len(few))
 
     def require_merged(self, one: Merge, query: str) -> None:
-        """Check that the archive of an input has the events of a merge.
-
-        Raises:
-            NotFoundError: If it does not: what reads them again would silently take the merge back.
-        """
+        """Check that an input's archive has a merge's events: a replay would take it back."""
         uri = self.bound.archives.get(one.input, "") if one.input in self.app.inputs else ""
         table = archive_table.open_if_exists(Location.of(uri)) if uri else None
         if table is None or not archive_table.has(table, one.id, 0):
@@ -164,11 +156,7 @@ class Inputs:
         return ArchiveProgress("", ()) if uri is None else progress.load(uri)
 
     def input(self, name: str | None) -> str:
-        """Return the input that is meant; an application that has one alone means that.
-
-        Raises:
-            UsageError: If it is open, or there is none of that name.
-        """
+        """Return the input that is meant; an application that has one alone means that."""
         known = list(self.app.inputs)
         if name is None and len(known) == 1:
             return known[0]

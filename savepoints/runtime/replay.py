@@ -111,11 +111,7 @@ class Replay:
     partitions: int = PARTITIONS
 
     def __post_init__(self) -> None:
-        """Refuse a query whose state cannot be read.
-
-        Raises:
-            IncompatibleError: If an operator has no canonical form.
-        """
+        """Refuse a query whose state cannot be read."""
         for one in self.operators:
             if why := native_only(one, self.live.files.conf):
                 raise IncompatibleError(
@@ -213,11 +209,7 @@ class Replay:
         return self._batches_run
 
     def state(self) -> CheckpointRows:
-        """Return the state after the last slice.
-
-        Raises:
-            IncompatibleError: If the program keeps other state than the live query.
-        """
+        """Return the state after the last slice, which must be laid out as the live query's."""
         from savepoints.state.storage.row_sources import CheckpointRows
 
         checkpoint = self._query.checkpoint
@@ -226,11 +218,7 @@ class Replay:
         return CheckpointRows.of(self.spark, checkpoint, files)
 
     def outputs(self) -> DataFrame:
-        """Return the rows that the application gave.
-
-        Returns:
-            The columns of its result, and `replay_slice` (int).
-        """
+        """Return the rows that the application gave, with their `replay_slice` (int)."""
         return self._query.results(self.spark)
 
     @property

@@ -136,11 +136,7 @@ class Runner:
         archived: ArchivedInputs | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Bind the application; nothing is started.
-
-        Raises:
-            UsageError: If an output has no table in the settings.
-        """
+        """Bind the application, whose outputs must have tables; nothing is started."""
         require_tables(inputs.app, inputs.bound.outputs)
         self._spark = spark
         self._inputs = inputs
