@@ -38,11 +38,7 @@ _PLANS: dict[
 
 
 def find(store: Store, operation_id: str) -> Operation:
-    """Return the operation with this id, or with an id that begins so.
-
-    Raises:
-        NotFoundError: If there is none, or more than one.
-    """
+    """Return the one operation with this id, or with an id that begins so."""
     known = journal.all_operations(store.root)
     fitting = [one for one in known if one.id.startswith(operation_id)]
     if len(fitting) == 1:

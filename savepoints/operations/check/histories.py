@@ -17,11 +17,7 @@ _JOURNALLED = frozenset({"rollback", "reset", "merge", "promote"})
 
 
 def check_histories(store: Store, savepoints: Sequence[Savepoint]) -> list[Seen]:
-    """Look at batch logs and finished journals.
-
-    Args:
-        savepoints: Those of the catalog, with which the batch logs are compared.
-    """
+    """Look at batch logs, compared with the catalog's savepoints, and at finished journals."""
     generations = store.generations.all()
     found = in_parallel(lambda one: _batches(store, one, savepoints), generations)
     seen = [one for some in found for one in some]

@@ -27,11 +27,7 @@ _SAVEPOINTS = 10
 
 
 def check_queries(store: Store) -> list[Seen]:
-    """Look at every query of the settings and of the store.
-
-    Raises:
-        VerificationError: If catalog or generations are damaged.
-    """
+    """Look at every query of the settings and of the store."""
     known = store.catalog.all()
     current = {one.query: one for one in store.generations.all() if one.status == "current"}
     names = sorted({*store.settings.queries, *current})

@@ -116,11 +116,7 @@ def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuer
 
 
 def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
-    """Return the topics that all of them read.
-
-    Raises:
-        UsageError: If they read different ones.
-    """
+    """Return the topics that all of them read, which must be the same."""
     first = queries[0]
     for other in queries[1:]:
         if other.topics != first.topics:
@@ -134,11 +130,7 @@ def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
 
 
 def ranges_of(queries: Sequence[ComparedQuery], settings: KafkaSettings) -> Ranges:
-    """Return what there is of their topics, of Kafka and of the archives that each of them has.
-
-    Raises:
-        UsageError: If they read different topics.
-    """
+    """Return what there is of their topics, of Kafka and of the archives that each of them has."""
     common = set.intersection(*(set(compared.bound.archives.values()) for compared in queries))
     return availability.ranges(topics_of(queries), settings, sorted(common))
 

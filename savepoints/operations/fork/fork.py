@@ -91,11 +91,7 @@ def execute(
     *,
     progress: Progress = silent,
 ) -> Forked:
-    """Make the fork, holding the lease of its name; goes on where an earlier attempt was killed.
-
-    Raises:
-        TargetExistsError: If the query, or something in one of its places, came to be meanwhile.
-    """
+    """Make the fork, holding the lease of its name; goes on where an earlier attempt was killed."""
     if plan.finished:
         return _forked(plan, 0.0, 0)
     started = time.monotonic()

@@ -294,11 +294,7 @@ def _promoted(
 
 
 def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
-    """Return the further offset of each partition.
-
-    Raises:
-        UsageError: If the two read different topics.
-    """
+    """Return the further offset of each partition; both read the same topics."""
     if one.keys() != other.keys():
         raise UsageError(
             f"one reads {', '.join(sorted(one))} and the other {', '.join(sorted(other))}, so "

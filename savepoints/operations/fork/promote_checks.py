@@ -53,9 +53,6 @@ def run_checks(
     Always: that it has rows where the live query has some. As `[promote]` says: how far the number
     of rows differs, how many records Kafka has beyond, SQL of the user's own, and what `compare`
     says.
-
-    Raises:
-        UsageError: If a check of the settings cannot be run.
     """
     from savepoints.spark.session import session
 

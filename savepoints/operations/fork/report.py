@@ -99,11 +99,7 @@ def write(comparison: Comparison, path: Path) -> None:
 
 
 def render(comparison: Comparison, now: datetime) -> str:
-    """Return the page.
-
-    Args:
-        now: When it was made, in UTC.
-    """
+    """Return the page, made at a time in UTC."""
     require()
     template = _environment().from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(

@@ -50,11 +50,7 @@ class Forecast:
 def forecast(
     backlog: int, speed: Throughput | None, arriving: InputRate | None, query: str
 ) -> Forecast:
-    """Judge by the figures.
-
-    Args:
-        query: Name of the query, for the way out where nothing was measured.
-    """
+    """Judge by the figures; the query's name is for the way out where nothing was measured."""
     if backlog == 0:
         return Forecast("now", "nothing is left to read", 0.0, 0.0)
     measure = f"measure it: savepoints run {query} --until latest"

@@ -69,11 +69,7 @@ def read_state(
 
 
 def variables(store: Store, savepoint: Savepoint) -> tuple[Variable, ...]:
-    """List what can be read of a savepoint; no JVM.
-
-    Raises:
-        VerificationError: If files of the savepoint are missing.
-    """
+    """List what can be read of a savepoint; no JVM."""
     described = [
         file for file in store.manifest(savepoint.id).native if operators.is_metadata(file.path)
     ]
@@ -95,11 +91,7 @@ def choose(
     state_store: str | None = None,
     variable: str | None = None,
 ) -> Variable:
-    """Find the one that is meant.
-
-    Raises:
-        UsageError: If none fits, or several do; the hint lists them.
-    """
+    """Find the one that is meant; if none fits, or several do, the hint lists them."""
 
     def fits(one: Variable) -> bool:
         if operator not in {None, one.operator_id}:
@@ -160,11 +152,7 @@ def rows(
 
 
 def free_target(to: str) -> Uri:
-    """Return where Parquet files can be written.
-
-    Raises:
-        TargetExistsError: If there is anything.
-    """
+    """Return where Parquet files can be written: a directory without anything."""
     target = Location.of(to)
     parent, _, name = str(target).rpartition("/")
     if target.list() or Location.of(parent).exists(name):
@@ -179,11 +167,7 @@ def mounted(
     operator_ids: set[int],
     progress: Progress,
 ) -> Iterator[Location]:
-    """Lay out a savepoint as a checkpoint with the state of some operators, for a while.
-
-    Raises:
-        VerificationError: If files of the savepoint are missing.
-    """
+    """Lay out a savepoint as a checkpoint with the state of some operators, for a while."""
     progress(f"preparing savepoint {savepoint.id}")
     with store.scratch() as scratch:
         if "native" in savepoint.forms:

@@ -35,14 +35,11 @@ class Throughput:
 
 
 def measured(events: Sequence[Event], query: str) -> Throughput | None:
-    """Measure the throughput of a query on its past runs.
+    """Measure the throughput of a query on its past runs; None when none has read anything.
 
     Runs that ended because they had read what they were to read did nothing else. A run that was
     stopped may have waited for input most of the time; such runs count only when there are no
     others, and then say how fast the query is at least.
-
-    Returns:
-        What was measured, None when no run has read anything.
     """
     runs = [
         (one.rows, one.seconds, one.message.startswith(_BUSY))

@@ -148,11 +148,7 @@ def verify_all(
     share: str | None = None,
     progress: Progress = silent,
 ) -> Reports:
-    """Verify all savepoints; files that several of them share are read once.
-
-    Raises:
-        UsageError: If `share` is invalid, or given with a depth that reads every file.
-    """
+    """Verify all savepoints; files that several of them share are read once."""
     chosen = _subset(share, depth)
     with recording(
         store, "verify", query=query, parameters={"depth": depth, "share": share}

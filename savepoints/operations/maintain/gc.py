@@ -106,11 +106,7 @@ def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
 
 
 def execute(plan: GcPlan, store: Store, *, progress: Progress = silent) -> Collected:
-    """Do what was planned, of what is still so; query ids that others work on are left alone.
-
-    Raises:
-        VerificationError: If the catalog was lost meanwhile.
-    """
+    """Do what was planned, of what is still so; query ids that others work on are left alone."""
     begun = time.monotonic()
     work = _Work(store, timedelta(seconds=plan.grace_seconds), progress)
     groups: dict[str | None, list[Orphan]] = {}

@@ -100,11 +100,7 @@ def read_checkpoint(checkpoint: Location, query: str | None = None) -> Checkpoin
 
 
 def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") -> str:
-    """Write the settings file: what is known is filled in, what is not is marked.
-
-    Args:
-        found: From `read_checkpoint`.
-    """
+    """Write the settings file: what is known is filled in, what is not is marked."""
     query = _key(found.query)
     lines = [
         _comment(

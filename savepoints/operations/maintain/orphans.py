@@ -110,11 +110,7 @@ class _Search:
 
 
 def find(store: Store, grace: timedelta) -> FoundOrphans:
-    """Look at everything in a store.
-
-    Raises:
-        VerificationError: If the catalog has no rows although there are manifests: it was lost.
-    """
+    """Look at everything in a store; refuse one whose catalog was lost: manifests and no rows."""
     search = _Search(store, grace)
     with_manifest = [
         one.savepoint_id

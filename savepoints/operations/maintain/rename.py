@@ -97,11 +97,7 @@ def execute(plan: RenamePlan, store: Store) -> None:
 
 
 def _refuse_managed(store: Store, query: str) -> None:
-    """Refuse a query of which something else than the store knows the name.
-
-    Raises:
-        UsageError: Says what does.
-    """
+    """Refuse a query of which something else than the store knows the name, and say what."""
     generations = store.generations.all(query)
     begins = owner_prefix(query)
     mine = [one for one in store.catalog.all() if one.query == query]

@@ -142,11 +142,7 @@ def tagged(savepoints: Iterable[Savepoint], query: str, tags: Sequence[str]) -> 
 
 
 def require_free(holders: dict[str, str], query: str) -> None:
-    """Refuse tags that savepoints have: a tag names one savepoint of a query.
-
-    Raises:
-        TargetExistsError: Names the first tag and its savepoint.
-    """
+    """Refuse tags that savepoints have: a tag names one savepoint of a query."""
     for tag, holder in holders.items():
         raise TargetExistsError(
             f"savepoint {holder} of {query} already has the tag {tag!r}",

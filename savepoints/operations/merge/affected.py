@@ -54,11 +54,7 @@ class Affected:
         return app.outputs[output].entity_key or app.inputs[self.input].entity_key
 
     def with_late(self, rows: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return events with the late ones, corrected.
-
-        Args:
-            rows: By input: columns of `archive.SCHEMA`.
-        """
+        """Return events with the late ones, corrected; by input, columns of `archive.SCHEMA`."""
         merges = [*self.live.merge_ids, self.merge_id]
         found = {}
         for name, frame in rows.items():
@@ -67,11 +63,7 @@ class Affected:
         return found
 
     def refuse_arrived(self, until: KafkaOffsets) -> None:
-        """Refuse late events that have come by themselves since they were looked at.
-
-        Raises:
-            NotAlignedError: If one has: it would count twice.
-        """
+        """Refuse late events that have come by themselves meanwhile: they would count twice."""
         self.refuse_among(
             self.live.events(
                 self.spark,

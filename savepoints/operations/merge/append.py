@@ -80,11 +80,7 @@ def carry_out(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appen
 
 
 def refuse_undo(plan: AppendingPlan) -> NoReturn:
-    """Refuse to take back what the topic may have already.
-
-    Raises:
-        UsageError: Says how to finish it.
-    """
+    """Refuse to take back what the topic may have already, and say how to finish it."""
     raise UsageError(
         f"some of the events may already be in {plan.topic}, and nothing can be removed from a "
         "topic",

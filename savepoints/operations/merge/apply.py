@@ -73,9 +73,6 @@ def carry_out(
     """Let the query go on with the late events; goes on where an earlier attempt was killed.
 
     The caller holds the query's lease.
-
-    Raises:
-        NotAlignedError: If others have written to an output since.
     """
     from savepoints.spark.session import session, session_for
 
@@ -168,11 +165,7 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
 
 
 def refuse_other_generation(store: Store, query: str, generation: int) -> None:
-    """Refuse to merge into a query that went another way since the replay was begun.
-
-    Raises:
-        NotAlignedError: If another generation has begun.
-    """
+    """Refuse to merge into a query that went another way since the replay was begun."""
     now = store.generations.current(query)
     if now.generation != generation:
         raise NotAlignedError(

@@ -62,11 +62,7 @@ class MergeReplay(ShadowReplay):
     proof: Savepoint
 
     def __post_init__(self) -> None:
-        """Read what has arrived up to the cut since the batch was looked at.
-
-        Raises:
-            NotAlignedError: If one of the late events is among it: it would count twice.
-        """
+        """Read what has arrived meanwhile; a late event among it would count twice."""
         super().__post_init__()
         assignment, until = self.assignment, lowest_offsets(self.files.cut.offsets)
         affected, live = assignment.affected, assignment.live

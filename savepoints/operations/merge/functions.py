@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 def required(app: App) -> MergeFunctions:
-    """Return the functions by which late events are worked in without a replay.
-
-    Raises:
-        IncompatibleError: If the application has none, or lacks that of an output.
-    """
+    """Return the functions, all of which must be there, that work late events in."""
     if app.merge is None:
         raise IncompatibleError(
             f"the application {app.name} does not define how late events combine with its state",
@@ -56,11 +52,7 @@ def required(app: App) -> MergeFunctions:
 
 
 def require_states(checkpoint: Location, files: CutFiles, functions: MergeFunctions) -> None:
-    """Check that the functions combine the state of each operator.
-
-    Args:
-        functions: From `required`.
-    """
+    """Check that the functions combine the state of each operator."""
     _operators(checkpoint, files, functions)
 
 
@@ -136,11 +128,7 @@ class LateReplay(ShadowReplay):
         self.batch = last.batch_id
 
     def try_out(self) -> None:
-        """Let the application's functions combine everything once, while the query still runs.
-
-        Raises:
-            IncompatibleError: If one fails, or gives what cannot be used.
-        """
+        """Let the application's functions combine everything once, while the query still runs."""
         from savepoints.state.storage.row_sources import CheckpointRows
 
         assignment, files = self.assignment, self.files

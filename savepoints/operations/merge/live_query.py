@@ -118,11 +118,7 @@ class LiveQuery:
         }
 
     def require_replayable(self, entities: int) -> None:
-        """Refuse entities that have to be replayed from before something that no event tells of.
-
-        Raises:
-            IncompatibleError: If there are such.
-        """
+        """Refuse entities that have to be replayed from before something that no event tells of."""
         if entities and self.reach.ends_with:
             raise IncompatibleError(
                 f"{entities} of the entities would have to be replayed from before a change that "

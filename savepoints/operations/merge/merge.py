@@ -134,11 +134,7 @@ def finish(
     wait: timedelta = timedelta(minutes=10),
     progress: Progress = silent,
 ) -> Moved:
-    """Finish the journalled part of a merge that was interrupted.
-
-    Raises:
-        NotAlignedError: If others have written to an output since.
-    """
+    """Finish the journalled part of a merge that was interrupted."""
     with (
         lease.hold_merging(store.root, begun.query),
         lease.hold(store.root, begun.query, VERB) as held,

@@ -40,11 +40,7 @@ _CORRECTED = "archive the events, record them in the ledger, and resume the quer
 
 
 def complete(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
-    """Count what is replayed, and refuse what could not be corrected.
-
-    Raises:
-        IncompatibleError: If the merge cannot be done so.
-    """
+    """Count what is replayed, and refuse what could not be corrected."""
     plan = replace(plan, entities=assignment.entities)
     if plan.policy == "append":
         plan = _append(plan, assignment)

@@ -217,11 +217,7 @@ def _is_large(asked: _Asked, late: LateBatch) -> bool:
 
 
 def _events(late: LateBatch, asked: _Asked, merge_id: str) -> DataFrame:
-    """Return the events of a batch as the archive would have them: columns of `archive.SCHEMA`.
-
-    Raises:
-        UsageError: If some are taken out, and the policy can only add.
-    """
+    """Return the events of a batch as the archive would have them: columns of `archive.SCHEMA`."""
     found = late.events.selectExpr(*EVENT, f"'{merge_id}' as merge_id", "op")
     if asked.policy not in _ONLY_ADD:
         return found
@@ -282,11 +278,7 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
 
 
 def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
-    """Return a merge that was interrupted, if it is the same one.
-
-    Raises:
-        UnfinishedOperationError: If it is another one.
-    """
+    """Return a merge that was interrupted, if it is the same one."""
     if begun.command != command:
         raise UnfinishedOperationError(
             f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
@@ -356,9 +348,6 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
 
     A busy run begins a batch before it sees that it is to pause, and writes nothing of it: the next
     generation reads the same records again.
-
-    Raises:
-        NotAlignedError: If an output has the rows of a batch that is not committed.
     """
     begun = checkpoint_position.read(Location.of(live.checkpoint)).begun
     if begun is None:

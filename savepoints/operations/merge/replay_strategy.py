@@ -45,11 +45,7 @@ def against_short(
     known: Mapping[int, Batch],
     files: CutFiles,
 ) -> tuple[str, ...]:
-    """Return why a replay in few slices cannot be exact; nothing where it may be.
-
-    Args:
-        known: From `LiveQuery.batches`.
-    """
+    """Return why a replay in few slices cannot be exact; nothing where it may be."""
     reads = [
         Read(
             lowest_offsets(known[one - 1].offsets),

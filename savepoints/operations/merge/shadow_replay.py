@@ -58,19 +58,11 @@ class ShadowReplay(ABC):
 
     @abstractmethod
     def follow(self, checkpoint: Location, newest: int) -> None:
-        """Replay the batches that the live query has run since.
-
-        Raises:
-            NoCommittedBatchError: If it no longer has the offsets of a batch.
-        """
+        """Replay the batches run since by the live query, which must still have their offsets."""
 
     @abstractmethod
     def fields(self) -> dict[int, str]:
-        """Return by operator the field of its keys that is the entity; nothing if none is needed.
-
-        Raises:
-            IncompatibleError: If an operator is not kept by the entity.
-        """
+        """Return by operator the key field that is the entity; nothing if none is needed."""
 
     def state(self) -> CheckpointRows:
         """Return the state after the last batch that was replayed."""

@@ -160,11 +160,7 @@ def copied_files(stored: Manifest, operators: Sequence[OperatorState]) -> list[S
 
 
 def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[int, int]) -> None:
-    """Compare what was written with what the savepoint has.
-
-    Args:
-        merged: How many new keys there are, by operator that gets some.
-    """
+    """Compare what was written with the savepoint; `merged` has the new keys by operator."""
     for one in report.operators:
         number = one.operator_id
         if number is None or number not in counted:

@@ -38,11 +38,7 @@ def own_ids(store: Store, query: str) -> tuple[str, ...]:
 
 
 def next_app_id(output: OutputVersion, query: str, generation: int, number: int) -> str:
-    """Return the application id under which the next generation writes an output.
-
-    Args:
-        number: The next one; a query that writes under an id of its own keeps that.
-    """
+    """Return the application id under which a generation, by number, writes an output."""
     if output.app_id == app_id(query, output.name, generation):
         return app_id(query, output.name, number)
     return output.app_id

@@ -235,11 +235,7 @@ def execute(
     *,
     progress: Progress = silent,
 ) -> RolledBack:
-    """Roll back, holding the query's lease; goes on where an earlier attempt was killed.
-
-    Raises:
-        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
-    """
+    """Roll back, holding the query's lease; goes on where an earlier attempt was killed."""
     settings = bindings.complete(store)
 
     def save_batch(_check: Callable[[], None]) -> None:

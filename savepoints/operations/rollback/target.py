@@ -124,12 +124,7 @@ def query_of(store: Store, query: str | None) -> str:
 
 
 def resolve(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
-    """Find out what a point means; nothing is written.
-
-    Raises:
-        UsageError: If the query is missing, the time is in the future, or what was done last is
-            undone already.
-    """
+    """Find out what a point means; nothing is written."""
     if isinstance(point, Named):
         found = store.catalog.find(point.name, query=query)
         return _of_savepoint(found, (found.id,))

@@ -50,13 +50,10 @@ _DAMAGE = (
 
 
 def require_present(store: Store, generation: Generation, bound: QuerySettings) -> None:
-    """Refuse to begin anew in the directory of a checkpoint that is gone.
+    """Refuse to begin anew where the query has committed a batch and `metadata` is gone.
 
     Spark would count the batches from 0 and read everything again; outputs that have seen batches
     of this generation would silently drop them.
-
-    Raises:
-        CheckpointDamagedError: If there is no `metadata` although the query has committed a batch.
     """
     if Location.of(generation.checkpoint).exists("metadata"):
         return
@@ -72,11 +69,7 @@ def require_present(store: Store, generation: Generation, bound: QuerySettings) 
 
 
 def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> str | None:
-    """Say what is wrong with the checkpoint of a query that does not run, None for nothing.
-
-    Raises:
-        CredentialsError: If its storage refuses us.
-    """
+    """Say what is wrong with the checkpoint of a query that does not run, None for nothing."""
     checkpoint = Location.of(generation.checkpoint)
     try:
         require_present(store, generation, bound)

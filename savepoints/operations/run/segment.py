@@ -96,11 +96,7 @@ def _run(
     periodically: AbstractContextManager[object],
     begun: float,
 ) -> Ran:
-    """Run a generation to its end, or until it is stopped.
-
-    Args:
-        begun: Since when the query is held, by `time.monotonic`.
-    """
+    """Run a generation to its end, or until it is stopped; held since `begun` (monotonic)."""
     order, checkpoint = program.order, Location.of(generation.checkpoint)
     target = _target(program)
     restored = _is_restored(program, generation, is_bounded=target is not None)

@@ -21,11 +21,7 @@ _POLL_SECONDS = 0.5
 def hold(
     store: Store, query: str, verb: str, wait: timedelta | None, progress: Progress
 ) -> Iterator[Lease]:
-    """Hold the lease of a query, having waited for it.
-
-    Args:
-        wait: How long at most; None for not at all.
-    """
+    """Hold the lease of a query, having waited for it; None is not at all."""
     with ExitStack() as stack:
         until = time.monotonic() + (wait.total_seconds() if wait else 0)
         said = ""

@@ -39,11 +39,7 @@ class ExportPlan(Plan):
 
 
 def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
-    """Plan an export; nothing is written.
-
-    Raises:
-        NativeOnlyError: If none of its operators has a canonical form.
-    """
+    """Plan an export; nothing is written. An operator must have a canonical form."""
     store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
     mine = tuple(one.operator_id for one in savepoint.operators if one.native_only is None)
@@ -78,11 +74,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
 
 @recorded
 def execute(plan: ExportPlan, store: Store, *, progress: Progress = silent) -> Savepoint:
-    """Write the rows; run again after a crash, it goes on or starts over.
-
-    Raises:
-        UsageError: If somebody else changed the manifest at this moment.
-    """
+    """Write the rows; run again after a crash, it goes on or starts over."""
     with store.using(plan.savepoint_id, "export"):
         return _export(plan, store, progress)
 

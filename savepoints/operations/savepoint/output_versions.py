@@ -24,9 +24,6 @@ def outputs_of(
 
     `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
     what the user writes in `foreachBatch` under an id that the settings name.
-
-    Raises:
-        NotAlignedError: If no version of an output belongs to the batch.
     """
     own_ids = bound.app_ids if bound else {}
 

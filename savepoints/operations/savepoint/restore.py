@@ -290,11 +290,7 @@ def fill(
     *,
     begun: float,
 ) -> Restored:
-    """Claim the directory of a plan, have it written, and make it a checkpoint.
-
-    Raises:
-        TargetExistsError: If anything else is in the directory, or its query has run.
-    """
+    """Claim the directory of a plan, have it written, and make it a checkpoint."""
     target = Location.of(plan.target)
     fresh = native.claim(target, plan.owner)
     if fresh:
@@ -313,11 +309,7 @@ def fill(
 
 
 def restored(plan: RestorePlan, *, begun: float, already: bool) -> Restored:
-    """Return what the directory of a plan has become.
-
-    Args:
-        begun: When the restore was begun, by `time.monotonic`.
-    """
+    """Return what a plan's directory has become since `begun`, by `time.monotonic`."""
     target = Location.of(plan.target)
     files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
     return Restored(
@@ -392,11 +384,7 @@ def _rows(savepoint: Savepoint) -> int | None:
 
 
 def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
-    """Return where the sources of a program come from.
-
-    Raises:
-        UsageError: If a start is none, or of a source that the savepoint does not have.
-    """
+    """Return where the sources of a program come from."""
     path = f"offsets/{stored.savepoint.cut.batch_id}"
     file = next(one for one in stored.native if one.path == path)
     entry = offset_log.parse(store.root.get(file.stored_at), path)

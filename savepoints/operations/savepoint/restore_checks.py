@@ -105,13 +105,10 @@ def refuse_seen(savepoint: Savepoint) -> None:
 
 
 def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile]) -> None:
-    """Compare files with their checksums before anything is made of them.
+    """Compare files with their checksums before anything is made of them, and name damaged ones.
 
     Small files are always read; large ones, which the object store copies by itself, if
     `[restore] verify` says so.
-
-    Raises:
-        VerificationError: Names the files that are not as the manifest says.
     """
     read = [one for one in files if store.settings.restore.verify or one.size <= _ALWAYS_READ]
     hashes = in_parallel(lambda one: store.root.sha256(one.stored_at), read)

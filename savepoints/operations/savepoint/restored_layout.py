@@ -48,11 +48,7 @@ class LayoutChange:
 def plan_change(
     savepoint: Savepoint, partitions: int | None, provider: Provider | None
 ) -> LayoutChange:
-    """Decide whether state can be restored with another number of partitions or provider.
-
-    Raises:
-        UsageError: If the number is none.
-    """
+    """Decide whether state can be restored with another number of partitions or provider."""
     cut = savepoint.cut
     words, notes = [], []
     if partitions is not None and partitions != cut.partitions:
