@@ -111,50 +111,6 @@ if TYPE_CHECKING:
 _NAMES = {
     "savepoints.checkpoint.evolution.upgrade": ("Upgrade",),
     "savepoints.config.settings": ("QuerySettings", "Settings"),
-    "savepoints.errors": (
-        "AmbiguousNameError",
-        "CheckFailedError",
-        "CheckpointDamagedError",
-        "CheckpointNotFoundError",
-        "CredentialsError",
-        "EnvironmentUnfitError",
-        "FileSinkError",
-        "IncompatibleError",
-        "LateBatchError",
-        "LayoutChangedError",
-        "ListOrderError",
-        "LockedError",
-        "MissingExtraError",
-        "NativeOnlyError",
-        "NoCommittedBatchError",
-        "NotAlignedError",
-        "NotFoundError",
-        "OutputVersionGoneError",
-        "PartitionCountError",
-        "PartlyDoneError",
-        "PlacementError",
-        "PrivateApiError",
-        "ProviderError",
-        "QueryNotFoundError",
-        "QueryRunningError",
-        "RescaleError",
-        "SavepointNotFoundError",
-        "SavepointsError",
-        "SchemaPathError",
-        "SeveralRowsError",
-        "SourceDataGoneError",
-        "SourceLogError",
-        "StalePlanError",
-        "StateIdsError",
-        "StoreNotFoundError",
-        "TargetExistsError",
-        "UnfinishedOperationError",
-        "UnreachableError",
-        "UnsupportedFormatError",
-        "UnsupportedProviderError",
-        "UsageError",
-        "VerificationError",
-    ),
     "savepoints.bound_plan": ("BoundPlan",),
     "savepoints.handle": ("Query", "SavepointHandle", "Store"),
     "savepoints.model": ("Cut", "Generation", "OutputVersion", "Savepoint"),
@@ -196,8 +152,6 @@ _NAMES = {
     "savepoints.state.change.edit": ("StateEdit",),
     "savepoints.store.retention_policy": ("RetentionPolicy",),
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
-
 __all__ = [
     "AmbiguousNameError",
     "App",
@@ -292,6 +246,9 @@ __all__ = [
     "VerificationError",
     "attach",
 ]
+_HOMES = {name: module for module, names in _NAMES.items() for name in names} | {
+    name: "savepoints.errors" for name in __all__ if name.endswith("Error")
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
