@@ -14,12 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY, PROVIDER_KEY, OffsetLogEntry
 from savepoints.checkpoint.state.files import StoreDirectory
-from savepoints.errors import (
-    PartitionCountError,
-    SchemaPathError,
-    SourceLogError,
-    StateIdsError,
-)
+from savepoints.errors import PartitionCountError, SchemaPathError, SourceLogError, StateIdsError
 
 _SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(?:\.compact)?$")
 _STATE_WITH_ID = re.compile(

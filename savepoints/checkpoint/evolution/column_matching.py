@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from savepoints.checkpoint.evolution.findings import (
-    ColumnFindings,
-    Reason,
-    Words,
-    kind_of,
-)
+from savepoints.checkpoint.evolution.findings import ColumnFindings, Reason, Words, kind_of
 from savepoints.checkpoint.state.schema import StateField
 
 

@@ -24,12 +24,7 @@ from savepoints.checkpoint.evolution.findings import (
     kind_of,
 )
 from savepoints.checkpoint.evolution.renames import Rename
-from savepoints.checkpoint.state.schema import (
-    SparkType,
-    StateField,
-    exact_text,
-    type_text,
-)
+from savepoints.checkpoint.state.schema import SparkType, StateField, exact_text, type_text
 
 _WHOLE = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")

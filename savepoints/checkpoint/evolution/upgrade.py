@@ -11,13 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from savepoints.checkpoint.evolution import operator_pairs, renames, variables
-from savepoints.checkpoint.evolution.findings import (
-    Dropped,
-    Reason,
-    UpgradeVerdict,
-    Words,
-    worst,
-)
+from savepoints.checkpoint.evolution.findings import Dropped, Reason, UpgradeVerdict, Words, worst
 from savepoints.checkpoint.evolution.operator_pairs import Functions, OperatorPair, Transfer
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.renames import Rename

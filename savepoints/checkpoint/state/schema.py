@@ -166,10 +166,7 @@ def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[
 
 
 def _part(
-    family: str,
-    part: Literal["key", "value"],
-    was: Sequence[StateField],
-    now: Sequence[StateField],
+    family: str, part: Literal["key", "value"], was: Sequence[StateField], now: Sequence[StateField]
 ) -> list[SchemaDifference]:
     before, after = (
         [f"{one.name} {type_text(one.type)}" for one in fields] for fields in (was, now)
