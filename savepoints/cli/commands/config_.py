@@ -30,8 +30,7 @@ def command(call: Invocation) -> None:
         call.output.document(settings=[vars(one) for one in found])
     else:
         call.output.table(
-            ("key", "value", "origin"),
-            ((one.key, _text(one.value), one.origin) for one in found),
+            ("key", "value", "origin"), ((one.key, _text(one.value), one.origin) for one in found)
         )
 
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import savepoint_names
-from savepoints.cli.options import (
-    Consent,
-    Invocation,
-    common,
-    mutating,
-    of_query,
-)
+from savepoints.cli.options import Consent, Invocation, common, mutating, of_query
 from savepoints.cli.output import bytes_text, count_text
 
 
@@ -22,12 +16,7 @@ from savepoints.cli.output import bytes_text, count_text
 @mutating
 @common
 def command(
-    call: Invocation,
-    name: str,
-    destination: str,
-    query: str | None,
-    *,
-    consent: Consent,
+    call: Invocation, name: str, destination: str, query: str | None, *, consent: Consent
 ) -> None:
     """Copy the savepoint NAME into the store at DEST: a bucket, prefix or directory.
 

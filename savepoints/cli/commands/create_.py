@@ -5,13 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import (
-    Consent,
-    Invocation,
-    common,
-    mutating,
-    pair,
-)
+from savepoints.cli.options import Consent, Invocation, common, mutating, pair
 from savepoints.cli.render import savepoint_text
 from savepoints.errors import PartlyDoneError
 from savepoints.model import FORMS, Form

@@ -5,13 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import savepoint_names
-from savepoints.cli.options import (
-    Consent,
-    Invocation,
-    common,
-    mutating,
-    of_query,
-)
+from savepoints.cli.options import Consent, Invocation, common, mutating, of_query
 from savepoints.cli.render import savepoint_text
 
 
@@ -20,13 +14,7 @@ from savepoints.cli.render import savepoint_text
 @of_query
 @mutating
 @common
-def command(
-    call: Invocation,
-    name: str,
-    query: str | None,
-    *,
-    consent: Consent,
-) -> None:
+def command(call: Invocation, name: str, query: str | None, *, consent: Consent) -> None:
     """Add the canonical rows to the savepoint NAME, read from its native files.
 
     For savepoints taken with --format native. The rows can be read with SQL, and restored by

@@ -12,10 +12,7 @@ from savepoints.errors import TargetExistsError
 
 @click.command("init")
 @click.argument("checkpoint", required=False)
-@click.option(
-    "--query",
-    help="Name of the query; the directory's name by default.",
-)
+@click.option("--query", help="Name of the query; the directory's name by default.")
 @click.option(
     "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
 )

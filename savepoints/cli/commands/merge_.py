@@ -9,14 +9,7 @@ import click
 
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.names import query_names
-from savepoints.cli.options import (
-    Consent,
-    Invocation,
-    common,
-    moment,
-    mutating,
-    pausing_the_run,
-)
+from savepoints.cli.options import Consent, Invocation, common, moment, mutating, pausing_the_run
 from savepoints.config.duration import duration_text
 from savepoints.errors import UsageError
 
@@ -150,11 +143,7 @@ def command(
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
     counted = f"{done.rows} events of {done.entities} entities; {done.known} were already known"
     if done.policy == "append" and done.rows:
-        return [
-            ("query", done.query),
-            ("appended", counted),
-            ("took", f"{done.seconds:.1f} s"),
-        ]
+        return [("query", done.query), ("appended", counted), ("took", f"{done.seconds:.1f} s")]
     if done.checkpoint is None:
         why = f"already merged by {done.merged_by}" if done.merged_by else "all already known"
         rest = f"; {left_out} rows excluded by --until" if left_out else ""

@@ -76,13 +76,7 @@ def command(
             )
         undone(call, fork, "promote", consent=consent)
         return
-    plan = promote.plan(
-        call.store,
-        fork,
-        into=into,
-        hand_over=hand_over,
-        checks=not no_checks,
-    )
+    plan = promote.plan(call.store, fork, into=into, hand_over=hand_over, checks=not no_checks)
     if plan.begun:
         call.output.progress(f"resuming the interrupted promote {plan.begun.operation_id}")
     if not call.confirm(plan, consent):

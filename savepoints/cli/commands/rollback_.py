@@ -120,10 +120,7 @@ def command(
         call.output.progress(f"resuming the interrupted rollback {plan.operation_id}")
     if not call.confirm(plan, consent):
         return
-    rolled_back(
-        call,
-        rollback.execute(plan, call.store, progress=call.output.progress),
-    )
+    rolled_back(call, rollback.execute(plan, call.store, progress=call.output.progress))
 
 
 def undone(call: Invocation, query: str, verb: str, *, consent: Consent) -> None:
@@ -134,10 +131,7 @@ def undone(call: Invocation, query: str, verb: str, *, consent: Consent) -> None
     last_operation.require(call.store, query, verb)
     plan = rollback.plan(call.store, BeforeLast(), query=query)
     if call.confirm(plan, consent):
-        rolled_back(
-            call,
-            rollback.execute(plan, call.store, progress=call.output.progress),
-        )
+        rolled_back(call, rollback.execute(plan, call.store, progress=call.output.progress))
 
 
 def rolled_back(call: Invocation, done: RolledBack) -> None:

@@ -100,12 +100,7 @@ def command(
         "variable": vars(chosen),
     }
     with read_state.rows(
-        call.store,
-        savepoint,
-        chosen,
-        key=_fields(keys),
-        where=where,
-        progress=call.output.progress,
+        call.store, savepoint, chosen, key=_fields(keys), where=where, progress=call.output.progress
     ) as frame:
         if target is not None:
             count = to_json.write_parquet(frame.limit(limit) if limit else frame, target)

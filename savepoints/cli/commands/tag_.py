@@ -5,13 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import savepoint_names
-from savepoints.cli.options import (
-    Consent,
-    Invocation,
-    common,
-    mutating,
-    of_query,
-)
+from savepoints.cli.options import Consent, Invocation, common, mutating, of_query
 
 
 @click.command("tag")

@@ -22,13 +22,7 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, output
 @stopped_said
 @common
 def command(
-    call: Invocation,
-    query: str,
-    to: str | None,
-    outputs: str,
-    *,
-    stopped: bool,
-    consent: Consent,
+    call: Invocation, query: str, to: str | None, outputs: str, *, stopped: bool, consent: Consent
 ) -> None:
     """Undo the last operation on QUERY: a rollback, reset, promotion or merge.
 
@@ -61,7 +55,4 @@ def command(
         stopped=stopped,
     )
     if call.confirm(plan, consent):
-        rolled_back(
-            call,
-            rollback.execute(plan, call.store, progress=call.output.progress),
-        )
+        rolled_back(call, rollback.execute(plan, call.store, progress=call.output.progress))

@@ -85,10 +85,7 @@ def command(
         )
     chosen = partial(verify_all, call.store) if name is None else partial(verify, call.store, name)
     found = chosen(
-        query=query,
-        depth=depth or "checksums",
-        share=share,
-        progress=call.output.progress,
+        query=query, depth=depth or "checksums", share=share, progress=call.output.progress
     )
     if call.output.format == "json":
         call.output.document(**({"report": found} if isinstance(found, Report) else vars(found)))

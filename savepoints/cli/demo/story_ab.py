@@ -6,12 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from savepoints.cli.demo.story import (
-    PRODUCE,
-    SETTINGS,
-    TABLE,
-    Story,
-)
+from savepoints.cli.demo.story import PRODUCE, SETTINGS, TABLE, Story
 from savepoints.errors import PartlyDoneError
 
 if TYPE_CHECKING:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from savepoints.cli.demo.story import (
-    BUCKET,
-    PRODUCE,
-    SETTINGS,
-    TABLE,
-    Story,
-)
+from savepoints.cli.demo.story import BUCKET, PRODUCE, SETTINGS, TABLE, Story
 
 CUSTOMERS = 200
 _FILE = "late-orders.parquet"
