@@ -23,12 +23,7 @@ from datetime import datetime
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from savepoints.config.secrets import (
-    mask,
-    mask_command,
-    mask_url,
-    masked,
-)
+from savepoints.config.secrets import mask, mask_command, mask_url, masked
 from savepoints.config.settings import HookEvent, HookSettings
 from savepoints.model import to_json
 
