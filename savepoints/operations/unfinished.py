@@ -14,19 +14,13 @@ from savepoints.operations.rollback import generation_change, reset, rollback
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.rollback import RollbackPlan
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
 _PLANS: dict[
-    str,
-    type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan | AppendingPlan],
+    str, type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan | AppendingPlan]
 ] = {
     merge_plan.APPEND: AppendingPlan,
     fork.VERB: ForkPlan,
@@ -77,10 +71,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
 
 
 def resume(
-    store: Store,
-    operation_id: str,
-    *,
-    progress: Progress = silent,
+    store: Store, operation_id: str, *, progress: Progress = silent
 ) -> Moved | Forked | Appended:
     """Finish an operation that was interrupted, following the plan that it began with."""
     begun = plan(store, operation_id)

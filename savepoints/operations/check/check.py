@@ -11,12 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from savepoints.errors import VerificationError
-from savepoints.operations.check import (
-    access,
-    contents,
-    environment,
-    queries,
-)
+from savepoints.operations.check import access, contents, environment, queries
 from savepoints.operations.inspect.findings import Grade, Seen, worst
 from savepoints.plan import Progress, silent
 from savepoints.store.root import Store

@@ -34,12 +34,7 @@ from savepoints.operations.fork.compared_queries import (
 from savepoints.operations.fork.same_batches import Approach
 from savepoints.operations.fork.verdict import Comparison, RunCost
 from savepoints.operations.run import final_savepoint, recover
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.runtime import bounded, compatibility, end_offsets
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.inputs import Inputs

@@ -218,23 +218,13 @@ class _Compared:
         )
 
     def _output(
-        self,
-        spark: SparkSession,
-        before: OutputVersion,
-        after: OutputVersion,
-        key: tuple[str, ...],
+        self, spark: SparkSession, before: OutputVersion, after: OutputVersion, key: tuple[str, ...]
     ) -> OutputDifference:
         self.progress(f"comparing {before.uri} with {after.uri}")
         return by_key.compare_outputs(spark, before, after, key=key, sample=self.sample)
 
     def _state(self, first: Savepoint, other: Savepoint) -> StateDifference:
-        found = diff(
-            self.store,
-            first.id,
-            other.id,
-            sample=self.sample,
-            progress=self.progress,
-        )
+        found = diff(self.store, first.id, other.id, sample=self.sample, progress=self.progress)
         only = {
             (one.operator_id, one.operator_name)
             for one in (*found.operators_added, *found.operators_removed)

@@ -27,12 +27,7 @@ from savepoints.operations.fork.fork_plan import (
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import BegunGeneration, NewCheckpoint
 from savepoints.outputs.fork import isolated_copy
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 
@@ -75,22 +70,14 @@ class Forked(BegunGeneration):
 
 
 def execute_all(
-    plan: ForksPlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
+    plan: ForksPlan, store: Store, *, progress: Progress = silent
 ) -> tuple[Forked, ...]:
     """Make each fork; those that are there when a later one fails stay. See `execute`."""
     return tuple(execute(one, store, progress=progress) for one in plan.forks)
 
 
 @recorded
-def execute(
-    plan: ForkPlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> Forked:
+def execute(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> Forked:
     """Make the fork, holding the lease of its name; goes on where an earlier attempt was killed."""
     if plan.finished:
         return _forked(plan, 0.0, 0)
@@ -99,11 +86,7 @@ def execute(
     def write() -> NewCheckpoint:
         progress(f"restoring {plan.savepoint_id} to {plan.checkpoint}")
         return generation_change.restored(
-            plan,
-            store,
-            form=plan.form,
-            query_id=plan.query_id,
-            progress=progress,
+            plan, store, form=plan.form, query_id=plan.query_id, progress=progress
         )
 
     with lease.hold(store.root, plan.query, VERB) as held:

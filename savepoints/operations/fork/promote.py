@@ -21,11 +21,7 @@ from datetime import timedelta
 from savepoints import faults
 from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
-from savepoints.errors import (
-    CheckFailedError,
-    NoCommittedBatchError,
-    UsageError,
-)
+from savepoints.errors import CheckFailedError, NoCommittedBatchError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
 from savepoints.observe.recorder import recorded

@@ -41,12 +41,7 @@ class Check:
 
 
 def run_checks(
-    store: Store,
-    live: Generation,
-    fork: Generation,
-    *,
-    settings: Settings,
-    progress: Progress,
+    store: Store, live: Generation, fork: Generation, *, settings: Settings, progress: Progress
 ) -> tuple[Check, ...]:
     """Look at a fork that stands at the same offsets as the live query.
 

@@ -13,12 +13,7 @@ from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion, new_id, utc_now
 from savepoints.operations.rollback import generation_change, output_ids, safety_savepoint
-from savepoints.operations.rollback.generation_change import (
-    Moved,
-    OwnStep,
-    TransitionPlan,
-    Work,
-)
+from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.run import pause_for_verb
 from savepoints.operations.savepoint import create, output_versions
@@ -224,12 +219,7 @@ def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
 
 
 def _taken(
-    store: Store,
-    source: OutputVersion,
-    live: str,
-    number: int,
-    bound: QuerySettings,
-    batch_id: int,
+    store: Store, source: OutputVersion, live: str, number: int, bound: QuerySettings, batch_id: int
 ) -> Takeover:
     own_id = bound.app_ids.get(source.name)
     own_ids = (*output_ids.own_ids(store, live), *((own_id,) if own_id else ()))

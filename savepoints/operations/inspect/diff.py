@@ -273,9 +273,7 @@ def _offsets(pair: ValueChange[Savepoint]) -> list[OffsetChange]:
     ]
 
 
-def _positions(
-    savepoint: Savepoint,
-) -> dict[tuple[int, str | None, int | None], int | str | None]:
+def _positions(savepoint: Savepoint) -> dict[tuple[int, str | None, int | None], int | str | None]:
     found: dict[tuple[int, str | None, int | None], int | str | None] = {}
     for source, position in enumerate(savepoint.cut.offsets):
         topics = kafka_offsets(position)

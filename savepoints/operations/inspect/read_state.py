@@ -162,10 +162,7 @@ def free_target(to: str) -> Uri:
 
 @contextmanager
 def mounted(
-    store: Store,
-    savepoint: Savepoint,
-    operator_ids: set[int],
-    progress: Progress,
+    store: Store, savepoint: Savepoint, operator_ids: set[int], progress: Progress
 ) -> Iterator[Location]:
     """Lay out a savepoint as a checkpoint with the state of some operators, for a while."""
     progress(f"preparing savepoint {savepoint.id}")

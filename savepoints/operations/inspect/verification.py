@@ -180,12 +180,7 @@ def compare_restored(store: Store, savepoint: Savepoint, form: Form) -> list[Fin
     findings: list[Finding] = []
     with store.scratch() as scratch, _damage_found(findings, where, savepoint):
         plan = restore.plan(
-            store,
-            savepoint.id,
-            str(scratch),
-            form=form,
-            owner="verify",
-            asked=False,
+            store, savepoint.id, str(scratch), form=form, owner="verify", asked=False
         )
         restore.execute(plan, store)
         files = read_cut(scratch, savepoint.cut.batch_id)

@@ -20,12 +20,7 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.inspect import verification
 from savepoints.operations.inspect.verify import reading
 from savepoints.operations.maintain import tag
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store

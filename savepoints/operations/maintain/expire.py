@@ -22,12 +22,7 @@ from savepoints.model import Labels, SavepointState, to_json, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import removal
 from savepoints.operations.maintain.removal import Removed
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
@@ -125,10 +120,7 @@ class Expired:
 
 
 def plan(
-    store: Store,
-    policy: RetentionPolicy | None = None,
-    *,
-    query: str | None = None,
+    store: Store, policy: RetentionPolicy | None = None, *, query: str | None = None
 ) -> ExpirePlan:
     """Plan what to remove, and why the rest stays; nothing is deleted.
 

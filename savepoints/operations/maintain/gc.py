@@ -20,12 +20,7 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import orphans, removal
 from savepoints.operations.maintain.orphans import Orphan
 from savepoints.operations.maintain.removal import Removed
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store

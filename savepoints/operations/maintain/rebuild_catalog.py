@@ -14,12 +14,7 @@ from savepoints.errors import VerificationError
 from savepoints.io import in_parallel
 from savepoints.model import Labels, Savepoint, is_id, new_id, utc_now
 from savepoints.observe.recorder import recorded
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.root import Store
 from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Directory

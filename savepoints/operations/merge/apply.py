@@ -17,23 +17,14 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import (
-    lowest_offsets,
-    parse_rfc3339,
-    utc_now,
-)
+from savepoints.model import lowest_offsets, parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge import scratch, splice_checkpoint
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
 from savepoints.operations.rollback import generation_change
-from savepoints.operations.rollback.generation_change import (
-    Moved,
-    NewCheckpoint,
-    OwnStep,
-    Work,
-)
+from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
 from savepoints.operations.run import pause_for_verb
 from savepoints.operations.savepoint import export, restore
 from savepoints.outputs.correct import correct
@@ -63,13 +54,7 @@ def write_inputs(assignment: Assignment, place: Location) -> None:
     assignment.touched.coalesce(1).write.mode("overwrite").parquet(entities.uri.hadoop)
 
 
-def carry_out(
-    plan: MergingPlan,
-    store: Store,
-    held: Lease,
-    *,
-    progress: Progress,
-) -> Moved:
+def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progress) -> Moved:
     """Let the query go on with the late events; goes on where an earlier attempt was killed.
 
     The caller holds the query's lease.
@@ -124,10 +109,7 @@ def _correct(
 
 
 def _settle(
-    spark: SparkSession,
-    plan: MergingPlan,
-    store: Store,
-    check: Callable[[], None],
+    spark: SparkSession, plan: MergingPlan, store: Store, check: Callable[[], None]
 ) -> None:
     """Archive the events, note the merge in the ledger, and save where the generation begins."""
     events = spark.read.parquet((Location.of(plan.place) / scratch.EVENTS).uri.hadoop)
@@ -198,12 +180,7 @@ def _write(
     begun = time.monotonic()
     assert plan.safety_id is not None
     restoring = restore.plan(
-        store,
-        plan.safety_id,
-        plan.checkpoint,
-        form="native",
-        owner=plan.operation_id,
-        asked=False,
+        store, plan.safety_id, plan.checkpoint, form="native", owner=plan.operation_id, asked=False
     )
     stored = store.manifest(plan.safety_id)
     live = place / scratch.LIVE

@@ -153,9 +153,7 @@ def keep_arrived(
     spark, live = assignment.spark, assignment.live
     found = {
         name: scratch.keep(
-            spark,
-            live.events(spark, name, since=since, until=until, entities=whose),
-            place / name,
+            spark, live.events(spark, name, since=since, until=until, entities=whose), place / name
         )
         for name in live.inputs.app.inputs
     }

@@ -7,14 +7,8 @@ from dataclasses import replace
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.model import rfc3339
 from savepoints.operations.merge import assignment as assigned
-from savepoints.operations.merge import (
-    estimate,
-    generation_plan,
-    replay_strategy,
-)
-from savepoints.operations.merge import (
-    functions as merge_functions,
-)
+from savepoints.operations.merge import estimate, generation_plan, replay_strategy
+from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.plan import Step
@@ -69,11 +63,7 @@ def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:
             Step("produced", f"produce {plan.rows} events to the end of {topic}"),
             Step("in_ledger", "record them in the ledger"),
         ),
-        warnings=(
-            _GIVEN_UP_BY_APPEND,
-            _STAYS.format(topic=topic),
-            *_not_merged(plan),
-        ),
+        warnings=(_GIVEN_UP_BY_APPEND, _STAYS.format(topic=topic), *_not_merged(plan)),
     )
 
 
@@ -89,11 +79,7 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
             *(Step("outputs_corrected", f"replace its rows in {uri}") for uri in plan.outputs),
             Step("settled", _CORRECTED),
         ),
-        warnings=(
-            _GIVEN_UP_BY_ALL,
-            _UNPROVED,
-            *_not_merged(plan),
-        ),
+        warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *_not_merged(plan)),
     )
 
 

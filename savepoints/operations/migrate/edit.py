@@ -24,19 +24,8 @@ from savepoints.observe.recorder import recording, who
 from savepoints.operations.inspect import read_state
 from savepoints.operations.migrate import editable
 from savepoints.operations.savepoint.state_rows import state_rows
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
-from savepoints.state.change.edit import (
-    Counted,
-    Edited,
-    Family,
-    StateEdit,
-    edited,
-)
+from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.state.change.edit import Counted, Edited, Family, StateEdit, edited
 from savepoints.state.storage.canonical_table import Contents
 from savepoints.state.typed.compare import RowChange
 from savepoints.store.locks import lease
@@ -160,11 +149,7 @@ def plan(
 
 
 def execute(
-    plan: EditPlan,
-    store: Store,
-    change: StateEdit,
-    *,
-    progress: Progress = silent,
+    plan: EditPlan, store: Store, change: StateEdit, *, progress: Progress = silent
 ) -> Savepoint:
     """Make the new savepoint. Running the same plan again after a crash goes on or starts over.
 
@@ -206,11 +191,7 @@ def execute(
 
 
 def _make(
-    plan: EditPlan,
-    store: Store,
-    change: StateEdit,
-    taken_at: datetime,
-    progress: Progress,
+    plan: EditPlan, store: Store, change: StateEdit, taken_at: datetime, progress: Progress
 ) -> Manifest:
     begun = time.monotonic()
     parent = store.manifest(plan.parent)

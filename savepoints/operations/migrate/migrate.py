@@ -142,12 +142,7 @@ def plan(
 
 
 @recorded
-def execute(
-    plan: MigrationPlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> Restored:
+def execute(plan: MigrationPlan, store: Store, *, progress: Progress = silent) -> Restored:
     """Write the checkpoint.
 
     Run again after a crash, it begins its own unfinished directory anew.

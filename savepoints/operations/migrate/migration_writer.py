@@ -13,11 +13,7 @@ from savepoints.checkpoint.evolution.upgrade import Upgrade
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.state.files import is_of_operator
 from savepoints.config.settings import Settings
-from savepoints.errors import (
-    IncompatibleError,
-    NotAlignedError,
-    SavepointsError,
-)
+from savepoints.errors import IncompatibleError, NotAlignedError, SavepointsError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState, Savepoint
 from savepoints.operations.migrate.upgrade_check import ProgramComparison

@@ -7,11 +7,7 @@ from dataclasses import dataclass, replace
 
 from savepoints.checkpoint.evolution import program_layout as saved_layout
 from savepoints.checkpoint.evolution import renames, upgrade
-from savepoints.checkpoint.evolution.findings import (
-    Column,
-    Reason,
-    worst,
-)
+from savepoints.checkpoint.evolution.findings import Column, Reason, worst
 from savepoints.checkpoint.evolution.operator_pairs import Transfer
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.upgrade import OperatorComparison, OperatorVerdict, Upgrade

@@ -205,11 +205,7 @@ def restored(
 
 
 def execute(
-    plan: TransitionPlan,
-    store: Store,
-    work: Work,
-    *,
-    progress: Progress = silent,
+    plan: TransitionPlan, store: Store, work: Work, *, progress: Progress = silent
 ) -> Moved:
     """Carry a plan out, holding the query's lease; goes on where an earlier attempt was killed."""
     with lease.hold(store.root, plan.query, plan.verb) as held:
@@ -217,12 +213,7 @@ def execute(
 
 
 def carry_out(
-    plan: TransitionPlan,
-    store: Store,
-    work: Work,
-    held: Lease,
-    *,
-    progress: Progress = silent,
+    plan: TransitionPlan, store: Store, work: Work, held: Lease, *, progress: Progress = silent
 ) -> Moved:
     """Do what `execute` does, under a lease that the caller holds and goes on holding."""
     started = time.monotonic()

@@ -210,12 +210,7 @@ def plan(
 
 
 @recorded
-def execute(
-    plan: ResetPlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> Moved:
+def execute(plan: ResetPlan, store: Store, *, progress: Progress = silent) -> Moved:
     """Reset, holding the query's lease; goes on where an earlier attempt was killed.
 
     Raises:

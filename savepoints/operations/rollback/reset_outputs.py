@@ -77,12 +77,7 @@ def plan(
     _refuse_half_done(generation, begun, uris)
     kept = (
         output_ids.keep_output(
-            name,
-            uri,
-            generation,
-            number,
-            own_id=own_ids.get(name),
-            batch_id=goes_on_after,
+            name, uri, generation, number, own_id=own_ids.get(name), batch_id=goes_on_after
         )
         for name, uri in uris.items()
     )

@@ -23,12 +23,7 @@ from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.target import Point, ResolvedTarget
 from savepoints.operations.savepoint import restore
 from savepoints.operations.savepoint.restore import Restored
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability
 from savepoints.store import bindings
@@ -155,12 +150,7 @@ def _steps(found: ResolvedTarget, target: str) -> Iterator[Step]:
 
 
 @recorded
-def execute(
-    plan: PointPlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> Restored:
+def execute(plan: PointPlan, store: Store, *, progress: Progress = silent) -> Restored:
     """Restore the point; run again after a crash, it goes on."""
     begun = time.monotonic()
     settings = bindings.complete(store, generations={plan.query: plan.generation})

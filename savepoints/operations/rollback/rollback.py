@@ -34,15 +34,8 @@ from savepoints.operations.rollback import (
     run_to_point,
     safety_savepoint,
 )
-from savepoints.operations.rollback import (
-    target as rollback_target,
-)
-from savepoints.operations.rollback.generation_change import (
-    Moved,
-    OwnStep,
-    TransitionPlan,
-    Work,
-)
+from savepoints.operations.rollback import target as rollback_target
+from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import restore
@@ -229,12 +222,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
 
 
 @recorded
-def execute(
-    plan: RollbackPlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> RolledBack:
+def execute(plan: RollbackPlan, store: Store, *, progress: Progress = silent) -> RolledBack:
     """Roll back, holding the query's lease; goes on where an earlier attempt was killed."""
     settings = bindings.complete(store)
 

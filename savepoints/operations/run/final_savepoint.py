@@ -38,12 +38,7 @@ def savepoint(
             return there
     try:
         plan = create.plan(
-            store,
-            query=generation.query,
-            forms=forms,
-            outputs=outputs,
-            app=app,
-            kind="final",
+            store, query=generation.query, forms=forms, outputs=outputs, app=app, kind="final"
         )
     except NoCommittedBatchError:
         return None

@@ -12,12 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from savepoints.errors import (
-    LockedError,
-    NoCommittedBatchError,
-    SavepointsError,
-    UnreachableError,
-)
+from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError, UnreachableError
 from savepoints.model import FORMS, Form, Savepoint
 from savepoints.observe import metrics
 from savepoints.observe.outage import Outage

@@ -87,11 +87,7 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
 
 
 def if_damaged(
-    store: Store,
-    query: str,
-    bound: QuerySettings,
-    *,
-    progress: Progress = silent,
+    store: Store, query: str, bound: QuerySettings, *, progress: Progress = silent
 ) -> str | None:
     """Recover a query whose checkpoint is damaged; see `recover`.
 

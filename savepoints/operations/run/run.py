@@ -131,10 +131,7 @@ class _Recovery:
         with wait_for_lease.hold(order.store, order.query, "run", order.wait, order.progress):
             pass  # A rollback takes the lease itself.
         self.savepoint_id = recover_.if_damaged(
-            order.store,
-            order.query,
-            self.program.bound,
-            progress=order.progress,
+            order.store, order.query, self.program.bound, progress=order.progress
         )
 
     def of(self, error: CheckpointDamagedError) -> None:
@@ -143,8 +140,5 @@ class _Recovery:
             raise error
         order = self.program.order
         self.savepoint_id = recover_.recover(
-            order.store,
-            order.query,
-            error.message,
-            progress=order.progress,
+            order.store, order.query, error.message, progress=order.progress
         )

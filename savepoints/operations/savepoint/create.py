@@ -48,12 +48,7 @@ from savepoints.operations.savepoint import (
     topic_ids,
 )
 from savepoints.operations.savepoint import forms as saved_forms
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
@@ -238,12 +233,7 @@ def _steps(files: CutFiles, batch_id: int | None, forms: Sequence[Form]) -> tupl
 
 
 @recorded
-def execute(
-    plan: CreatePlan,
-    store: Store,
-    *,
-    progress: Progress = silent,
-) -> Savepoint:
+def execute(plan: CreatePlan, store: Store, *, progress: Progress = silent) -> Savepoint:
     """Take the savepoint.
 
     Running the same plan again after a crash goes on or starts over; a savepoint that is in the
@@ -364,11 +354,7 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
 
 
 def _cost(
-    pinned: native.Pinned,
-    stored: Sequence[StoredFile],
-    attempts: int,
-    *,
-    checksum_seconds: float,
+    pinned: native.Pinned, stored: Sequence[StoredFile], attempts: int, *, checksum_seconds: float
 ) -> Cost:
     copied = [file for file in stored if file.stored_at in pinned.copied]
     shared = [file for file in stored if file.stored_at not in pinned.copied]

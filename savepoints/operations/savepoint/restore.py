@@ -19,23 +19,14 @@ from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.logs.source_positions import SourceMap, Starts, checked
 from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.checkpoint.state.files import is_of_operator, is_state_data
-from savepoints.errors import (
-    NativeOnlyError,
-    TargetExistsError,
-    UsageError,
-)
+from savepoints.errors import NativeOnlyError, TargetExistsError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Form, OperatorState, Provider, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import forms, restore_checks, restored_layout
 from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.operations.savepoint.state_rows import state_rows
-from savepoints.plan import (
-    Plan,
-    Progress,
-    Step,
-    silent,
-)
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
@@ -262,11 +253,7 @@ def execute(plan: RestorePlan, store: Store, *, progress: Progress = silent) -> 
 
 
 def make(
-    plan: RestorePlan,
-    store: Store,
-    stored: Manifest,
-    contents: Contents,
-    progress: Progress,
+    plan: RestorePlan, store: Store, stored: Manifest, contents: Contents, progress: Progress
 ) -> Restored:
     """Write the checkpoint of a plan from files that are as the manifest says; see `execute`."""
     begun = time.monotonic()
@@ -283,12 +270,7 @@ def make(
 
 
 def fill(
-    plan: RestorePlan,
-    store: Store,
-    stored: Manifest,
-    write: Callable[[], None],
-    *,
-    begun: float,
+    plan: RestorePlan, store: Store, stored: Manifest, write: Callable[[], None], *, begun: float
 ) -> Restored:
     """Claim the directory of a plan, have it written, and make it a checkpoint."""
     target = Location.of(plan.target)
