@@ -40,11 +40,7 @@ class _Names:
 
 
 def combined(
-    rows: EntityRows,
-    entities: DataFrame,
-    late: DataFrame,
-    key: Sequence[str],
-    combine: CombineRows,
+    rows: EntityRows, entities: DataFrame, late: DataFrame, key: Sequence[str], combine: CombineRows
 ) -> DataFrame:
     """Return what a table should hold of entities, as if a replay of all they had had written it.
 

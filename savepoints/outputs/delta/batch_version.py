@@ -229,12 +229,7 @@ def _ended(transactions: dict[str, int], app_ids: Sequence[str]) -> bool:
 
 
 def _of_checkpoints(
-    uri: str,
-    table: DeltaTable,
-    app_ids: Sequence[str],
-    batch_id: int,
-    oldest: int,
-    following: int,
+    uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int, oldest: int, following: int
 ) -> _Found:
     """Find the version among the log's checkpoints, where the JSON of the commit is gone."""
     forgetful = RETENTION_OF_IDS in table.metadata().configuration

@@ -22,13 +22,7 @@ from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError, Not
 from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion
 from savepoints.outputs.file_sink import log as file_sink_log
-from savepoints.outputs.file_sink.log import (
-    COMPACT,
-    LOG,
-    Entries,
-    batch_of,
-    order,
-)
+from savepoints.outputs.file_sink.log import COMPACT, LOG, Entries, batch_of, order
 
 _ASIDE = "_set_aside"
 _DOCUMENT = "log.json"

@@ -18,22 +18,11 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from savepoints import faults
-from savepoints.errors import (
-    FileSinkError,
-    IncompatibleError,
-    NotAlignedError,
-    TargetExistsError,
-)
+from savepoints.errors import FileSinkError, IncompatibleError, NotAlignedError, TargetExistsError
 from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion, utc_now
 from savepoints.outputs.delta import batch_version, snapshot
-from savepoints.outputs.delta.snapshot import (
-    Action,
-    FileAt,
-    Snapshot,
-    file_at,
-    vector_at,
-)
+from savepoints.outputs.delta.snapshot import Action, FileAt, Snapshot, file_at, vector_at
 from savepoints.uri import Uri
 
 CopyMode = Literal["copy", "clone"]
