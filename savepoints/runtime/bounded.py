@@ -33,12 +33,7 @@ from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_offsets, kafka_position, utc_now
 from savepoints.plan import Progress, silent
 from savepoints.runtime.runner import Ended, Ran, Runner
-from savepoints.sources.kafka.offsets import (
-    count,
-    require_reachable,
-    step,
-    with_new_partitions,
-)
+from savepoints.sources.kafka.offsets import count, require_reachable, step, with_new_partitions
 
 if TYPE_CHECKING:
     from savepoints.sources.kafka.offsets import Range, Ranges
@@ -112,10 +107,7 @@ def run_to(
 
 
 def run_on(
-    runner: Runner,
-    limits: Limits = Limits(),
-    *,
-    check: Callable[[], None] = lambda: None,
+    runner: Runner, limits: Limits = Limits(), *, check: Callable[[], None] = lambda: None
 ) -> Ran:
     """Run a query without an end, until it is asked to stop or its time is over.
 

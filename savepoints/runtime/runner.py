@@ -281,9 +281,7 @@ class Runner:
             name
             for name in self._app.outputs
             if batch_version.has_batch(
-                str(self._table(name)),
-                write.app_id(self.query, name, self._generation),
-                batch,
+                str(self._table(name)), write.app_id(self.query, name, self._generation), batch
             )
         ]
 
