@@ -106,10 +106,7 @@ def ranges(
 
 
 def at_time(
-    topics: Sequence[str],
-    moment: datetime,
-    settings: KafkaSettings,
-    archives: Collection[str] = (),
+    topics: Sequence[str], moment: datetime, settings: KafkaSettings, archives: Collection[str] = ()
 ) -> KafkaOffsets:
     """Return for each partition the offset of the first record that arrived at or after a time.
 

@@ -121,9 +121,7 @@ def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
 
 
 def _opened(
-    settings: KafkaSettings,
-    kind: Callable[[ModuleType], Callable[..., T]],
-    options: KafkaOptions,
+    settings: KafkaSettings, kind: Callable[[ModuleType], Callable[..., T]], options: KafkaOptions
 ) -> T:
     """Open a client; options in the settings win."""
     servers = _servers(settings)
@@ -158,6 +156,5 @@ def _missing() -> MissingExtraError:
 
 def _unfit(error: Exception) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
-        f"Kafka's client rejects its options: {error.args[0].str()}",
-        hint="correct [kafka.options]",
+        f"Kafka's client rejects its options: {error.args[0].str()}", hint="correct [kafka.options]"
     )

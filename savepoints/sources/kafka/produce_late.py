@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import PartlyDoneError
 from savepoints.model import KafkaOffsets
-from savepoints.sources.kafka import (
-    client,
-    live_ranges,
-    offsets,
-    read_range,
-)
+from savepoints.sources.kafka import client, live_ranges, offsets, read_range
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

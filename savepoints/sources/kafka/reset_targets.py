@@ -150,11 +150,7 @@ def _begins(target: Target, why: str) -> bool:
 
 
 def _to(
-    target: Target,
-    now: int | None,
-    found: Range,
-    scope: TargetScope | None,
-    skipped: Sequence[str],
+    target: Target, now: int | None, found: Range, scope: TargetScope | None, skipped: Sequence[str]
 ) -> tuple[int | None, str]:
     # A partition that is new to the query begins where Spark would begin it.
     stays = found.earliest if now is None else now

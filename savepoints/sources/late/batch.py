@@ -20,14 +20,7 @@ from savepoints.sources.late import files, validate
 from savepoints.sources.late import records as late_records
 from savepoints.sources.late.files import OP, UNREADABLE
 from savepoints.sources.late.records import LateInput
-from savepoints.sources.late.validate import (
-    DOUBLE,
-    INSERT,
-    REASON,
-    REMOVE,
-    REPLACE,
-    Rejected,
-)
+from savepoints.sources.late.validate import DOUBLE, INSERT, REASON, REMOVE, REPLACE, Rejected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

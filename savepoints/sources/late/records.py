@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location, plain
-from savepoints.sources.events.events import (
-    EVENT,
-    RAW,
-    RAW_SCHEMA,
-    Decoding,
-    events,
-)
+from savepoints.sources.events.events import EVENT, RAW, RAW_SCHEMA, Decoding, events
 from savepoints.sources.late.files import OP
 from savepoints.sources.late.validate import OPS
 
