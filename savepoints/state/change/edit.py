@@ -17,18 +17,8 @@ from typing import TYPE_CHECKING, Any
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import UsageError
 from savepoints.spark import columns
-from savepoints.state.change.sql_assignments import (
-    IDENTITY,
-    assigned,
-    condition,
-    shown,
-)
-from savepoints.state.change.udfs import (
-    RowFunction,
-    changer,
-    decoder,
-    encoder,
-)
+from savepoints.state.change.sql_assignments import IDENTITY, assigned, condition, shown
+from savepoints.state.change.udfs import RowFunction, changer, decoder, encoder
 from savepoints.state.storage import canonical_table
 from savepoints.state.storage.canonical_table import Contents
 from savepoints.state.typed import typed

@@ -205,12 +205,7 @@ class _Decoder:
         return self._arrays(spans, nulls, spark_type["elementType"], one)
 
     def _named(
-        self,
-        slots: Integers,
-        nulls: Booleans,
-        inside: _Spans,
-        spark_type: str,
-        one: pa.DataType,
+        self, slots: Integers, nulls: Booleans, inside: _Spans, spark_type: str, one: pa.DataType
     ) -> Array:
         import pyarrow as pa
 

@@ -144,13 +144,7 @@ class _Encoder:
         return self._arrays(column, nulls, spark_type, name)
 
     def _named(
-        self,
-        column: Array,
-        nulls: Booleans | None,
-        spark_type: str,
-        name: str,
-        *,
-        in_array: bool,
+        self, column: Array, nulls: Booleans | None, spark_type: str, name: str, *, in_array: bool
     ) -> FieldValues:
         import numpy as np
         import pyarrow as pa

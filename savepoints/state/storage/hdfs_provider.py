@@ -276,11 +276,7 @@ def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[StateRecord]
 
 
 def _write(
-    files: TaskFiles,
-    name: str,
-    partitions: int,
-    codec: str,
-    batches: Iterator[pa.RecordBatch],
+    files: TaskFiles, name: str, partitions: int, codec: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write rows as the snapshot of their state partition; runs on an executor."""
     import pyarrow as pa
