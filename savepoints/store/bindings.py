@@ -68,10 +68,7 @@ class Binding:
 
 
 def fresh(
-    query: str,
-    generation: int,
-    bound: QuerySettings,
-    clone_of: Mapping[str, CloneOf] | None = None,
+    query: str, generation: int, bound: QuerySettings, clone_of: Mapping[str, CloneOf] | None = None
 ) -> Binding:
     """Return the binding of a query that the settings do not name."""
     return Binding(query, generation, _json(bound), {}, clone_of or {})

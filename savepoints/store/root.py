@@ -10,12 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from savepoints.config.settings import Settings
-from savepoints.errors import (
-    IncompatibleError,
-    StoreNotFoundError,
-    UsageError,
-    VerificationError,
-)
+from savepoints.errors import IncompatibleError, StoreNotFoundError, UsageError, VerificationError
 from savepoints.io import Location
 from savepoints.model import new_id, rfc3339, utc_now
 from savepoints.plan import Progress, silent

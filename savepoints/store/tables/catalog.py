@@ -243,9 +243,7 @@ def _is_relative(name: str) -> bool:
 
 
 def _alive(
-    usable: Sequence[Savepoint],
-    savepoints: Sequence[Savepoint],
-    generations: Sequence[Generation],
+    usable: Sequence[Savepoint], savepoints: Sequence[Savepoint], generations: Sequence[Generation]
 ) -> list[Savepoint]:
     if not usable:
         return []

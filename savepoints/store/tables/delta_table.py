@@ -17,14 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import SavepointsError, VerificationError
-from savepoints.io import (
-    Location,
-    in_parallel,
-    persistently,
-    plain,
-    storage_options,
-    unavailable,
-)
+from savepoints.io import Location, in_parallel, persistently, plain, storage_options, unavailable
 from savepoints.model import rfc3339
 from savepoints.store.tables import checksums
 from savepoints.store.tables.snapshot import Snapshot
