@@ -222,7 +222,9 @@ def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_ref
     batch = begin(9, 5)  # Beyond the end, and in the output: killed before the commit.
     runner(spark, desk).run_planned()
     desk.checkpoint.delete([f"commits/{batch}", f"commits/.{batch}.crc"])
-    with pytest.raises(NotAlignedError, match=f"batch {batch} of two_topics was begun") as refused:
+    with pytest.raises(
+        NotAlignedError, match=f"batch {batch} of two_topics was started"
+    ) as refused:
         run_to(8, 4)
     assert refused.value.details["batch_id"] == batch
     assert run_to(10, 5).first_batch == batch, "finished, and each row once"

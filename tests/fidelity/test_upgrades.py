@@ -210,7 +210,7 @@ def test_new_columns_begin_at_the_savepoint_and_others_go_on(
     shop = Shop.of(spark, tmp_path)
     taken = shop.saved("totals")
 
-    with pytest.raises(LayoutChangedError, match="the state has 1 of type long, the program 2"):
+    with pytest.raises(LayoutChangedError, match="has 1 and the program 2 columns of type long"):
         shop.restore("more")
     # An average has a count, too.
     got = shop.migrated("more", maps=["count=count"])
@@ -278,7 +278,7 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
     shop = Shop.of(spark, tmp_path)
     shop.saved("totals")
 
-    with pytest.raises(LayoutChangedError, match="sum: it was long and is double"):
+    with pytest.raises(LayoutChangedError, match="sum: it was long and is now double"):
         shop.restore("retyped")
     with pytest.raises(LayoutChangedError, match="has no place for column count of operator 0"):
         shop.restore("sums")

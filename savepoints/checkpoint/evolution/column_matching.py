@@ -103,7 +103,7 @@ def _pair_of_name(
                 Reason(
                     "unknown",
                     f"value column {names_now[new[0]]}",
-                    f"the state has {len(old)} columns of type {kind}, the program {len(new)}: "
+                    f"the state has {len(old)} and the program {len(new)} columns of type {kind}: "
                     "the state does not show which is which",
                     f"map each column: --map {names_was[old[0]]}={names_now[new[0]]}",
                 )

@@ -55,7 +55,7 @@ def test_trap_a_busy_run_that_pauses_has_begun_a_batch(on_local: Location) -> No
     written(table, app_id(app.name, "totals", 2), now.begun + 7)
     require_no_batch_written(app, bound_to(table), live)
     written(table, mine, now.begun)
-    with pytest.raises(NotAlignedError, match=f"batch {now.begun} of order_totals was begun"):
+    with pytest.raises(NotAlignedError, match=f"batch {now.begun} of order_totals was started"):
         require_no_batch_written(app, bound_to(table), live)
 
 

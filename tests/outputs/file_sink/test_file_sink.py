@@ -265,7 +265,7 @@ def test_what_was_written_since_the_plan_is_refused(sink: Sink) -> None:
     rewind.refuse_changed(plan)
     sink.write(8)
 
-    with pytest.raises(NotAlignedError, match="newest batch was 7, and is 8"):
+    with pytest.raises(NotAlignedError, match="newest batch was 7 and is now 8"):
         rewind.refuse_changed(plan)
     with pytest.raises(NotAlignedError, match="is 8"):
         rewind.execute(plan, "op-1")
