@@ -92,7 +92,7 @@ AGGREGATES = [
         "needs_migration",
         "which Spark does not notice",
     ),
-    ("count long;sum long", "sum long;count long", "", "needs_migration", "was column 1"),
+    ("count long;sum long", "sum long;count long", "", "needs_migration", "from column 1"),
     ("max integer", "max long", "", "needs_migration", "can hold all its values"),
     ("max byte", "max short", "", "needs_migration", "can hold all its values"),
     ("max float", "max double", "", "needs_migration", "can hold all its values"),
@@ -109,13 +109,13 @@ AGGREGATES = [
     ("max long", "most long", "0:max=most", "compatible", "renamed, as --map says"),
     ("max integer", "most long", "max=most", "needs_migration", "can hold all its values"),
     # Three that change places are three reasons, not a rename.
-    ("a long;b long;c long", "c long;a long;b long", "", "needs_migration", "was column 2"),
+    ("a long;b long;c long", "c long;a long;b long", "", "needs_migration", "from column 2"),
     # One name twice: which is which only a person can say.
     ("sum long;sum long", "sum long;sum long", "", "unknown", "--map sum=sum if they did not"),
     ("sum long;sum long", "sum long;sum long", "sum=sum", "compatible", ""),
-    ("sum long;sum long", "sum long;sum long", "sum=sum_2", "needs_migration", "was column 1"),
+    ("sum long;sum long", "sum long;sum long", "sum=sum_2", "needs_migration", "from column 1"),
     ("max long;sum long;sum long", "sum long;sum long", "", "unknown", "whether they swapped"),
-    ("sum long;sum double", "sum double;sum long", "", "needs_migration", "was column 1"),
+    ("sum long;sum double", "sum double;sum long", "", "needs_migration", "from column 1"),
     ("sum long;sum long", "sum long", "", "unknown", "--map sum=sum"),
     ("sum long;sum long", "sum long", "sum_2=sum", "needs_migration", "sum: it was removed"),
     ("buf binary", "buf binary", "", "unknown", "whose bytes only Spark understands"),
@@ -372,7 +372,7 @@ def test_a_watermark_delay_is_seen_where_a_column_carries_it() -> None:
     found = only(compare(dedupe(K, at(10_000)), dedupe(K, at(60_000))))
 
     assert found.verdict == "compatible"
-    assert "was 10000 ms and is 60000 ms" in texts(found)
+    assert "was 10000 ms and is now 60000 ms" in texts(found)
 
 
 def test_structs_are_compared_inside() -> None:
