@@ -76,7 +76,9 @@ def test_trap_several_planned_batches_lose_the_rows_of_all_but_the_last(place: L
     unpack("rocksdb", place)
     write(place, {"offsets/4": offsets, "offsets/5": offsets})
 
-    with pytest.raises(NotAlignedError, match=r"offsets of batches 4, 5, but batch 3 is the newest"):
+    with pytest.raises(
+        NotAlignedError, match=r"offsets of batches 4, 5, but batch 3 is the newest"
+    ):
         checkpoint_position.read(place)
 
 
