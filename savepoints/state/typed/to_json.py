@@ -107,7 +107,7 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
         readable = False
     if not readable:
         raise UsageError(
-            f"--key {name}={text}: {text!r} is not a {data_type.simpleString()}",
+            f"--key {name}={text}: {text!r} is not a valid {data_type.simpleString()}",
             hint="select nulls and lists with --where, for example 'key.name IS NULL'",
         )
     return literal

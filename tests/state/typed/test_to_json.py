@@ -115,5 +115,5 @@ def test_a_key_is_read_as_the_type_of_its_field(
 def test_a_list_cannot_be_written_on_the_command_line(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], "key struct<l:array<int>>")
 
-    with pytest.raises(UsageError, match="is no array<int>"):
+    with pytest.raises(UsageError, match="is not a valid array<int>"):
         to_json.with_key(frame, {"l": "[1]"})
