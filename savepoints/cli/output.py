@@ -165,9 +165,9 @@ def _without(cells: Sequence[T], at: int) -> list[T]:
     return [*cells[:at], *cells[at + 1 :]]
 
 
-def count_text(count: int, noun: str, plural: str | None = None) -> str:
+def count_text(count: int, noun: str) -> str:
     """Write a count for people: `1 row`, `7,846 rows`."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
 
 
 def or_dash(value: object) -> object:

@@ -132,22 +132,15 @@ def run_on(
 
 
 def replay(
-    runner: Runner,
-    recorded: Location,
-    batches: Sequence[int],
-    *,
-    check: Callable[[], None] = lambda: None,
-    progress: Progress = silent,
+    runner: Runner, recorded: Location, batches: Sequence[int], *, progress: Progress = silent
 ) -> None:
     """Run batches with the very offsets, watermarks and times that another checkpoint has of them.
 
     Args:
         runner: The query, whose newest committed batch is the one before the first of these.
         recorded: Where `offsets/N` of each batch lies.
-        check: Called before each batch; raises when the run must not go on.
     """
     for batch in batches:
-        check()
         progress(f"running batch {batch} of {batches[-1]}")
         runner.checkpoint.copy_from(recorded, f"offsets/{batch}", f"offsets/{batch}")
         runner.run_planned()

@@ -36,7 +36,7 @@ def check_access(root: Location) -> list[Seen]:
     seen = [
         _try("list", lambda: root.list("scratch")),
         _try("put", put),
-        _try("get", lambda: _present(directory, "probe")),
+        _try("get", lambda: directory.get("probe")),
         _try("copy", lambda: directory.copy_from(directory, "probe", "copied")),
     ]
     if clock:
@@ -57,11 +57,6 @@ def _try(permission: str, do: Callable[[], object]) -> Seen:
             name, "warning", "not tried, because nothing could be written", "grant put first"
         )
     return Seen(name, "ok", f"granted; needed by {verbs}")
-
-
-def _present(directory: Location, path: str) -> None:
-    """Read an object, or one that cannot exist where none could be written."""
-    directory.get(path)
 
 
 def _conditional(directory: Location) -> Seen:

@@ -128,7 +128,7 @@ class _Recovery:
             return
         self.has_looked = True
         order = self.program.order
-        with wait_for_lease.hold(order.store, order.query, "run", order.wait, order.progress):
+        with wait_for_lease.hold(order.store, order.query, order.wait, order.progress):
             pass  # A rollback takes the lease itself.
         self.savepoint_id = recover_.if_damaged(
             order.store, order.query, self.program.bound, progress=order.progress

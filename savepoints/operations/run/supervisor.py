@@ -228,7 +228,7 @@ class Supervisor:
         """Take the lease of the query; None when a pause came meanwhile."""
         with ExitStack() as attempt:
             mine = attempt.enter_context(
-                wait_for_lease.hold(self.store, self.query, "run", self.wait, self.progress)
+                wait_for_lease.hold(self.store, self.query, self.wait, self.progress)
             )
             if self._in_force() is not None:
                 return None  # Since this run began.

@@ -18,16 +18,14 @@ _POLL_SECONDS = 0.5
 
 
 @contextmanager
-def hold(
-    store: Store, query: str, verb: str, wait: timedelta | None, progress: Progress
-) -> Iterator[Lease]:
+def hold(store: Store, query: str, wait: timedelta | None, progress: Progress) -> Iterator[Lease]:
     """Hold the lease of a query, having waited for it; None is not at all."""
     with ExitStack() as stack:
         until = time.monotonic() + (wait.total_seconds() if wait else 0)
         said = ""
         while True:
             try:
-                held = stack.enter_context(lease.hold(store.root, query, verb))
+                held = stack.enter_context(lease.hold(store.root, query, "run"))
                 break
             except (QueryRunningError, LockedError) as error:
                 if time.monotonic() >= until:

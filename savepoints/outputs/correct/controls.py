@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LIVE, _REPLAYED = "live", "replayed"
+_SAMPLE = 5
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,6 @@ def compare_rows(
     everybody: DataFrame,
     own_rows: str | None = None,
     tolerance: float = 0.0,
-    sample: int = 5,
 ) -> OutputControls:
     """Compare the rows of the controls in a table with what the replay makes of them.
 
@@ -88,7 +88,7 @@ def compare_rows(
     try:
         counted = {one["side"]: one["count"] for one in differs.groupBy("side").count().collect()}
         touched = differs.select(f"{ROW}.{quoted(rows.entity)}").distinct().count()
-        shown = _sample(differs, sample)
+        shown = _sample(differs)
     finally:
         differs.unpersist()
     return OutputControls(
@@ -180,12 +180,12 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
         )
 
 
-def _sample(differs: DataFrame, sample: int) -> tuple[dict[str, Any], ...]:
+def _sample(differs: DataFrame) -> tuple[dict[str, Any], ...]:
     from pyspark.sql import functions as F
 
     text = columns.as_json(F.col(ROW), differs.schema[ROW].dataType)
     said = {_LIVE: "missing", _REPLAYED: "extra"}
-    found = differs.select("side", text.alias("text")).orderBy("text", "side").limit(sample)
+    found = differs.select("side", text.alias("text")).orderBy("text", "side").limit(_SAMPLE)
     return tuple(
         {"difference": said[one["side"]], "row": json.loads(one["text"])} for one in found.collect()
     )

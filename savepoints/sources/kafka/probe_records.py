@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Probing a few records must not fetch megabytes of each partition.
 _FETCH_BYTES = 64 * 1024
+# What was not read by then is left out.
+_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,13 @@ class ProbeRecord:
 
 
 def first(
-    places: Mapping[tuple[str, int], int],
-    settings: KafkaSettings,
-    *,
-    most: int = 1,
-    seconds: float = 5.0,
+    places: Mapping[tuple[str, int], int], settings: KafkaSettings, *, most: int = 1
 ) -> dict[tuple[str, int], list[ProbeRecord]]:
     """Read the first records from some offsets on.
 
     Args:
         places: An offset for each topic and partition; before the end, where there is something to
             read.
-        seconds: Time limit; what was not read by then is left out.
 
     Returns:
         At most that many records for each place, in order. In compacted and transactional topics
@@ -57,7 +54,7 @@ def first(
 
     from confluent_kafka import KafkaException, TopicPartition
 
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _SECONDS
     open_places = set(places)
     with client.consumer(
         settings,

@@ -161,7 +161,7 @@ class _Encoder:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise _refused(name, f"is a {spark_type}: {error}") from None
-        halves = _buffer(column, 1, np.dtype("<i8"), 2).reshape(-1, 2)
+        halves = _buffer(column, np.dtype("<i8"), 2).reshape(-1, 2)
         if nulls is not None:
             halves = np.where(nulls[:, None], 0, halves)
         if column.type.precision <= decode.DIGITS_OF_A_LONG:
@@ -177,8 +177,8 @@ class _Encoder:
         width = column.type.bit_width // 8
         if spark_type not in {"float", "double"}:
             # Without a sign: the rest of the word is zero.
-            return _buffer(column, 1, np.dtype(f"<u{width}")).astype(np.int64)
-        floats = _buffer(column, 1, np.dtype(f"<f{width}"))
+            return _buffer(column, np.dtype(f"<u{width}")).astype(np.int64)
+        floats = _buffer(column, np.dtype(f"<f{width}"))
         if self.canonical_floats:
             canonical = np.where(np.isnan(floats), floats.dtype.type("nan"), floats)
             floats = np.where(canonical == 0, floats.dtype.type(0), canonical)
@@ -211,7 +211,7 @@ class _Encoder:
 
         there = _there(column, nulls)
         kept: Any = column if nulls is None else column.take(_indices(there))
-        offsets = _buffer(kept, 1, np.dtype("<i4"), extra=1).astype(np.int64)
+        offsets = _buffer(kept, np.dtype("<i4"), extra=1).astype(np.int64)
         counts = offsets[1:] - offsets[:-1]
         element = spark_type["elementType"]
         elements = self._values(
@@ -247,7 +247,7 @@ def _bytes(column: Array, nulls: Booleans | None) -> FieldValues:
     if nulls is not None:
         # Then nothing lies between the bytes of one value and of the next, either.
         column = column.fill_null(pa.scalar(b"", pa.binary()).cast(column.type))
-    offsets = _buffer(column, 1, np.dtype("<i4"), extra=1)
+    offsets = _buffer(column, np.dtype("<i4"), extra=1)
     data = np.frombuffer(memoryview(column.buffers()[2] or b""), np.uint8)
     lengths = np.diff(offsets).astype(np.int64)
     return Bytes(
@@ -310,13 +310,11 @@ def _bits(column: Array, buffer: int) -> Booleans:
     return bits[start % 8 : start % 8 + len(column)].view(np.bool_)
 
 
-def _buffer(
-    column: Array, buffer: int, kind: np.dtype[Any], each: int = 1, extra: int = 0
-) -> NDArray[Any]:
-    """Return a buffer of an array, with a number of items per value and some extra."""
+def _buffer(column: Array, kind: np.dtype[Any], each: int = 1, extra: int = 0) -> NDArray[Any]:
+    """Return the buffer after the nulls, with a number of items per value and some extra."""
     import numpy as np
 
-    data = column.buffers()[buffer]
+    data = column.buffers()[1]
     if data is None or not data.size:
         return np.zeros(len(column) * each + extra, kind)
     items = np.frombuffer(memoryview(data), np.uint8)

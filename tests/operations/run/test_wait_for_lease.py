@@ -23,7 +23,7 @@ def test_without_waiting_the_holder_is_named_at_once(
     with (
         lease.hold(local_store.root, "totals", verb),
         pytest.raises(error, match=r"process \d+ on "),
-        wait_for_lease.hold(local_store, "totals", "run", None, silent),
+        wait_for_lease.hold(local_store, "totals", None, silent),
     ):
         pytest.fail("it is held")
 
@@ -48,7 +48,7 @@ def test_a_run_waits_for_the_one_before_and_says_for_whom(local_store: Store) ->
     other = threading.Thread(target=first)
     other.start()
     held.wait(LONG.total_seconds())
-    with wait_for_lease.hold(local_store, "totals", "run", LONG, tell) as mine:
+    with wait_for_lease.hold(local_store, "totals", LONG, tell) as mine:
         mine.check()
         order.append("second")
     other.join()
@@ -62,7 +62,7 @@ def test_it_does_not_wait_for_longer_than_it_was_told(local_store: Store) -> Non
     with (
         lease.hold(local_store.root, "totals", "run"),
         pytest.raises(QueryRunningError),
-        wait_for_lease.hold(local_store, "totals", "run", timedelta(seconds=1), lines.append),
+        wait_for_lease.hold(local_store, "totals", timedelta(seconds=1), lines.append),
     ):
         pytest.fail("it is held")
 
@@ -72,7 +72,7 @@ def test_it_does_not_wait_for_longer_than_it_was_told(local_store: Store) -> Non
 def test_what_fails_while_the_lease_is_held_is_not_waited_for(local_store: Store) -> None:
     with (
         pytest.raises(LockedError, match="its own"),
-        wait_for_lease.hold(local_store, "totals", "run", LONG, silent),
+        wait_for_lease.hold(local_store, "totals", LONG, silent),
     ):
         raise LockedError("its own")
     lease.refuse_held(local_store.root, "totals")
