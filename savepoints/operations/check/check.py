@@ -33,7 +33,15 @@ class Health:
 
 
 def check(store: Store, *, progress: Progress = silent) -> Health:
-    """Look at the store, the settings and this machine; what is tried is taken away again."""
+    """Look at the store, the settings and this machine; what is tried is taken away again.
+
+    Args:
+        store: The store.
+        progress: Called with one line for each step.
+
+    Raises:
+        SavepointsError: If the store does not answer.
+    """
     begun = time.monotonic()
     progress(f"trying the permissions in {store.root}")
     seen = access.check_access(store.root)

@@ -87,13 +87,19 @@ def execute(
     """Promote; goes on where an earlier attempt was killed.
 
     Args:
+        plan: From `plan`.
+        store: Where both queries are.
         wait: How long to wait for the live query's run to pause, and then to go on.
+        progress: Called with one line for each step.
 
     Raises:
         CheckFailedError: If a check failed; the live query goes on as if nothing had happened.
         PartlyDoneError: If the live query does not pause, or does not go on, within the time.
+        LockedError: If another verb has one of the two.
         StalePlanError: If one of the two has begun another generation since the plan, or late
             events were merged into it.
+        SourceDataGoneError: If Kafka no longer has what one of them has to read.
+        SavepointsError: If one of the two fails.
     """
     started = time.monotonic()
     if plan.begun is not None:

@@ -61,10 +61,17 @@ def plan(
     """Find out what a promotion would do; nothing is written, and the live query is not touched.
 
     Args:
+        store: Where both queries are.
+        fork: Name of the fork.
         into: The live query, if not the one that the fork was made of.
+        hand_over: What becomes of the outputs.
+        checks: Whether the checks have to pass.
 
     Raises:
+        QueryNotFoundError: If the store has no such query.
         UsageError: If it is no fork, or not of a query that `run` runs.
+        QueryRunningError: If the fork runs.
+        UnfinishedOperationError: If an operation on one of the two was interrupted.
         NotAlignedError: If late events were merged into the live query that the fork does not have.
     """
     store = store.snapshot()

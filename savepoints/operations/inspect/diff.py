@@ -192,9 +192,17 @@ def diff(
     No JVM is needed when the content hashes of all operators are equal, and none has list state.
 
     Args:
+        store: Where the savepoints are.
         before: The first one: id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        after: The second one.
+        query: Only savepoints of this query.
+        operator: Compare the state of this operator only.
+        sample: How many rows of each difference to give.
+        progress: Called with one line for each step.
 
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
         UsageError: If neither has this operator.
         VerificationError: If files of a savepoint are missing.
         IncompatibleError: If Spark cannot read some state as typed rows.

@@ -100,9 +100,19 @@ def drill(
 ) -> Drilled:
     """Restore a savepoint in isolation, replay to live, compare, and record how long it took.
 
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        query: Only savepoints of this query.
+        form: From which form; native when the savepoint has it.
+        even_broken: Also one that `verify` found broken.
+        progress: Called with one line for each step.
+
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
         NoCommittedBatchError: If the live query no longer keeps all offsets since the savepoint.
         SourceDataGoneError: If neither Kafka nor an archive has the records.
+        SavepointsError: If the restore or the replay fails.
     """
     settings = bindings.complete(store)
     savepoint = store.catalog.find(name, query=query)

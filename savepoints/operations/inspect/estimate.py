@@ -82,12 +82,19 @@ def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> 
     """Estimate how long a query needs to catch up with Kafka; it only looks.
 
     Args:
+        store: Where the query's generations, savepoints and events are.
+        query: Its name.
         from_savepoint: Begin from this savepoint instead of where the query is now: id, prefix,
             tag, `latest`, `latest~2` or `@TIME`.
 
     Raises:
+        QueryNotFoundError: If the store does not know the query.
+        SavepointNotFoundError: If there is no such savepoint of it.
+        NoCommittedBatchError: If the query has run no batch yet.
         UsageError: If it does not read from Kafka.
         SourceDataGoneError: If neither Kafka nor an archive has what comes next.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+        MissingExtraError: If Kafka's client is not installed.
     """
     settings = store.settings
     store = store.snapshot()

@@ -32,7 +32,15 @@ class Located:
 
 
 def locate(store: Store, query: str) -> Located:
-    """Return where the outputs of a query are now; reads the store alone, and no table."""
+    """Return where the outputs of a query are now; reads the store alone, and no table.
+
+    Args:
+        store: Where the query's generations are.
+        query: Name of the query.
+
+    Raises:
+        QueryNotFoundError: If the store has no query of that name.
+    """
     store = store.snapshot()
     current = store.generations.current(query)
     found = history.output_uris(store, query, bindings.complete(store))

@@ -47,14 +47,20 @@ def read_state(
     savepoint.
 
     Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        query: Only savepoints of this query.
         operator: The operator; may be left out when there is one.
         state_store: A store of a join as Spark lays it out, instead of its sides.
         variable: State variable of a `transformWithState`, `timers`, or side of a join, `left` or
             `right`; may be left out when there is one.
         key: Only rows whose key has these values, by field, written as text: `{"k": "42"}`.
         where: Only rows for which this SQL expression over the columns is true.
+        progress: Called with one line for each step.
 
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
         UsageError: If it is not clear which state is meant, the key has no such field, or the
             expression is none; the hint says what there is.
         VerificationError: If files of the savepoint are missing.

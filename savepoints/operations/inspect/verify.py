@@ -113,13 +113,20 @@ def verify(
     """Verify a savepoint, and say in the catalog whether it is broken.
 
     Args:
+        store: Where it is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        query: Only savepoints of this query.
+        depth: How deep to look.
         share: Read only a share of the files: `10%` for a random sample, `2/7` for the second of
             seven fixed parts. For `checksums`.
+        progress: Called with one line for each step.
 
     Returns:
         The report; a broken savepoint is a finding, not an error.
 
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
         UsageError: If `share` is invalid, or given with a depth that reads every file.
     """
     chosen = _subset(share, depth)
@@ -148,7 +155,16 @@ def verify_all(
     share: str | None = None,
     progress: Progress = silent,
 ) -> Reports:
-    """Verify all savepoints; files that several of them share are read once."""
+    """Verify all savepoints; files that several of them share are read once.
+
+    Args:
+        depth: As in `verify`.
+        share: As in `verify`.
+
+    Raises:
+        VerificationError: If the catalog cannot be read.
+        UsageError: If `share` is invalid, or given with a depth that reads every file.
+    """
     chosen = _subset(share, depth)
     with recording(
         store, "verify", query=query, parameters={"depth": depth, "share": share}

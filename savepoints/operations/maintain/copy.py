@@ -81,9 +81,14 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     """Plan a copy of a savepoint; nothing is written.
 
     Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         destination: Root of the other store; where there is none, one is made.
+        query: Only savepoints of this query.
 
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
         StoreNotFoundError: If the destination's bucket does not exist.
         UsageError: If one store lies within the other.
         VerificationError: If the savepoint is broken, or files of it are missing.

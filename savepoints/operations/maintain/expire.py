@@ -125,10 +125,13 @@ def plan(
     """Plan what to remove, and why the rest stays; nothing is deleted.
 
     Args:
+        store: Where the savepoints are.
         policy: What to keep of each query; what the settings say when not given.
+        query: Only savepoints of this query.
 
     Raises:
         UsageError: If nothing says what to keep.
+        QueryNotFoundError: If the store has no savepoint of the query.
     """
     store = store.snapshot()
     rows = store.catalog.all()
@@ -188,6 +191,11 @@ def plan(
 
 def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> Expired:
     """Remove what was planned, except what something needs by now; never more.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        progress: Called with one line for each step.
 
     Raises:
         LockedError: If others work on the savepoints of the only query that is concerned.

@@ -101,7 +101,16 @@ def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
 
 
 def execute(plan: GcPlan, store: Store, *, progress: Progress = silent) -> Collected:
-    """Do what was planned, of what is still so; query ids that others work on are left alone."""
+    """Do what was planned, of what is still so; query ids that others work on are left alone.
+
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        progress: Called with one line for each step.
+
+    Raises:
+        VerificationError: If the catalog was lost meanwhile.
+    """
     begun = time.monotonic()
     work = _Work(store, timedelta(seconds=plan.grace_seconds), progress)
     groups: dict[str | None, list[Orphan]] = {}

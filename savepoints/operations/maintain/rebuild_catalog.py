@@ -94,7 +94,11 @@ class _Found:
 
 
 def plan(store: Store) -> RebuildPlan:
-    """Compare the catalog with the savepoints; nothing is written."""
+    """Compare the catalog with the savepoints; nothing is written.
+
+    Raises:
+        SavepointsError: If the store cannot be read at the moment.
+    """
     found = _look(store)
     rows = {one.id: one for one in found.rows or ()}
     added = [one for one in found.savepoints if one not in rows]

@@ -39,9 +39,16 @@ class RenamePlan(Plan):
 def plan(store: Store, query: str, to: str) -> RenamePlan:
     """Plan a new name for a query; nothing is written.
 
+    Args:
+        store: The store.
+        query: Its name now.
+        to: Its name to be.
+
     Raises:
         UsageError: If it cannot be a name, or `run` starts the query.
+        QueryNotFoundError: If the store has no such query.
         TargetExistsError: If another query has that name.
+        UnfinishedOperationError: If an operation on the query was interrupted.
     """
     store = store.snapshot()
     checked_name(to, "query")
@@ -78,7 +85,12 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
 
 @recorded
 def execute(plan: RenamePlan, store: Store) -> None:
-    """Rename it. Running the verb again after a crash goes on."""
+    """Rename it. Running the verb again after a crash goes on.
+
+    Raises:
+        QueryRunningError: If a driver holds the query.
+        LockedError: If another verb does.
+    """
     with ExitStack() as leases:
         # In one order, whoever renames what to what.
         for name in sorted((plan.query, plan.to)):

@@ -48,12 +48,19 @@ def plan(
     """Plan a change of tags, description or pin; nothing is written.
 
     Args:
+        store: The store.
+        name: Names the savepoint.
+        query: Only savepoints of this query.
+        add: Tags to give it.
         remove: Tags to take away; those that it does not have are an error.
         description: A new one; an empty one takes it away.
+        pinned: Whether retention leaves it alone.
+        move: Take tags from the savepoints that have them.
 
     Raises:
         UsageError: If nothing is asked for, if a tag cannot be one, or if one that is to be removed
             is not there.
+        SavepointNotFoundError: If there is no such savepoint.
         TargetExistsError: If another savepoint of the query has a tag.
     """
     store = store.snapshot()

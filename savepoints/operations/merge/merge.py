@@ -72,9 +72,12 @@ def execute(
 
     Args:
         prepared: From `prepare`; a plan alone finishes a merge that was interrupted.
+        store: Where the query is.
         wait: How long to wait for the query's run to pause, and then to go on.
+        progress: Called with one line for each step.
 
     Raises:
+        LockedError: If another merge of the query is under way, or another verb has it.
         CheckFailedError: If a control entity comes out otherwise than the query has it.
         NotAlignedError: If the query has begun another generation since the plan, or others have
             written to an output.

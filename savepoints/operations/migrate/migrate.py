@@ -77,25 +77,37 @@ def plan(
     """Say what would be restored where, and what would become of the state; nothing is written.
 
     Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
         app: The program that it is for, `package.module:attribute`.
+        query: Only savepoints of this query.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
+        allow_dropped_state: Whether state that the program has no place for may be left behind.
         partitions: Number of state partitions; as they were by default.
         provider: State store provider; as it was by default.
         sources: Where each source of the program goes on; see
             `savepoints.operations.savepoint.restore`.
         query_id: Spark's id of the query to be; as it was by default.
         owner: The operation that this restore is a part of.
+        even_broken: Also one that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
+        progress: Called with one line for each step.
 
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
         UsageError: If the program cannot be imported, or what is mapped or given a default is not
             there.
         NativeOnlyError: If the savepoint has only its native form, which this Spark cannot read.
         LayoutChangedError: If the program cannot go on with the state, it is not known whether it
             can, or state would be dropped that may not be.
         VerificationError: If the savepoint is broken, or files of it are missing.
+        RescaleError: If the operators keep their number of state partitions.
+        ProviderError: If the other provider cannot hold the state.
+        TargetExistsError: If anything else is in the directory.
+        SavepointsError: If the program fails.
     """
     store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
@@ -148,6 +160,8 @@ def execute(plan: MigrationPlan, store: Store, *, progress: Progress = silent) -
     Run again after a crash, it begins its own unfinished directory anew.
 
     Raises:
+        TargetExistsError: If anything else is in the directory.
+        PrivateApiError: If this Spark cannot write state.
         IncompatibleError: If a function of the program gives something wrong.
         NotAlignedError: If what was written is not what was planned.
     """

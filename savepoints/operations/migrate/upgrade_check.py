@@ -61,13 +61,20 @@ def upgrade_check(
     The program is run once on empty inputs; no event is processed and nothing is changed.
 
     Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         app: The program, `package.module:attribute`.
+        query: Only savepoints of this query.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
         sources: Where each source of the program is to go on; then topics are not compared.
+        progress: Called with one line for each step.
 
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
         UsageError: If the program cannot be imported, or something mapped is not there.
+        SavepointsError: If the program fails.
     """
     settings = bindings.complete(store)
     if sources is not None:

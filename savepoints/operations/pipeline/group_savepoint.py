@@ -196,6 +196,9 @@ def _unfit(plan: GroupPlan, problems: Sequence[str]) -> NotAlignedError:
 def read(store: Store, query: str, name: str) -> Group:
     """Find the savepoints of a tag and check whether its savepoints fit together; no JVM.
 
+    Args:
+        name: The tag.
+
     Raises:
         QueryNotFoundError: If the store has no query of that name.
         SavepointNotFoundError: If no query of the pipeline has a savepoint of the tag.

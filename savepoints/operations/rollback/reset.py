@@ -142,6 +142,8 @@ def plan(
     """Find out what a reset would do and refuse what it could not do exactly; writes nothing.
 
     Args:
+        store: Where the query's generations are.
+        query: The query.
         target: Where to go; a time is where Kafka was then, by the timestamps of its records. The
             earliest is that of the archive, where the query has one.
         state: Begin with nothing, or keep the state of the newest committed batch.
@@ -154,6 +156,9 @@ def plan(
         stopped: Somebody has made sure that no driver runs the query; see `activity`.
 
     Raises:
+        QueryRunningError: If the query runs.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation on the query was interrupted.
         UsageError: If an offset is out of range, or a topic or partition unknown.
         SourceDataGoneError: If records from the target on are gone from Kafka and in no archive,
             or compacted.
@@ -215,6 +220,8 @@ def execute(plan: ResetPlan, store: Store, *, progress: Progress = silent) -> Mo
 
     Raises:
         QueryRunningError: If the query runs, or its checkpoint changed since the plan.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation was begun since the plan.
         TargetExistsError: If the new checkpoint's directory is taken.
     """
     write = partial(_write_empty, plan)

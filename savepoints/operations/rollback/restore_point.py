@@ -73,14 +73,21 @@ def plan(
     """Say what would be restored where; nothing is written.
 
     Args:
+        store: Where the savepoints are.
+        point: The point.
         to: URI of the checkpoint directory to be; must not exist.
+        query: The query.
+        form: Which form to restore from.
         app: What runs the query on, if not the application in the settings.
+        even_broken: Also from a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
         accept_unreplayable: Also where a source cannot be read again.
 
     Raises:
         SavepointNotFoundError: If no savepoint lies before the point.
+        NoCommittedBatchError: If the batch is not retained.
         UsageError: If the query is not in the settings and has to be run on.
+        TargetExistsError: If anything else is in the directory.
     """
     store = store.snapshot()
     found = rollback_target.resolve(store, point, query=query, settings=bindings.complete(store))
@@ -151,7 +158,12 @@ def _steps(found: ResolvedTarget, target: str) -> Iterator[Step]:
 
 @recorded
 def execute(plan: PointPlan, store: Store, *, progress: Progress = silent) -> Restored:
-    """Restore the point; run again after a crash, it goes on."""
+    """Restore the point; run again after a crash, it goes on.
+
+    Raises:
+        TargetExistsError: If anything else is in the directory.
+        SavepointsError: If the query fails while it is run on.
+    """
     begun = time.monotonic()
     settings = bindings.complete(store, generations={plan.query: plan.generation})
     if plan.from_checkpoint is not None:

@@ -137,19 +137,28 @@ def plan(
     returned.
 
     Args:
+        store: Where the savepoint is.
         point: Where to; a text is the name of a savepoint.
+        query: Only savepoints of this query.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
+        form: Which form to restore the state from.
         sources: Where each source of the program goes on, for one that reads another topic or
             table: `keep:0`, `new`, or a position as Spark's JSON, one text each.
         app: What runs the query on to a point in time, if not the one in the settings.
         rewind_outputs: Whether the outputs go back too; without, they keep rows that the rolled
             back batches wrote.
+        check_source: Whether to ask Kafka if it still has the records to go on with.
         save_present: Whether to take a safety savepoint; without, the rollback cannot be undone.
             For a present that is damaged.
+        even_broken: Also to a savepoint that `verify` found broken.
         accept_unreplayable: Also where a source cannot be read again.
         stopped: Somebody has made sure that no driver runs the query; see `activity`.
 
     Raises:
+        QueryRunningError: If the query runs.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation on the query was interrupted.
+        SourceDataGoneError: If Kafka no longer has the records.
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
@@ -223,7 +232,14 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
 
 @recorded
 def execute(plan: RollbackPlan, store: Store, *, progress: Progress = silent) -> RolledBack:
-    """Roll back, holding the query's lease; goes on where an earlier attempt was killed."""
+    """Roll back, holding the query's lease; goes on where an earlier attempt was killed.
+
+    Raises:
+        QueryRunningError: If the query runs, or its checkpoint changed since the plan.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If another operation was begun since the plan.
+        SavepointsError: If the query fails while it is run on.
+    """
     settings = bindings.complete(store)
 
     def save_batch(_check: Callable[[], None]) -> None:

@@ -83,16 +83,22 @@ def pause(
     """Ask that a query is paused: its run drains the batch, takes a savepoint, and waits.
 
     Args:
+        store: Where the query's generations are.
+        query: Name of the query.
+        reason: Why, for whoever finds it paused.
         wait: How long to wait until it is paused; None returns at once. Without a run there is
             nothing to wait for.
+        progress: Told what is waited for.
 
     Returns:
         How it is now. `stopped`: no run is there; one that starts stays paused.
 
     Raises:
+        QueryNotFoundError: If the store has no query of that name.
         QueryRunningError: If it runs in a driver of its own, which only that can stop.
         PartlyDoneError: If it is not paused within the time, its run ended before it was, somebody
             resumed it, or no savepoint could be taken; the request stays in force.
+        VerificationError: If a request, an answer or a lease is damaged.
     """
     _require_known(store, query)
     held = lease.holder(store.root, query)
@@ -118,16 +124,21 @@ def resume(
     """Ask that a paused query goes on, in the generation that is the current one by then.
 
     Args:
+        store: Where the query's generations are.
+        query: Name of the query.
         wait: How long to wait until it runs; None returns at once. Without a run there is nothing
             to wait for.
+        progress: Told what is waited for.
 
     Returns:
         How it is now. `stopped`: no run is there; the next one that starts runs.
 
     Raises:
+        QueryNotFoundError: If the store has no query of that name.
         UnfinishedOperationError: If an operation on it was interrupted: its run could not go on.
         PartlyDoneError: If it does not run within the time, its run ended before it did, or
             somebody paused it again; the request stays in force.
+        VerificationError: If a request, an answer or a lease is damaged.
     """
     _require_known(store, query)
     if lease.holder(store.root, query) is None:

@@ -45,6 +45,8 @@ def run(
     source each, and stops exactly there. Where nothing is left to do Spark is not even started.
 
     Args:
+        store: Where the query's generations and savepoints are.
+        query: Its name in the settings.
         app: An application to run instead of the one in the settings, such as a fixed version.
         every: Interval or cron expression of periodic savepoints, instead of the one in the
             settings.
@@ -57,10 +59,12 @@ def run(
         wait: How long to wait for another run, or another verb, that has the query.
         recover: Make a checkpoint that is gone or damaged anew from the newest good savepoint,
             outputs included. See `savepoints.operations.run.recover`.
+        forms: Forms of the savepoints.
         final_savepoint: Whether there is to be one of the end; where nothing was run and there is
             one already, it is that.
         accept_state_names: Go on with restored state whose fields the program calls otherwise;
             gives up that aggregates of one type that changed places are found.
+        progress: Called with one line for each step.
 
     Returns:
         What was run since the last pause, and the savepoint of the end; None when nothing has been
@@ -69,8 +73,13 @@ def run(
     Raises:
         UsageError: If the query is not in the settings, the application has another name, or the
             end cannot be reached.
+        QueryRunningError: If it runs already.
+        LockedError: If another verb has the query.
+        UnfinishedOperationError: If an operation on it was interrupted.
         CheckpointDamagedError: If its checkpoint is gone or damaged.
+        SourceDataGoneError: If Kafka no longer has what comes next.
         LayoutChangedError: If fields of the restored state have other names in the program.
+        SavepointsError: If the query fails.
     """
     if max_records is not None and max_records < 1:
         raise UsageError(f"{max_records} is not a valid number of records", hint="use 1 or more")

@@ -120,17 +120,26 @@ def plan(
     """Plan a savepoint of a query; its `execute` takes it and returns it.
 
     Args:
+        store: Where the savepoint goes.
         query: Name of the query; its current generation's checkpoint is saved.
         checkpoint: Checkpoint of a query that this library did not start. Its name is then what
             it was called before, `query`, or else Spark's id of it.
         batch_id: A retained batch; the newest committed one by default.
+        forms: `native`, `canonical` or both.
         outputs: Delta tables by name, besides those in the settings; `{}` says that there are no
             others. Where neither names one, those of the query's newest savepoint are meant.
+        tags: Names to give it.
+        description: For people.
         app: Reference of the application that runs, if it is not the one in the settings.
         savepoint_id: An id given beforehand, so that the verb that gave it can be resumed.
+        kind: Why it is taken.
 
     Raises:
         UsageError: If neither query nor checkpoint is given, or the checkpoint has another name.
+        QueryNotFoundError: If the store does not know the query.
+        CheckpointNotFoundError: If there is no checkpoint.
+        NoCommittedBatchError: If the batch is not there.
+        UnsupportedProviderError: If the provider cannot be saved.
         NativeOnlyError: If only the canonical form is asked for and an operator has none.
         IncompatibleError: If something else about the checkpoint cannot be saved.
     """
@@ -240,7 +249,13 @@ def execute(plan: CreatePlan, store: Store, *, progress: Progress = silent) -> S
     catalog already is returned as it is. If the rows cannot be written it is kept in the native
     form, and says why in `rows_missing`; `export` adds them later.
 
+    Args:
+        plan: From `plan`.
+        store: The same store.
+        progress: Called with one line for each step.
+
     Raises:
+        LockedError: If another savepoint of the query is being taken, or one removed.
         NoCommittedBatchError: If the query removes files faster than they can be copied.
         NotAlignedError: If no version of an output belongs to the batch.
     """

@@ -39,7 +39,18 @@ class ExportPlan(Plan):
 
 
 def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
-    """Plan an export; nothing is written. An operator must have a canonical form."""
+    """Plan an export; nothing is written.
+
+    Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
+        query: Only savepoints of this query.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
+        NativeOnlyError: If none of its operators has a canonical form.
+    """
     store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
     mine = tuple(one.operator_id for one in savepoint.operators if one.native_only is None)
@@ -74,7 +85,12 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
 
 @recorded
 def execute(plan: ExportPlan, store: Store, *, progress: Progress = silent) -> Savepoint:
-    """Write the rows; run again after a crash, it goes on or starts over."""
+    """Write the rows; run again after a crash, it goes on or starts over.
+
+    Raises:
+        PlacementError: If a state row is not in the partition of its key.
+        UsageError: If somebody else changed the manifest at this moment.
+    """
     with store.using(plan.savepoint_id, "export"):
         return _export(plan, store, progress)
 

@@ -131,7 +131,10 @@ def plan(
     """Say what would be restored where; nothing is written.
 
     Args:
+        store: Where the savepoint is.
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
+        query: Only savepoints of this query.
         form: Which form to restore from. By default native when the savepoint has it and nothing
             changes; otherwise rows are written, from the canonical form or else the native one.
         partitions: Number of state partitions; as they were by default.
@@ -140,15 +143,21 @@ def plan(
             position as Spark's JSON. See `savepoints.checkpoint.logs.source_positions`.
         query_id: Spark's id of the query to be, for a query of its own; as it was by default.
         owner: The operation that this restore is a part of.
+        even_broken: Also one that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
         accept_unreplayable: Also of a source that keeps nothing, so that rows are lost.
         asked: Whether the three above are looked at; not where another verb restores as one of its
             steps, whose own plan has.
 
     Raises:
+        SavepointNotFoundError: If there is no such savepoint.
+        AmbiguousNameError: If several fit.
         VerificationError: If the savepoint is broken, or files of it are missing.
         UsageError: If the savepoint has not the form that is needed.
+        RescaleError: If the operators keep their number of state partitions.
+        ProviderError: If the other provider cannot hold the state.
         NativeOnlyError: If something is to change and an operator has no canonical form.
+        TargetExistsError: If anything else is in the directory.
         NotAlignedError: If a table would silently drop what the restored query writes.
         IncompatibleError: If a source cannot be read again.
     """
@@ -239,6 +248,8 @@ def execute(plan: RestorePlan, store: Store, *, progress: Progress = silent) -> 
     Run again after a crash, it begins its own unfinished directory anew.
 
     Raises:
+        TargetExistsError: If anything else is in the directory.
+        PrivateApiError: If this Spark cannot write the canonical form.
         NotAlignedError: If what was written is not what the savepoint has.
         VerificationError: If a file has another checksum than the manifest says.
     """
