@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
-from savepoints.config.schedule import parse_schedule
+from savepoints.config.schedule import Schedule, parse_schedule
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, Savepoint
@@ -179,13 +179,16 @@ def _runner(program: Program, generation: Generation, *, restored: bool) -> Runn
     return runner
 
 
-@contextmanager
-def _periodic_savepoints(program: Program) -> Iterator[None]:
-    """Take savepoints on the schedule meanwhile, if there is one."""
-    order, when = program.order, program.settings.periodic.export
+def _periodic_savepoints(program: Program) -> AbstractContextManager[None]:
+    """Return a context in which savepoints are taken on the schedule, if there is one."""
     if not program.every:
-        yield
-        return
+        return nullcontext()
+    return _periodically(program, parse_schedule(program.every))
+
+
+@contextmanager
+def _periodically(program: Program, schedule: Schedule) -> Iterator[None]:
+    order, when = program.order, program.settings.periodic.export
     with BackgroundExport(order.store, when, order.progress) as exports:
         take = partial(
             periodic.take,
@@ -197,7 +200,7 @@ def _periodic_savepoints(program: Program) -> Iterator[None]:
             exports=exports,
             progress=order.progress,
         )
-        with Ticker(parse_schedule(program.every), take, f"savepoints of {order.query}"):
+        with Ticker(schedule, take, f"savepoints of {order.query}"):
             yield
 
 
