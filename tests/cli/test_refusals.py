@@ -219,7 +219,6 @@ def test_trap_a_checkpoint_that_lost_a_state_partition_is_refused(
     [
         ("rocksdb", ["--partitions", "0"], 2, "UsageError", "1 or more"),
         ("rocksdb", ["--format", "native", "--partitions", "3"], 2, "UsageError", "--format"),
-        ("rocksdb", ["--partitions", "3"], 2, "UsageError", "savepoints export sp-"),
         ("rocksdb", ["--format", "canonical"], 2, "UsageError", "savepoints export sp-"),
         ("grand_total", ["--partitions", "3"], 16, "RescaleError", "--partitions"),
         ("two_sources", ["--partitions", "3"], 16, "RescaleError", "--partitions"),
