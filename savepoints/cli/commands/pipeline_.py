@@ -29,7 +29,7 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("query", shell_complete=query_names)
-@click.option("--mermaid", is_flag=True, help="A diagram for Mermaid instead of a tree.")
+@click.option("--mermaid", is_flag=True, help="A Mermaid diagram instead of a tree.")
 @common
 def show(call: Invocation, query: str, *, mermaid: bool) -> None:
     """Show the pipeline that QUERY belongs to: who reads whose tables, and how far behind.

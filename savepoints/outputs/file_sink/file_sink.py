@@ -245,8 +245,9 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
             _source(sink, name, state[name], there)
         return there, wanted
     raise FileSinkError(
-        f"{sink} cannot be rewound to batch {output.version}: neither its log nor the entries "
-        "set aside have that state any more (they were written again, or compacted and deleted)",
+        f"{sink} cannot be rewound to batch {output.version}: neither its log nor its "
+        "saved copies have the entries of that batch (they were overwritten, or compacted and "
+        "deleted)",
         hint=f"roll back to a newer savepoint, or {LEAVE_OUTPUTS}; in that case give the query "
         "a new output directory",
         uri=str(sink),

@@ -75,9 +75,8 @@ class CheckpointRows:
         )
         if operator is None or store not in operator.stores:
             raise IncompatibleError(
-                f"{self.checkpoint} has no store {store} of operator {operator_id}",
-                hint="compare the checkpoint with the program of the query: savepoints upgrade "
-                "check",
+                f"{self.checkpoint} has no state store {store} for operator {operator_id}",
+                hint="compare the checkpoint with the query's code: savepoints upgrade check",
                 operator_id=operator_id,
                 store=store,
             )

@@ -281,7 +281,7 @@ def _not_found(
         f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
         hint="list the savepoints: savepoints list"
         + (
-            "; to use one that was rolled back, give its id or add --any-line"
+            "; to use one that a rollback left behind, give its id or add --any-line"
             if rolled_back
             else ""
         ),
