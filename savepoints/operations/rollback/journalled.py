@@ -72,8 +72,8 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
         raise UsageError(
             f"the {plan.verb} {plan.operation_id} was started with {', '.join(other)} and can "
             "only be finished with the same options",
-            hint=f"finish it with them: savepoints operations resume {plan.operation_id}; or undo it: "
-            f"savepoints operations undo {plan.operation_id}",
+            hint=f"finish it with them: savepoints operations resume {plan.operation_id}; or undo "
+            f"it: savepoints operations undo {plan.operation_id}",
             operation=plan.operation_id,
         )
     return plan
