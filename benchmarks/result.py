@@ -33,11 +33,12 @@ class Result:
     Attributes:
         samples: By what was measured, ours first.
         ratio: The peer's cost divided by ours, from the medians: above 1 is faster or smaller.
+            Several, by name, where more than one thing is compared.
         notes: Lines to print below the table.
     """
 
     samples: Mapping[str, Sequence[Sample]]
-    ratio: float
+    ratio: float | Mapping[str, float]
     notes: tuple[str, ...] = ()
 
 
@@ -81,7 +82,10 @@ def copied(directory: Path) -> tuple[int, int]:
 
 
 def text(name: str, result: Result) -> str:
-    """Write a result as a table, its notes and the line `NAME ratio X.XX`."""
+    """Write a result as a table, its notes and the line `NAME ratio X.XX`.
+
+    Of several ratios, each has its own line, `NAME-WHAT ratio X.XX`.
+    """
     width = max(len(what) for what in result.samples)
     lines = [
         f"{name:{width}}  {'seconds':^26}  {'MB':^26}  objects",
@@ -92,7 +96,12 @@ def text(name: str, result: Result) -> str:
         size = _three([sample.bytes / 1e6 for sample in samples], 2)
         objects = median(sample.objects for sample in samples)
         lines.append(f"{what:{width}}  {took}  {size}  {objects:7.0f}")
-    return "\n".join([*lines, *result.notes, f"{name} ratio {result.ratio:.2f}"])
+    if isinstance(result.ratio, Mapping):
+        ratios = {f"{name}-{what}": one for what, one in result.ratio.items()}
+    else:
+        ratios = {name: result.ratio}
+    last = (f"{what} ratio {one:.2f}" for what, one in ratios.items())
+    return "\n".join([*lines, *result.notes, *last])
 
 
 _HEAD = f"{'min':>8} {'median':>8} {'max':>8}"

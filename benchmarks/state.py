@@ -88,8 +88,24 @@ def change(checkpoint: Path, keys: int, nth: int) -> None:
     _write(every, checkpoint.parent / "input")
 
 
-def run(checkpoint: Path, *, provider: str = ROCKSDB_PROVIDER, changelog: bool = False) -> None:
-    """Let the query read in one batch what its input has, and end."""
+def run(
+    checkpoint: Path,
+    *,
+    source: Path | None = None,
+    provider: str = ROCKSDB_PROVIDER,
+    changelog: bool = False,
+) -> int:
+    """Let the query read in one batch what its input has, and end.
+
+    Args:
+        checkpoint: Of the query; an empty or missing directory for a new one.
+        source: Directory of its input; the one beside the checkpoint when not given.
+        provider: State store provider.
+        changelog: Write changelogs in place of snapshots.
+
+    Returns:
+        How many records it has read.
+    """
     from pyspark.sql import functions as F
 
     own = start().newSession()
@@ -99,7 +115,7 @@ def run(checkpoint: Path, *, provider: str = ROCKSDB_PROVIDER, changelog: bool =
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", str(changelog)
     )
     orders = own.readStream.schema("customer string, amount long").parquet(
-        str(checkpoint.parent / "input")
+        str(source or checkpoint.parent / "input")
     )
     totals = orders.groupBy("customer").agg(
         F.count("*").alias("orders"), F.sum("amount").alias("total"), F.max("amount").alias("most")
@@ -112,6 +128,7 @@ def run(checkpoint: Path, *, provider: str = ROCKSDB_PROVIDER, changelog: bool =
         .start()
     )
     query.awaitTermination()
+    return sum(int(one["numInputRows"]) for one in query.recentProgress)
 
 
 def _write(ids: DataFrame, target: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import result, state
-from benchmarks.__main__ import MEASURES, main
+from benchmarks.__main__ import DOWNLOADING, MEASURES, main
 from benchmarks.result import Result, Sample
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, float]:
 
 @pytest.mark.nightly
 @pytest.mark.spark
-@pytest.mark.parametrize("name", [name for name in MEASURES if name != "incremental"])
+@pytest.mark.parametrize(
+    "name", [name for name in MEASURES if name not in {"incremental", *DOWNLOADING}]
+)
 def test_a_measure_prints_its_table_and_ends_with_its_ratio(
     name: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +116,14 @@ def test_a_table_has_minimum_median_and_maximum() -> None:
 
     assert lines[2].split() == ["ours", "1.000", "1.500", "3.000", "1.00", "1.50", "3.00", "7"]
     assert lines[3:] == ["a note", "pin ratio 2.35"]
+
+
+def test_of_several_ratios_each_has_a_line_of_its_own() -> None:
+    ratios = {"create": 2.346, "bytes": 0.5}
+
+    lines = result.text("flink", Result({"ours": [Sample(1.0, 1, 1)]}, ratios)).splitlines()
+
+    assert lines[3:] == ["flink-create ratio 2.35", "flink-bytes ratio 0.50"]
 
 
 def test_sizes_are_of_all_files_below(tmp_path: Path) -> None:
