@@ -87,7 +87,7 @@ class Rest:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while self._about(job)["state"] not in _ENDED:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"job {job} does not end")
+                raise RuntimeError(f"Flink's job {job} does not end")
             time.sleep(_POLL_SECONDS)
 
     def check(self, job: str) -> None:
@@ -97,8 +97,8 @@ class Rest:
             RuntimeError: If it has, with the reason.
         """
         if (state := self._about(job)["state"]) in _ENDED:
-            reason = self._ask("GET", f"/jobs/{job}/exceptions").get("root-exception")
-            raise RuntimeError(f"job {job} is {state}: {reason}")
+            reasons = "; ".join(causes(self._ask("GET", f"/jobs/{job}/exceptions")))
+            raise RuntimeError(f"Flink's job {job} is {state}: {reasons or 'no reason is known'}")
 
     def _about(self, job: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self._ask("GET", f"/jobs/{job}")
@@ -109,7 +109,7 @@ class Rest:
         while (found := find()) is None:
             self.check(job)
             if time.monotonic() > deadline:
-                raise RuntimeError(f"job {job} has no {what} after {_DEADLINE_SECONDS:.0f} s")
+                raise RuntimeError(f"Flink's job {job}: no {what} after {_DEADLINE_SECONDS:.0f} s")
             time.sleep(_POLL_SECONDS)
         return found
 
@@ -140,6 +140,13 @@ def location(answer: Mapping[str, Any]) -> str | None:
 def records_read(answer: Mapping[str, Any]) -> int:
     """Return how many records the last operators of a job have read, by the answer about it."""
     return int(answer["vertices"][-1]["metrics"]["read-records"])
+
+
+def causes(answer: Mapping[str, Any]) -> list[str]:
+    """Return why a job failed, the root last, by the answer about its exceptions."""
+    entries = answer["exceptionHistory"]["entries"]
+    lines = entries[0]["stacktrace"].splitlines() if entries else []
+    return [line.removeprefix("Caused by: ") for line in lines if not line.startswith("\t")]
 
 
 def is_running(answer: Mapping[str, Any]) -> bool:

@@ -56,6 +56,11 @@ FAILED = """
  {"class": "java.util.concurrent.CompletionException",
   "stack-trace": "org.apache.flink.runtime.checkpoint.CheckpointException: IO-problem detected."}}}
 """
+EXCEPTIONS = r"""
+{"exceptionHistory": {"entries": [{"exceptionName": "org.apache.flink.runtime.JobException",
+ "stacktrace": "org.apache.flink.runtime.JobException: Recovery is suppressed\n\tat a.B(B.java:2)\nCaused by: java.lang.RuntimeException: Fail to deserialize at field: amount.\n\tat c.D(D.java:3)\n\t... 9 more\n"}],
+ "truncated": false}}
+"""  # noqa: E501
 
 
 def test_a_savepoint_has_a_location_once_it_is_complete() -> None:
@@ -67,6 +72,14 @@ def test_a_savepoint_has_a_location_once_it_is_complete() -> None:
 def test_a_failed_savepoint_says_why() -> None:
     with pytest.raises(RuntimeError, match="IO-problem detected"):
         flink_rest.location(json.loads(FAILED))
+
+
+def test_a_failed_job_says_why_without_its_stack() -> None:
+    assert flink_rest.causes(json.loads(EXCEPTIONS)) == [
+        "org.apache.flink.runtime.JobException: Recovery is suppressed",
+        "java.lang.RuntimeException: Fail to deserialize at field: amount.",
+    ]
+    assert flink_rest.causes({"exceptionHistory": {"entries": [], "truncated": False}}) == []
 
 
 def test_records_are_those_of_the_last_operator() -> None:
