@@ -77,7 +77,7 @@ def test_what_kafka_has_is_shown_listed_and_estimated(
     for said in (
         "4 records, about",
         "5.0 records per second",
-        "their end: 1",
+        "that read to the end: 1",
         "yes, in less than a second: ",
     ):
         assert said in text.out
