@@ -63,7 +63,7 @@ def read(checkpoint: Location) -> CheckpointPosition:
             run the last and lose the rows of the others.
         NoCommittedBatchError: If the offsets of the newest committed batch are missing.
     """
-    offsets, commits = _batches(checkpoint, "offsets"), _batches(checkpoint, "commits")
+    offsets, commits = _logs(checkpoint)
     committed = max(commits, default=None)
     ahead = sorted(one for one in offsets if committed is None or one > committed)
     if ahead not in ([], [0 if committed is None else committed + 1]):
@@ -103,6 +103,16 @@ def read(checkpoint: Location) -> CheckpointPosition:
         initial,
         bool(newest and commit and commit.next_watermark_ms > newest.watermark_ms),
     )
+
+
+def _logs(checkpoint: Location) -> tuple[set[int], set[int]]:
+    """Return the batches of both logs at one moment: a query commits while they are listed."""
+    commits = _batches(checkpoint, "commits")
+    while True:
+        offsets, after = _batches(checkpoint, "offsets"), _batches(checkpoint, "commits")
+        if after == commits:
+            return offsets, commits
+        commits = after
 
 
 def _batches(checkpoint: Location, log: str) -> set[int]:

@@ -8,7 +8,7 @@ from savepoints.checkpoint import damage_patterns
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import planned_batch
 from savepoints.errors import NoCommittedBatchError, NotAlignedError
-from savepoints.io import Location
+from savepoints.io import Location, ObjectInfo
 from tests.samples import files_of, unpack, write
 
 
@@ -105,3 +105,21 @@ def test_damage_is_told_from_a_changed_program_and_a_busy_network(
     damaged: bool,
 ) -> None:
     assert damage_patterns.is_in(report) is damaged
+
+
+def test_trap_a_query_that_commits_while_its_logs_are_listed(on_local: Location) -> None:
+    """Its offsets are listed before the batch begins, its commits after that is committed."""
+
+    class Committing(Location):
+        """A checkpoint whose query runs a batch after its offsets were listed once."""
+
+        def list(self, prefix: str = "") -> list[ObjectInfo]:
+            found = super().list(prefix)
+            if prefix == "offsets" and not self.exists("commits/4"):
+                for log in ("offsets", "commits"):
+                    self.put(f"{log}/4", self.get(f"{log}/3"))
+            return found
+
+    now = checkpoint_position.read(Committing(unpack("rocksdb", on_local).uri))
+
+    assert (now.committed, now.begun) == (4, None)

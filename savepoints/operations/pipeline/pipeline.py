@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import source_kind, table_position
-from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     FileSinkError,
-    NoCommittedBatchError,
-    NotAlignedError,
     SavepointsError,
 )
 from savepoints.io import Location, in_parallel
@@ -35,9 +32,6 @@ from savepoints.operations.savepoint import history
 from savepoints.outputs.delta import batch_version
 from savepoints.store import bindings
 from savepoints.store.root import Store
-
-# A query that runs may begin and commit a batch between the listings of its two logs.
-_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -108,7 +102,7 @@ def _look_at(generation: Generation) -> tuple[PipelineQuery, list[PipelineFindin
     name, checkpoint = generation.query, generation.checkpoint
     query = PipelineQuery(name, generation.generation, checkpoint, None)
     try:
-        now = _position(Location.of(checkpoint))
+        now = position.read(Location.of(checkpoint))
     except (SavepointsError, FileNotFoundError) as error:
         said = error.message if isinstance(error, SavepointsError) else f"{error} is missing"
         what = f"the checkpoint of {name} cannot be read, so what it reads is not known: {said}"
@@ -130,15 +124,6 @@ def _look_at(generation: Generation) -> tuple[PipelineQuery, list[PipelineFindin
         if one is None
     ]
     return replace(query, batch_id=now.committed, sources=tuple(sources)), unknown
-
-
-def _position(checkpoint: Location) -> CheckpointPosition:
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return checkpoint_position.read(checkpoint)
-        except (NotAlignedError, NoCommittedBatchError, FileNotFoundError):
-            continue
-    return checkpoint_position.read(checkpoint)
 
 
 def _source(number: int, position: str) -> PipelineSource:

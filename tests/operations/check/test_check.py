@@ -162,7 +162,7 @@ def test_rows_manifests_and_labels_are_compared_one_by_one(
     expected = {
         manifest.manifest_path(lost.id): ("broken", "has no manifest"),
         manifest.manifest_path(damaged.id): ("broken", "is damaged"),
-        manifest.manifest_path(other.id): ("broken", "differ in generation"),
+        manifest.manifest_path(other.id): ("broken", "does not match the catalog in generation"),
         without_row.id: ("warning", "has a manifest but no row in"),
         broken.id: ("warning", "is broken: a bit"),
         "savepoints/": ("warning", "'not-an-id'"),

@@ -8,12 +8,10 @@ import shutil
 import pytest
 from deltalake import DeltaTable
 
-from savepoints.checkpoint import position as checkpoint_position
 from savepoints.cli.render import pipeline_text
-from savepoints.errors import NoCommittedBatchError, QueryNotFoundError
+from savepoints.errors import QueryNotFoundError
 from savepoints.handle import Store
-from savepoints.io import Location, ObjectInfo
-from savepoints.operations.pipeline import pipeline
+from savepoints.io import Location
 from savepoints.operations.pipeline.pipeline_graph import (
     ExternalInput,
     Pipeline,
@@ -279,26 +277,6 @@ def test_where_a_table_is_the_newest_savepoint_knows_best(queries: Queries) -> N
         queries.store.catalog.add(savepoint(number, query="former", outputs=(output,)))
 
     assert arcs(queries.of("silver")) == [(None, "silver", 1)]
-
-
-def test_trap_a_query_that_commits_while_its_logs_are_listed(queries: Queries) -> None:
-    """Its offsets were listed before the batch began, its commits after that was committed."""
-    chain(queries)
-
-    class Committing(Location):
-        """A checkpoint whose query runs a batch before its commits are listed once."""
-
-        def list(self, prefix: str = "") -> list[ObjectInfo]:
-            if prefix == "commits" and not self.exists(f"commits/{BATCH + 1}"):
-                for log in ("offsets", "commits"):
-                    self.put(f"{log}/{BATCH + 1}", self.get(f"{log}/{BATCH}"))
-            return super().list(prefix)
-
-    first, second = queries.checkpoint("silver"), queries.checkpoint("gold")
-    with pytest.raises(NoCommittedBatchError):
-        checkpoint_position.read(Committing(first.uri))
-
-    assert pipeline._position(Committing(second.uri)).committed == BATCH + 1
 
 
 def test_two_tables_with_one_id_and_nobody_can_tell_which_is_read(queries: Queries) -> None:
