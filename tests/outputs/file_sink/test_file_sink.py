@@ -219,7 +219,7 @@ def test_a_batch_of_another_life_is_not_taken_for_that_of_the_savepoint(sink: Si
     aside = [info.path for info in sink.log.list("_set_aside")]
     sink.log.delete(aside)
 
-    with pytest.raises(FileSinkError, match="have that state any more") as refused:
+    with pytest.raises(FileSinkError, match="have the entries of that batch") as refused:
         rewind.plan(old, "orders/", "x")
 
     assert "rollback --outputs none, reset --outputs keep" in refused.value.hint
