@@ -80,8 +80,15 @@ def test_what_goes_is_planned_with_its_bytes_and_nothing_is_done(
         (taken[1].id, own[taken[1].id]),
         (taken[0].id, own[taken[0].id]),
     ]
-    # What the first two share with the third stays.
-    assert (plan.shared_files, plan.shared_bytes) == (0, 0)
+    # What the first two share with the third stays: all SST files; their snapshots go.
+    snapshots = {
+        path: size
+        for path, size in before.items()
+        if path.startswith("files/") and any(f"/{one.id}/" in path for one in taken[:2])
+    }
+    assert (plan.shared_files, plan.shared_bytes) == (4, sum(snapshots.values()))
+    assert len(snapshots) == 4
+    assert all(path.endswith(".zip") for path in snapshots)
     assert plan.to_json()["policies"]["totals"]["keep_last"] == 2
 
 
