@@ -30,6 +30,8 @@ OutputKind = Literal["delta", "files"]
 KafkaOffsets: TypeAlias = dict[str, dict[int, int]]
 
 FORMS: tuple[Form, ...] = ("native", "canonical")
+# What a user calls them, together.
+BOTH = "both"
 
 _ID = re.compile(r"(sp|op)-\d{8}-\d{6}-[0-9a-z]{6}", re.ASCII)
 # Letters and digits without those that are misread on a phone at night: i, l, o, 0, 1.

@@ -17,7 +17,7 @@ from savepoints.cli.names import query_names
 from savepoints.cli.output import OutputFormat, ProgressStyle, Terminal
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
-from savepoints.model import FORMS, parse_rfc3339, utc_now
+from savepoints.model import BOTH, FORMS, parse_rfc3339, utc_now
 from savepoints.plan import Plan
 
 if TYPE_CHECKING:
@@ -265,6 +265,18 @@ def executed(function: Function) -> Function:
         "--execute", is_flag=True, hidden=True, expose_value=False, callback=keep,
         help="The same as --yes.",
     )(function)  # fmt: skip
+
+
+def saved_forms(default: str, help: str) -> Callable[[Function], Function]:  # noqa: A002 - as click
+    """Return the option of commands that take savepoints, which passes the forms of these."""
+    return click.option(
+        "--format",
+        "forms",
+        type=click.Choice([BOTH, *FORMS]),
+        default=default,
+        callback=lambda _context, _parameter, word: FORMS if word == BOTH else (word,),
+        help=help,
+    )
 
 
 # Of commands that restore.

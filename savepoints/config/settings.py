@@ -10,7 +10,7 @@ import difflib
 import os
 import shlex
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
@@ -44,18 +44,19 @@ def _duration(value: object) -> object:
 def _schedule(text: str) -> str:
     from savepoints.config.schedule import parse_schedule
 
-    try:
-        parse_schedule(text)
-    except UsageError as error:
-        raise ValueError(f"{error.message}; {error.hint}") from None
-    return text
+    return _parsed_by(parse_schedule, text)
 
 
 def _export(text: str) -> str:
     from savepoints.config.schedule import export_schedule
 
+    return _parsed_by(export_schedule, text)
+
+
+def _parsed_by(parse: Callable[[str], object], text: str) -> str:
+    """Return a text that can be parsed; pydantic tells of a ValueError only."""
     try:
-        export_schedule(text)
+        parse(text)
     except UsageError as error:
         raise ValueError(f"{error.message}; {error.hint}") from None
     return text

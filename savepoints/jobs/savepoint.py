@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from savepoints.config import settings as config_settings
-from savepoints.model import FORMS, Form
+from savepoints.model import BOTH, FORMS, Form
 from savepoints.operations.run import periodic
 from savepoints.store.root import Store
 
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     given = _parser().parse_args(arguments)
     logging.basicConfig(level="INFO", stream=sys.stderr)
     settings = config_settings.load(file=given.config, flags={"store": given.store})
-    forms: tuple[Form, ...] = FORMS if given.format == "both" else (given.format,)
+    forms: tuple[Form, ...] = FORMS if given.format == BOTH else (given.format,)
 
     def progress(line: str) -> None:
         print(line, file=out)
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", help="name of the query")
     parser.add_argument("--table", action="append", default=[], metavar="NAME=URI")
-    parser.add_argument("--format", choices=["both", *FORMS], default="both")
+    parser.add_argument("--format", choices=[BOTH, *FORMS], default=BOTH)
     parser.add_argument("--config", type=Path, help="settings file")
     return parser
 

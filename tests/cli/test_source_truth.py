@@ -10,7 +10,6 @@ import pytest
 from savepoints.handle import Store
 from savepoints.local import LocalWorld
 from savepoints.model import kafka_position, rfc3339
-from savepoints.operations.inspect import availability
 from savepoints.sources.kafka import topics
 from savepoints.store.tables.events import Event
 from tests.samples import savepoint
@@ -88,7 +87,7 @@ def test_what_kafka_has_is_shown_listed_and_estimated(
 def test_kafka_that_does_not_answer_is_no_error_of_show_or_list(
     call: Call, local_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(availability, "_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(topics, "LOOK_SECONDS", 0.5)
     monkeypatch.setenv(SERVERS, "localhost:1")
     one = savepoint(1)
     local_store.catalog.add(one)

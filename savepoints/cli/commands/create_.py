@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, mutating, pair
+from savepoints.cli.options import Consent, Invocation, common, mutating, pair, saved_forms
 from savepoints.cli.render import savepoint_text
 from savepoints.errors import PartlyDoneError
-from savepoints.model import FORMS, Form
+from savepoints.model import BOTH, Form
 
 
 @click.command("create")
@@ -27,13 +27,7 @@ from savepoints.model import FORMS, Form
 @click.option(
     "--at-batch", type=int, help="A batch that Spark still retains; the newest by default."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["both", *FORMS]),
-    default="both",
-    help="native: files, fast, no JVM; canonical: rows in a Delta table.",
-)
+@saved_forms(BOTH, help="native: files, fast, no JVM; canonical: rows in a Delta table.")
 @click.option("--tag", "tags", multiple=True, help="Tag for the savepoint; may be repeated.")
 @click.option("--description", default="", help="Description of the savepoint.")
 @mutating
@@ -46,7 +40,7 @@ def command(
     tables: tuple[str, ...],
     outputs: str,
     at_batch: int | None,
-    form: str,
+    forms: tuple[Form, ...],
     tags: tuple[str, ...],
     description: str,
     *,
@@ -65,7 +59,6 @@ def command(
     """
     from savepoints.operations.savepoint import create
 
-    forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
     plan = create.plan(
         call.place,
         query=query or name,

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, duration, mutating
+from savepoints.cli.options import Consent, Invocation, common, duration, mutating, saved_forms
 from savepoints.errors import VerificationError
-from savepoints.model import FORMS, Form
+from savepoints.model import Form
 
 if TYPE_CHECKING:
     from datetime import timedelta
-
-    from savepoints.operations.pipeline.group_savepoint import Group
 
 
 @click.group("pipeline")
@@ -59,13 +57,7 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
 @command.command("create")
 @click.argument("query", shell_complete=query_names)
 @click.option("--tag", required=True, help="Tag for the savepoint of each query.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["both", *FORMS]),
-    default="native",
-    help="Form of the savepoints.",
-)
+@saved_forms("native", help="Form of the savepoints.")
 @click.option(
     "--wait",
     metavar="DURATION",
@@ -76,7 +68,13 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
 @mutating
 @common
 def create(
-    call: Invocation, query: str, tag: str, form: str, wait: timedelta, *, consent: Consent
+    call: Invocation,
+    query: str,
+    tag: str,
+    forms: tuple[Form, ...],
+    wait: timedelta,
+    *,
+    consent: Consent,
 ) -> None:
     """Take savepoints of all queries of the pipeline of QUERY that fit together.
 
@@ -90,14 +88,14 @@ def create(
       savepoints pipeline create order_totals --tag before-release
       savepoints pipeline create order_totals --tag before-release --dry-run
     """
+    from savepoints.cli.render import pipeline_text
     from savepoints.operations.pipeline import group_savepoint
 
-    forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
     plan = group_savepoint.plan(call.store, query, name=tag, forms=forms)
     if not call.confirm(plan, consent, unasked=True):
         return
     group = group_savepoint.execute(plan, call.store, wait=wait, progress=call.output.progress)
-    _show_group(call, group)
+    pipeline_text.show_group(call.output, group)
 
 
 @command.command("verify")
@@ -115,32 +113,14 @@ def verify(call: Invocation, query: str, tag: str) -> None:
     Examples:
       savepoints pipeline verify order_totals --tag before-release
     """
+    from savepoints.cli.render import pipeline_text
     from savepoints.operations.pipeline import group_savepoint
 
     group = group_savepoint.read(call.store, query, tag)
-    _show_group(call, group)
+    pipeline_text.show_group(call.output, group)
     if group.problems:
         raise VerificationError(
             f"the savepoints {tag} do not fit together: {'; '.join(group.problems)}",
             hint=f"take others: savepoints pipeline create {query} --tag OTHER",
             query=query,
         )
-
-
-def _show_group(call: Invocation, group: Group) -> None:
-    if call.output.format == "json":
-        call.output.document(group=group)
-        return
-    call.output.table(
-        ("query", "savepoint", "batch", "reads", "up to", "held"),
-        (
-            (one.query, one.id, one.cut.batch_id, *read)
-            for one in group.savepoints
-            for read in _reads(group, one.query)
-        ),
-    )
-
-
-def _reads(group: Group, reader: str) -> list[tuple[object, ...]]:
-    found = [(one.writer, one.read, one.version) for one in group.reads if one.reader == reader]
-    return list(found) or [("-", "-", "-")]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, duration
+from savepoints.cli.options import Invocation, common, duration, saved_forms
 from savepoints.errors import PartlyDoneError
-from savepoints.model import FORMS, Form, Savepoint
+from savepoints.model import BOTH, Form, Savepoint
 
 if TYPE_CHECKING:
     from savepoints.runtime.runner import Ran
@@ -54,13 +54,7 @@ FOR_EVER = "36500d"
     is_flag=True,
     help="If the checkpoint is missing or damaged, continue from the newest good savepoint.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["both", *FORMS]),
-    default="both",
-    help="Form of the savepoints.",
-)
+@saved_forms(BOTH, help="Form of the savepoints.")
 @click.option(
     "--accept-state-names",
     is_flag=True,
@@ -77,7 +71,7 @@ def command(
     max_duration: timedelta | None,
     max_records: int | None,
     wait: timedelta | None,
-    form: str,
+    forms: tuple[Form, ...],
     *,
     recover: bool,
     accept_state_names: bool,
@@ -110,7 +104,6 @@ def command(
     """
     from savepoints.operations.run.run import run
 
-    forms: tuple[Form, ...] = FORMS if form == "both" else (form,)  # type: ignore[assignment]
     ran, savepoint = run(
         call.place.make(call.output.progress),
         query,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Terminal, count_text
 from savepoints.operations.inspect.mermaid import quoted
@@ -13,6 +14,9 @@ from savepoints.operations.pipeline.pipeline_graph import (
     PipelineEdge,
     PipelineQuery,
 )
+
+if TYPE_CHECKING:
+    from savepoints.operations.pipeline.group_savepoint import Group
 
 
 @dataclass(frozen=True)
@@ -154,3 +158,23 @@ def _behind(edge: PipelineEdge) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def show_group(output: Terminal, group: Group) -> None:
+    """Print savepoints that fit together, as one JSON document or with what each has read."""
+    if output.format == "json":
+        output.document(group=group)
+        return
+    output.table(
+        ("query", "savepoint", "batch", "reads", "up to", "held"),
+        (
+            (one.query, one.id, one.cut.batch_id, *read)
+            for one in group.savepoints
+            for read in _reads(group, one.query)
+        ),
+    )
+
+
+def _reads(group: Group, reader: str) -> list[tuple[object, ...]]:
+    found = [(one.writer, one.read, one.version) for one in group.reads if one.reader == reader]
+    return list(found) or [("-", "-", "-")]

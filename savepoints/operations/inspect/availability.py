@@ -25,8 +25,6 @@ from savepoints.sources.kafka.topics import Topic
 
 Restorable: TypeAlias = Literal["yes", "no", "unknown"]
 
-# A look does not wait as long for a broker as a verb that depends on it.
-_TIMEOUT_SECONDS = 5.0
 # Partitions that a reason names; all are listed anyway.
 _GONE_SHOWN = 3
 
@@ -90,7 +88,7 @@ def check_savepoint(
     """Find out whether a savepoint is restorable, and until when."""
     now = utc_now()
     try:
-        has = kafka_topics.describe(_names([savepoint]), settings, _TIMEOUT_SECONDS)
+        has = kafka_topics.describe(_names([savepoint]), settings, kafka_topics.LOOK_SECONDS)
         topics = _with_archives(has, archives)
         found = _judged(savepoint, topics, now)
         if found.restorable == "no" or not found.partitions:
@@ -115,7 +113,7 @@ def check_savepoints(
     now = utc_now()
     asked = {one.query: (archives or {}).get(one.query, ()) for one in savepoints}
     try:
-        has = kafka_topics.describe(_names(savepoints), settings, _TIMEOUT_SECONDS)
+        has = kafka_topics.describe(_names(savepoints), settings, kafka_topics.LOOK_SECONDS)
         topics = {query: _with_archives(has, uris) for query, uris in asked.items()}
     except SavepointsError as error:
         return {

@@ -15,10 +15,8 @@ from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.model import kafka_offsets, lowest_offsets
 from savepoints.sources.combined import available_ranges
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range, Ranges
-
-# A look does not wait as long for a broker as a verb that depends on it.
-_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def _ranges(
 ) -> tuple[Ranges, str]:
     """Return what Kafka has, or why that is not known."""
     try:
-        return available_ranges.ranges(topics, settings, archives, _TIMEOUT_SECONDS), ""
+        return available_ranges.ranges(topics, settings, archives, kafka_topics.LOOK_SECONDS), ""
     except SavepointsError as error:
         return {}, error.message
 

@@ -38,19 +38,22 @@ class GroupRead:
     read: int
     problem: str
 
+    def __str__(self) -> str:
+        """Say why they do not fit together."""
+        return (
+            f"{self.reader} is ahead of {self.writer}: {self.problem}, of {self.table_uri}, and "
+            f"the savepoint of {self.writer} ends at version {self.version}"
+        )
 
-def reads(group: Sequence[Savepoint]) -> tuple[GroupRead, ...]:
-    """Compare what each savepoint has read with what the others hold.
 
-    Args:
-        group: One savepoint of each query.
-    """
+def reads(readers: Sequence[Savepoint], writers: Sequence[Savepoint]) -> tuple[GroupRead, ...]:
+    """Compare what savepoints have read with what savepoints hold, each one of a query."""
     pairs = [
         (writer, reader, output, position)
-        for reader in group
+        for reader in readers
         for text in reader.cut.offsets
         if (position := table_position.parse(text))
-        for writer in group
+        for writer in writers
         for output in writer.outputs
         if output.kind == "delta" and output.table_id == position.table_id
     ]

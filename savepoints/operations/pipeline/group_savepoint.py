@@ -77,13 +77,7 @@ class Group:
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be restored as one, a sentence each; none when it can."""
         lacking = (f"{one} has no savepoint {self.tag}" for one in self.missing)
-        ahead = (
-            f"{one.reader} is ahead of {one.writer}: {one.problem}, of {one.table_uri}, and "
-            f"the savepoint of {one.writer} ends at version {one.version}"
-            for one in self.reads
-            if one.problem
-        )
-        return (*lacking, *ahead)
+        return (*lacking, *_ahead(self.reads))
 
 
 def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("native",)) -> GroupPlan:
@@ -170,14 +164,18 @@ def _fitting(
         )
         saved = create.execute(saving, store)
         faults.reach("group.saved")
-        group = Group(plan.tag, (*readers, saved), group_check.reads((*readers, saved)), ())
-        if not group.problems:
+        ahead = _ahead(group_check.reads(readers, [saved]))
+        if not ahead:
             return saved
         progress(f"waiting for the batch of {name} after {saved.cut.batch_id}: a reader has it")
         while _committed(saving) <= saved.cut.batch_id:
             if time.monotonic() > deadline:
-                raise _unfit(plan, group.problems)
+                raise _unfit(plan, ahead)
             time.sleep(_POLL_SECONDS)
+
+
+def _ahead(reads: Sequence[GroupRead]) -> tuple[str, ...]:
+    return tuple(str(one) for one in reads if one.problem)
 
 
 def _committed(plan: CreatePlan) -> int:
@@ -218,7 +216,7 @@ def _group(store: Store, members: Sequence[str], name: str) -> Group:
     found = _tagged(store, members, name)
     savepoints = tuple(found[one] for one in members if one in found)
     missing = tuple(one for one in members if one not in found)
-    return Group(name, savepoints, group_check.reads(savepoints), missing)
+    return Group(name, savepoints, group_check.reads(savepoints, savepoints), missing)
 
 
 def _tagged(store: Store, members: Sequence[str], name: str) -> dict[str, Savepoint]:

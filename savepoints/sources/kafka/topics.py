@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # The id that brokers older than Kafka 2.8 return for every topic.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+# A look does not wait as long for a broker as a verb that depends on it.
+LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)

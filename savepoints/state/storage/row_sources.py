@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.state.storage import read
+from savepoints.state.storage import canonical_table, read
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TableRows:
         """Return the rows of a store; see `SavedRows`."""
         from pyspark.sql import functions as F
 
-        table = self.spark.read.format("delta").load(self.table.hadoop)
+        table = canonical_table.rows_of_table(self.spark, self.table)
         mine = table.where((F.col("operator_id") == operator_id) & (F.col("store_name") == store))
         return mine.withColumn("key", F.col("key")[f"op{operator_id}"]).select(*COLUMNS)
 

@@ -82,10 +82,11 @@ def pin(
     own = f"{manifest.directory(savepoint_id)}/checkpoint"
     shared = f"files/{files.query_id}"
     brought = f"{shared}/{savepoint_id}"
+    stored = root.list(shared)
     # What an earlier attempt of this savepoint left belongs to an older batch.
-    for directory in (own, brought):
-        root.delete([info.path for info in root.list(directory)])
-    there = {info.path: info for info in root.list(shared)}
+    leftovers = {info.path for info in stored if info.path.startswith(f"{brought}/")}
+    root.delete([*leftovers, *(info.path for info in root.list(own))])
+    there = {info.path: info for info in stored if info.path not in leftovers}
     places = {(file.path, file.size, file.etag): file.stored_at for file in earlier if file.etag}
     ssts, state_files = frozenset(files.ssts), frozenset(files.state)
 

@@ -186,7 +186,7 @@ def test_kafka_is_asked_once_for_all_savepoints(
 def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(availability, "_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(topics, "LOOK_SECONDS", 0.5)
     one, other = at({"t": {0: 1}}), savepoint(2, offsets=(None,))
 
     found = availability.check_savepoint(one, NOBODY)
