@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -60,3 +61,72 @@ def test_a_position_beyond_the_end_of_the_table_is_told_by_its_sign() -> None:
 def test_other_positions_are_not_of_a_table(position: str | None, kind: str) -> None:
     assert source_kind.kind_of(position) == kind
     assert table_position.parse(position) is None
+
+
+def spark_text(source_version: int, version: int, index: int, snapshot: str) -> str:
+    """Return a position, byte for byte as Delta 4.4 writes it on Spark 4.2."""
+    return (
+        f'{{"sourceVersion":{source_version},"reservoirId":"{ID}","reservoirVersion":{version},'
+        f'"index":{index},"isStartingVersion":{snapshot}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # After version 1, in the first snapshot, at a change of the schema.
+        spark_text(1, 2, -1, "false"),
+        spark_text(1, 4, 7, "true"),
+        spark_text(3, 4, -20, "false"),
+    ],
+)
+def test_a_position_is_written_as_delta_writes_it(text: str) -> None:
+    position = table_position.parse(text)
+
+    assert position is not None
+    assert position.text == text
+
+
+def test_trap_the_position_after_a_version_names_the_next_one() -> None:
+    position = table_position.after(ID, 1)
+
+    assert position == table_position.parse(next_version(ID, 2))
+    assert position.behind(1) == 0
+
+
+def test_positions_of_one_table_have_an_order() -> None:
+    in_order = [
+        table_position.after(ID, 2),  # Before all of version 3, though written as -1.
+        TablePosition(ID, 3, -20, in_snapshot=False),
+        TablePosition(ID, 3, -19, in_snapshot=False),
+        TablePosition(ID, 3, 0, in_snapshot=False),
+        TablePosition(ID, 3, 5, in_snapshot=True),
+        table_position.after(ID, 3),
+    ]
+
+    for one, other in pairwise(in_order):
+        assert other.is_beyond(one)
+        assert not one.is_beyond(other)
+    assert not in_order[0].is_beyond(in_order[0])
+
+
+@pytest.mark.parametrize(
+    ("begin", "most", "read"),
+    [
+        (table_position.after(ID, 2), None, 9),
+        (table_position.after(ID, 2), 1, 3),
+        (table_position.after(ID, 2), 3, 5),
+        (table_position.after(ID, 2), 7, 9),
+        (table_position.after(ID, 2), 100, 9),
+        # The rest of version 3, and of the first snapshot of version 3, is one.
+        (TablePosition(ID, 3, 4, in_snapshot=False), 1, 3),
+        (TablePosition(ID, 3, 4, in_snapshot=True), 2, 4),
+        (table_position.after(ID, 9), 1, 9),
+    ],
+)
+def test_a_batch_reads_at_most_so_many_versions(
+    begin: TablePosition, most: int | None, read: int
+) -> None:
+    end = table_position.after(ID, 9)
+
+    assert table_position.step(begin, end, most) == table_position.after(ID, read)
