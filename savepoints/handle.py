@@ -37,6 +37,7 @@ from savepoints.operations.maintain import rename as _rename
 from savepoints.operations.maintain import tag as _tag
 from savepoints.operations.merge import merge as _merge
 from savepoints.operations.merge.plan import MergePlan
+from savepoints.operations.merge.prepare import MergeRequest
 from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate import edit as _edit
 from savepoints.operations.migrate import migrate as _migrate
@@ -225,10 +226,8 @@ class Query:
             LateBatchError: If rows of the batch are not events of the input.
             SourceDataGoneError: If neither archive nor Kafka has the events before.
         """
-        made = _merge.prepare(
-            self.store, self.name, batch, input_name=input_name,
-            controls=controls, quarantine=quarantine, policy=policy, until=until, progress=progress,
-        )  # fmt: skip
+        asked = MergeRequest(self.name, batch, input_name, controls, quarantine, policy, until)
+        made = _merge.prepare(self.store, asked, progress=progress)
 
         def execute(
             _plan: MergePlan,

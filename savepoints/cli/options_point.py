@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from savepoints.cli.options import Function
+from savepoints.cli.options import (
+    Function,
+    broken_too,
+    of_query,
+    restored_form,
+    unreplayable_too,
+)
 from savepoints.errors import UsageError
-from savepoints.model import parse_rfc3339, rfc3339
+from savepoints.model import Form, parse_rfc3339, rfc3339
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.target import Meaning, Point
@@ -63,14 +69,47 @@ def to_a_point(function: Function) -> Function:
     return wrapped
 
 
-# For a program that reads other sources than the savepoint's.
-other_sources = click.option(
-    "--source",
-    "sources",
-    multiple=True,
-    metavar="START",
-    help="One per source of the program, in order: keep:N, new, or a position as JSON.",
-)
+class Restoring(TypedDict):
+    """How a savepoint is restored; commands pass it on to the plans of their verbs."""
+
+    query: str | None
+    form: Form | None
+    even_broken: bool
+    accept_unreplayable: bool
+
+
+def restoring(function: Function) -> Function:
+    """Add the options of every restore, and pass them as `given`, and the sources apart."""
+
+    @restored_form
+    @click.option(
+        "--source",
+        "sources",
+        multiple=True,
+        metavar="START",
+        help="One per source of the program, in order: keep:N, new, or a position as JSON.",
+    )
+    @broken_too
+    @unreplayable_too
+    @of_query
+    @functools.wraps(function)
+    def wrapped(
+        *args: object,
+        query: str | None,
+        form: Form | None,
+        even_broken: bool,
+        accept_unreplayable: bool,
+        **options: Any,  # noqa: ANN401  (of any command)
+    ) -> Any:  # noqa: ANN401  (whatever the command returns)
+        given = Restoring(
+            query=query,
+            form=form,
+            even_broken=even_broken,
+            accept_unreplayable=accept_unreplayable,
+        )
+        return function(*args, given=given, **options)
+
+    return wrapped
 
 
 def point_of(

@@ -52,17 +52,7 @@ class Store:
     def at(  # noqa: PYI019
         cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
     ) -> _S:
-        """Return the store at a URI, whether or not there is one yet; nothing is opened.
-
-        Args:
-            uri: `s3://bucket/prefix` or a directory.
-            settings: What programs, checkpoints and Kafka the queries have; `Settings.load()` reads
-                `savepoints.toml`, which is not read otherwise.
-            any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
-
-        Raises:
-            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
-        """
+        """Return the store at a URI, as `open` does, whether or not there is one yet."""
         if found := re.search(r"[?#]", uri):
             # The rest may be a token: it is not repeated, and no table is made with it in its name.
             raise UsageError(

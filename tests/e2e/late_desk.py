@@ -16,7 +16,7 @@ from savepoints.config.settings import Settings
 from savepoints.local import LocalWorld
 from savepoints.operations.merge import merge
 from savepoints.operations.merge.merge import Merged
-from savepoints.operations.merge.prepare import Prepared
+from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from savepoints.plan import Progress, silent
 from savepoints.runtime.app import load
 from savepoints.runtime.inputs import Inputs
@@ -107,7 +107,7 @@ class LateDesk:
         return str(path)
 
     def prepare(self, batch: str, **options: Any) -> Prepared:
-        found = merge.prepare(self.desk.store, self.desk.query, batch, **options)
+        found = merge.prepare(self.desk.store, MergeRequest(self.desk.query, batch, **options))
         assert isinstance(found, Prepared)
         return found
 

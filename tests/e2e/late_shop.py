@@ -15,7 +15,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.io import Location
 from savepoints.jobs import archive as archive_job
 from savepoints.operations.merge import merge as merging
-from savepoints.operations.merge.prepare import Prepared
+from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.sources.archive import table as archive_table
 from savepoints.store.tables.merge_ledger import Ledger
@@ -84,7 +84,7 @@ class Standing:
 
 def prepared(shop: Shop, file: Path) -> Prepared:
     """Plan a merge, as `merge` does before it asks whether it shall be done."""
-    found = merging.prepare(shop.store, QUERY, str(file))
+    found = merging.prepare(shop.store, MergeRequest(QUERY, str(file)))
     assert isinstance(found, Prepared)
     return found
 

@@ -19,7 +19,7 @@ import pytest
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.operations.merge import merge as merging
-from savepoints.operations.merge.prepare import Prepared
+from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from savepoints.runtime.app import load
 from savepoints.sources.combined import archiving_query
 from savepoints.sources.combined.archiving_query import Archiving
@@ -100,12 +100,7 @@ class Counter:
         ops = pa.array(["remove" if one.gone else "insert" for one in mine])
         given = table.select(["key", "value", "timestamp"]).append_column("op", ops)
         pq.write_table(given, file)
-        prepared = merging.prepare(
-            self.desk.store,
-            self.desk.query,
-            str(file),
-            input_name=name,
-        )
+        prepared = merging.prepare(self.desk.store, MergeRequest(self.desk.query, str(file), name))
         assert isinstance(prepared, Prepared)
         merging.execute(prepared, self.desk.store)
         return {one.savepoint_id for one in prepared.plan.bases}

@@ -9,11 +9,11 @@ import click
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, executed, mutating
 from savepoints.cli.output import bytes_text, count_text, moment_text
+from savepoints.cli.render import removal_text
 from savepoints.config.duration import parse_duration
-from savepoints.errors import PartlyDoneError
 
 if TYPE_CHECKING:
-    from savepoints.operations.maintain.expire import Expired, ExpirePlan
+    from savepoints.operations.maintain.expire import ExpirePlan
 
 _COUNT = click.IntRange(min=-1)
 
@@ -84,11 +84,9 @@ def command(
     if not call.confirm(plan, consent, unasked=not plan.removed, show=lambda: _show(call, plan)):
         return 0
     done = expire.execute(plan, call.store, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(expired=done)
-    else:
-        _tell(call, done)
-    return PartlyDoneError.exit_code if done.locked or done.findings else 0
+    removed = map("removed {}".format, done.removed)
+    total = f"{count_text(len(done.removed), 'savepoint')} removed, "
+    return removal_text.show(call.output, done, removed, total=total)
 
 
 def _show(call: Invocation, plan: ExpirePlan) -> None:
@@ -117,20 +115,4 @@ def _show(call: Invocation, plan: ExpirePlan) -> None:
         f"{len(plan.removed)} of {len(plan.savepoints)} savepoints would be removed and "
         f"{bytes_text(plan.bytes)} freed, {bytes_text(plan.shared_bytes)} of it in "
         f"{plan.shared_files} shared files"
-    )
-
-
-def _tell(call: Invocation, done: Expired) -> None:
-    for name in done.removed:
-        call.output.line(f"removed {name}")
-    for name, reasons in done.kept.items():
-        call.output.line(f"kept {name}: {', '.join(reasons)}")
-    for query, why in done.locked.items():
-        call.output.line(f"skipped {query}: {why}")
-    for finding in done.findings:
-        call.output.line(f"note: {finding}")
-    call.output.line(
-        f"{count_text(len(done.removed), 'savepoint')} removed, "
-        f"{bytes_text(done.bytes)} in {count_text(done.files, 'file')} "
-        f"freed, {done.seconds:.1f} s"
     )

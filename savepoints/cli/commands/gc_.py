@@ -9,11 +9,11 @@ import click
 
 from savepoints.cli.options import Consent, Invocation, common, executed, mutating
 from savepoints.cli.output import bytes_text, count_text
+from savepoints.cli.render import removal_text
 from savepoints.config.duration import duration_text, parse_duration
-from savepoints.errors import PartlyDoneError
 
 if TYPE_CHECKING:
-    from savepoints.operations.maintain.gc import Collected, GcPlan
+    from savepoints.operations.maintain.gc import GcPlan
 
 
 @click.command("gc")
@@ -45,11 +45,8 @@ def command(call: Invocation, grace: str, *, consent: Consent) -> int:
     if not call.confirm(plan, consent, unasked=not plan.orphans, show=lambda: _show(call, plan)):
         return 0
     done = gc.execute(plan, call.store, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(collected=done)
-    else:
-        _tell(call, done)
-    return PartlyDoneError.exit_code if done.locked or done.findings else 0
+    lines = (*map("adopted {}".format, done.adopted), *map("removed {}".format, done.finished))
+    return removal_text.show(call.output, done, lines)
 
 
 def _show(call: Invocation, plan: GcPlan) -> None:
@@ -74,20 +71,4 @@ def _show(call: Invocation, plan: GcPlan) -> None:
     call.output.line(
         f"{count_text(len(plan.orphans), 'orphan')}, {bytes_text(plan.bytes)} would be freed; "
         f"{plan.young} more are younger than {duration_text(timedelta(seconds=plan.grace_seconds))}"
-    )
-
-
-def _tell(call: Invocation, done: Collected) -> None:
-    for name in done.adopted:
-        call.output.line(f"adopted {name}")
-    for name in done.finished:
-        call.output.line(f"removed {name}")
-    for name, reasons in done.kept.items():
-        call.output.line(f"kept {name}: {', '.join(reasons)}")
-    for query_id, why in done.locked.items():
-        call.output.line(f"skipped {query_id}: {why}")
-    for finding in done.findings:
-        call.output.line(f"note: {finding}")
-    call.output.line(
-        f"{bytes_text(done.bytes)} in {count_text(done.files, 'file')} freed, {done.seconds:.1f} s"
     )

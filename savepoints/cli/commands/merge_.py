@@ -116,18 +116,10 @@ def command(
         )
     from savepoints.operations.merge import merge
     from savepoints.operations.merge.plan import MergePlan
+    from savepoints.operations.merge.prepare import MergeRequest
 
-    prepared = merge.prepare(
-        call.store,
-        query,
-        batch,
-        input_name=input_name,
-        controls=controls,
-        quarantine=quarantine,
-        policy=policy,
-        until=until,
-        progress=call.output.progress,
-    )
+    asked = MergeRequest(query, batch, input_name, controls, quarantine, policy, until)
+    prepared = merge.prepare(call.store, asked, progress=call.output.progress)
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
     if plan.begun:
         call.output.progress(f"resuming the interrupted merge {plan.operation_id}")

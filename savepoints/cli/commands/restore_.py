@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from savepoints.cli.names import savepoint_names
-from savepoints.cli.options import (
-    Consent,
-    Invocation,
-    broken_too,
-    common,
-    mutating,
-    of_query,
-    restored_form,
-    unreplayable_too,
-)
+from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.cli.options_migrate import MigrationOptions, migrating
-from savepoints.cli.options_point import PointOptions, other_sources, point_of, to_a_point
+from savepoints.cli.options_point import PointOptions, Restoring, point_of, restoring, to_a_point
 from savepoints.cli.output import bytes_text
 from savepoints.errors import UsageError
-from savepoints.model import Form, Provider
+from savepoints.model import Provider
 
 if TYPE_CHECKING:
+    from savepoints.bound_plan import BoundPlan
     from savepoints.operations.rollback.target import Point
     from savepoints.operations.savepoint.restore import Restored
-    from savepoints.plan import Plan
+
+
+class _Rewriting(TypedDict):
+    """What makes another checkpoint of a savepoint than the one that was saved."""
+
+    partitions: int | None
+    provider: Provider | None
+    sources: tuple[str, ...] | None
+    query_id: str | None
 
 
 @click.command("restore")
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 @click.option(
     "--to", required=True, metavar="URI", help="Checkpoint directory to create; must not exist yet."
 )
-@restored_form
 @click.option("--partitions", type=int, help="Number of state partitions; unchanged by default.")
 @click.option(
     "--provider",
@@ -62,10 +59,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Give the query a new id, so that no table drops its batches; rows may be written twice.",
 )
-@other_sources
-@broken_too
-@unreplayable_too
-@of_query
+@restoring
 @mutating
 @common
 def command(
@@ -74,16 +68,13 @@ def command(
     point: PointOptions,
     app: str | None,
     to: str,
-    form: Form | None,
+    given: Restoring,
     sources: tuple[str, ...],
     partitions: int | None,
     provider: Provider | None,
     outputs: str,
-    query: str | None,
     migration: MigrationOptions | None,
     *,
-    even_broken: bool,
-    accept_unreplayable: bool,
     new_query_id: bool,
     consent: Consent,
 ) -> None:
@@ -116,25 +107,21 @@ def command(
       savepoints restore --at-batch 1742 --query clicks --to s3a://bucket/ck --yes
       savepoints restore --at 2026-11-20T10:00:00Z --exact --query clicks --to s3a://bucket/ck --yes
     """
-    of_point = None if migration else app
-    where = point_of(name, point, app=of_point)
-    asked = _Asked(
-        to,
-        query,
-        app,
-        form,
-        partitions,
-        provider,
-        sources or None,
-        str(uuid.uuid4()) if new_query_id else None,
-        check_outputs=outputs == "check" and not new_query_id,
-        even_broken=even_broken,
-        accept_unreplayable=accept_unreplayable,
+    where = point_of(name, point, app=None if migration else app)
+    rewriting = _Rewriting(
+        partitions=partitions,
+        provider=provider,
+        sources=sources or None,
+        query_id=str(uuid.uuid4()) if new_query_id else None,
     )
-    planned = _plan(call, where, asked, migration)
+    checked = outputs == "check" and not new_query_id
+    if migration is not None:
+        planned = _migration(call, where, to, app, given, rewriting, migration, checked=checked)
+    else:
+        planned = _plan(call, where, to, app, given, rewriting, checked=checked)
     if not call.confirm(planned.plan, consent):
         return
-    restored = planned.execute()
+    restored = planned.execute(progress=call.output.progress)
     call.output.result(
         lambda: [
             ("checkpoint", restored.checkpoint),
@@ -150,113 +137,69 @@ def command(
     )
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the options ask for, whatever is restored."""
-
-    to: str
-    query: str | None
-    app: str | None
-    form: Form | None
-    partitions: int | None
-    provider: Provider | None
-    sources: tuple[str, ...] | None
-    query_id: str | None
-    check_outputs: bool
-    even_broken: bool
-    accept_unreplayable: bool
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A plan with what carries it out."""
-
-    plan: Plan
-    execute: Callable[[], Restored]
-
-
 def _plan(
-    call: Invocation, where: Point, asked: _Asked, migration: MigrationOptions | None
-) -> _Planned:
-    """Plan a restore for a changed program, of a savepoint as it is, or of another point."""
+    call: Invocation,
+    where: Point,
+    to: str,
+    app: str | None,
+    given: Restoring,
+    rewriting: _Rewriting,
+    *,
+    checked: bool,
+) -> BoundPlan[Any, ..., Restored]:
+    """Plan the restore of a savepoint, or of another point."""
+    from savepoints.bound_plan import BoundPlan
+    from savepoints.operations.rollback import restore_point
     from savepoints.operations.rollback.target import Named
+    from savepoints.operations.savepoint import restore
 
-    if migration is not None:
-        return _plan_migration(call, where, asked, migration)
     if isinstance(where, Named):
-        return _plan_savepoint(call, where.name, asked)
-    if asked.partitions is not None or asked.provider or asked.sources or asked.query_id:
+        plan = restore.plan(call.store, where.name, to, check_outputs=checked, **given, **rewriting)
+        return BoundPlan(plan, call.store, restore.execute)
+    if any(value is not None for value in rewriting.values()):
         raise UsageError(
             "--partitions, --provider, --source and --new-query-id require a savepoint",
             hint="restore the point first, save it with savepoints create, and restore that "
             "savepoint",
         )
-    from savepoints.operations.rollback import restore_point
-
-    plan = restore_point.plan(
-        call.store,
-        where,
-        asked.to,
-        query=asked.query,
-        form=asked.form,
-        app=asked.app,
-        even_broken=asked.even_broken,
-        check_outputs=asked.check_outputs,
-        accept_unreplayable=asked.accept_unreplayable,
-    )
-    progress = call.output.progress
-    return _Planned(plan, lambda: restore_point.execute(plan, call.store, progress=progress))
+    point = restore_point.plan(call.store, where, to, app=app, check_outputs=checked, **given)
+    return BoundPlan(point, call.store, restore_point.execute)
 
 
-def _plan_savepoint(call: Invocation, name: str, asked: _Asked) -> _Planned:
-    from savepoints.operations.savepoint import restore
-
-    plan = restore.plan(
-        call.store,
-        name,
-        asked.to,
-        query=asked.query,
-        form=asked.form,
-        partitions=asked.partitions,
-        provider=asked.provider,
-        sources=asked.sources,
-        query_id=asked.query_id,
-        even_broken=asked.even_broken,
-        check_outputs=asked.check_outputs,
-        accept_unreplayable=asked.accept_unreplayable,
-    )
-    progress = call.output.progress
-    return _Planned(plan, lambda: restore.execute(plan, call.store, progress=progress))
-
-
-def _plan_migration(
-    call: Invocation, where: Point, asked: _Asked, migration: MigrationOptions
-) -> _Planned:
+def _migration(
+    call: Invocation,
+    where: Point,
+    to: str,
+    app: str | None,
+    given: Restoring,
+    rewriting: _Rewriting,
+    options: MigrationOptions,
+    *,
+    checked: bool,
+) -> BoundPlan[Any, ..., Restored]:
+    """Plan the restore of a savepoint for a changed program."""
+    from savepoints.bound_plan import BoundPlan
     from savepoints.operations.migrate import migrate
     from savepoints.operations.rollback.target import Named
 
-    if not isinstance(where, Named) or asked.app is None or asked.form == "native":
+    if not isinstance(where, Named) or app is None or given["form"] == "native":
         raise UsageError(
             "--migrate requires a savepoint and the program given by --app, and rewrites the "
             "state, so it excludes --format native",
             hint="savepoints restore latest --app package.module:attribute --migrate --to …",
         )
-    progress = call.output.progress
     plan = migrate.plan(
         call.store,
         where.name,
-        asked.to,
-        app=asked.app,
-        query=asked.query,
-        maps=migration.maps,
-        defaults=migration.defaults,
-        allow_dropped_state=migration.allow_dropped_state,
-        partitions=asked.partitions,
-        provider=asked.provider,
-        sources=asked.sources,
-        query_id=asked.query_id,
-        even_broken=asked.even_broken,
-        check_outputs=asked.check_outputs,
-        progress=progress,
+        to,
+        app=app,
+        query=given["query"],
+        maps=options.maps,
+        defaults=options.defaults,
+        allow_dropped_state=options.allow_dropped_state,
+        even_broken=given["even_broken"],
+        check_outputs=checked,
+        progress=call.output.progress,
+        **rewriting,
     )
-    return _Planned(plan, lambda: migrate.execute(plan, call.store, progress=progress))
+    return BoundPlan(plan, call.store, migrate.execute)

@@ -10,19 +10,14 @@ from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import (
     Consent,
     Invocation,
-    broken_too,
     common,
     mutating,
-    of_query,
     outputs_too,
-    restored_form,
     stopped_said,
-    unreplayable_too,
 )
-from savepoints.cli.options_point import PointOptions, other_sources, point_of, to_a_point
+from savepoints.cli.options_point import PointOptions, Restoring, point_of, restoring, to_a_point
 from savepoints.cli.output import bytes_text
 from savepoints.cli.render.next_step import next_step
-from savepoints.model import Form
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.rollback import RolledBack
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
     metavar="URI",
     help="Checkpoint for the new generation; by default the one in the settings.",
 )
-@restored_form
 @outputs_too
 @click.option(
     "--no-source-check",
@@ -52,10 +46,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Take no safety savepoint (for a damaged checkpoint); the rollback then cannot be undone.",
 )
-@other_sources
-@broken_too
-@unreplayable_too
-@of_query
+@restoring
 @mutating
 @stopped_said
 @common
@@ -65,16 +56,13 @@ def command(
     point: PointOptions,
     app: str | None,
     to: str | None,
-    form: Form | None,
+    given: Restoring,
     sources: tuple[str, ...],
     outputs: str,
-    query: str | None,
     *,
     undo: bool,
     no_source_check: bool,
     no_safety_savepoint: bool,
-    even_broken: bool,
-    accept_unreplayable: bool,
     stopped: bool,
     consent: Consent,
 ) -> None:
@@ -104,16 +92,13 @@ def command(
     plan = rollback.plan(
         call.store,
         point_of(name, point, app=app, undo=undo),
-        query=query,
+        **given,
         to=to,
-        form=form,
         sources=sources or None,
         app=app,
         rewind_outputs=outputs == "rewind",
         check_source=not no_source_check,
         save_present=not no_safety_savepoint,
-        even_broken=even_broken,
-        accept_unreplayable=accept_unreplayable,
         stopped=stopped,
     )
     if plan.resumed:

@@ -80,16 +80,16 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What `prepare` is asked for; see there."""
+class MergeRequest:
+    """What a merge is asked for; `savepoints.Query.merge` says what each of it means."""
 
     query: str
     batch: str
-    input_name: str | None
-    controls: int | None
-    quarantine: str | None
-    policy: MergePolicy
-    until: datetime | None
+    input_name: str | None = None
+    controls: int | None = None
+    quarantine: str | None = None
+    policy: MergePolicy = "exact"
+    until: datetime | None = None
 
     @property
     def command(self) -> str:
@@ -104,26 +104,9 @@ class _Asked:
 
 
 def prepare(
-    store: Store,
-    query: str,
-    batch: str,
-    *,
-    input_name: str | None = None,
-    controls: int | None = None,
-    quarantine: str | None = None,
-    policy: MergePolicy = "exact",
-    until: datetime | None = None,
-    progress: Progress = silent,
+    store: Store, asked: MergeRequest, *, progress: Progress = silent
 ) -> MergePlan | Prepared:
     """Read the batch and find out what it concerns; nothing is written.
-
-    Args:
-        batch: URI of files or of a Delta table.
-        input_name: The input that the batch is of; an application with one alone means that.
-        controls: How many control entities; by the settings when not given.
-        quarantine: Where rows go that are no events; None refuses the batch when it has some.
-        policy: What is given up, if anything.
-        until: Only events of the batch from before it are merged; None for all.
 
     Returns:
         A plan alone when an interrupted merge is to be finished.
@@ -133,7 +116,7 @@ def prepare(
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
-    asked = _Asked(query, batch, input_name, controls, quarantine, policy, until)
+    query = asked.query
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
         if (begun := _unfinished(store, query)) is not None:
             return _resumed(begun, asked.command)
@@ -141,7 +124,7 @@ def prepare(
     return _find_out(store, asked, progress)
 
 
-def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
+def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared:
     """Read the batch and plan the merge; what was made for it is removed if that fails."""
     query, policy = asked.query, asked.policy
     settings = bindings.complete(store)
@@ -192,7 +175,7 @@ def _find_out(store: Store, asked: _Asked, progress: Progress) -> Prepared:
 
 
 def _read(
-    spark: SparkSession, asked: _Asked, live: LiveQuery, name: str, place: Location
+    spark: SparkSession, asked: MergeRequest, live: LiveQuery, name: str, place: Location
 ) -> LateBatch:
     """Read the batch and check its rows."""
     inputs = live.inputs
@@ -212,11 +195,11 @@ def _read(
     )
 
 
-def _is_large(asked: _Asked, late: LateBatch) -> bool:
+def _is_large(asked: MergeRequest, late: LateBatch) -> bool:
     return asked.policy == "replay-all" or late.rows >= _COMPILED_FROM
 
 
-def _events(late: LateBatch, asked: _Asked, merge_id: str) -> DataFrame:
+def _events(late: LateBatch, asked: MergeRequest, merge_id: str) -> DataFrame:
     """Return the events of a batch as the archive would have them: columns of `archive.SCHEMA`."""
     found = late.events.selectExpr(*EVENT, f"'{merge_id}' as merge_id", "op")
     if asked.policy not in _ONLY_ADD:
@@ -230,14 +213,19 @@ def _events(late: LateBatch, asked: _Asked, merge_id: str) -> DataFrame:
     return found
 
 
-def _controls(asked: _Asked, settings: Settings) -> int:
+def _controls(asked: MergeRequest, settings: Settings) -> int:
     if asked.policy != "exact":
         return 0
     return settings.merge.controls if asked.controls is None else asked.controls
 
 
 def _plan(
-    asked: _Asked, late: LateBatch, live: LiveQuery, name: str, operation_id: str, cut: CutFiles
+    asked: MergeRequest,
+    late: LateBatch,
+    live: LiveQuery,
+    name: str,
+    operation_id: str,
+    cut: CutFiles,
 ) -> MergePlan:
     """Return what is known of a merge before its events are compared with the query's."""
     same = merge_ledger.find_same_batch(live.merges[-1:], name, late.content_hash)
