@@ -6,12 +6,13 @@ UV := $(shell command -v uv 2>/dev/null)
 # Of the installed packages only the ones in requirements.lock, by hash, whatever installs them.
 LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
 PYTEST := $(BIN)/python -m pytest
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 # The tests that need no JVM, no local world and no browser.
 SEEDED := $(if $(SEED),TESTS_SEED=$(SEED))
 FAST := not nightly and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ab demo-late test test-fast test-nightly test-versions bench lint fix typecheck lock reference jars world clean
+.PHONY: help demo demo-ab demo-late test test-fast test-nightly test-versions bench lint fix typecheck lock reference site jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,13 +41,14 @@ test-versions: java $(VENV)/.installed ## Spark 3.5 to 4.2, each in an environme
 bench: java $(VENV)/.installed ## Time and bytes of each measure, beside Spark's own; see docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
-lint: $(VENV)/.installed ## Style, types, layers, dependencies
+lint: $(VENV)/.installed ## Style, types, layers, dependencies, links of the documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config infra/lint/run_time_imports.toml
 	$(BIN)/deptry savepoints spark_jobs benchmarks
+	$(SITE) --quiet
 
 fix: $(VENV)/.installed ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
@@ -55,12 +57,15 @@ fix: $(VENV)/.installed ## Let ruff correct what it can
 typecheck: $(VENV)/.installed ## Types only
 	$(BIN)/mypy
 
-lock: ## Make requirements.lock anew (needs uv)
+lock: ## Rebuild requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra demo --group dev --universal --generate-hashes \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 
 reference: $(VENV)/.installed ## Write the pages of docs/reference that come from the code
 	$(BIN)/python -m tests.reference
+
+site: $(VENV)/.installed ## Build the site of the documents into build/site
+	$(SITE)
 
 jars: java $(VENV)/.installed ## Download the jars of Spark, Kafka and S3, and say where
 	@$(BIN)/python -m savepoints.local jars

@@ -70,7 +70,7 @@ class Store(root.Store):
 
     Each method looks at the store as it is now, and reads each of its tables once.
 
-    Example:
+    Examples:
         >>> store = savepoints.Store.open(uri)
         >>> store.queries()
         ['clicks']
@@ -158,7 +158,7 @@ class Query:
         store: Where its savepoints are.
         name: Its name.
 
-    Example:
+    Examples:
         >>> clicks = savepoints.Store.open(uri).query("clicks")
         >>> [one.cut.batch_id for one in clicks.savepoints()]
         [3, 1]
@@ -270,7 +270,7 @@ class SavepointHandle:
         store: Where it is.
         id: Its id.
 
-    Example:
+    Examples:
         >>> good = savepoints.Store.open(uri).savepoint("latest")
         >>> good.verify(depth="checksums").grade
         'ok'

@@ -308,7 +308,7 @@ class Settings(BaseSettings):
         merge: How merges are verified.
         queries: Each query by its name.
 
-    Example:
+    Examples:
         >>> settings = savepoints.Settings(
         ...     queries={
         ...         "totals": {

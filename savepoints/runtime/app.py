@@ -164,7 +164,7 @@ class App:
             of a join.
         merge: For `merge --policy merge-function`; None where late events are only replayed.
 
-    Example:
+    Examples:
         >>> def decode(records):  # Kafka's raw columns
         ...     return records.selectExpr(
         ...         "from_json(CAST(value AS STRING), 'user STRING, amount LONG') AS event",

@@ -1,4 +1,4 @@
-"""The commands of docs/operating.md, as they stand there, on a store with savepoints; no JVM."""
+"""The commands of docs/operating.md and runbook.md, as they stand there, on a store; no JVM."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from tests.samples import query_id, take, unpack
 
 pytestmark = pytest.mark.drawn(3)
 
-PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
-COMMANDS = re.findall(r"^\$ savepoints (.+)$", PAGE.read_text(), re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = "".join((DOCS / name).read_text() for name in ("operating.md", "runbook.md"))
+COMMANDS = list(dict.fromkeys(re.findall(r"^\$ savepoints (.+)$", PAGES, re.MULTILINE)))
 # These need Spark, or answer until they are stopped; tests/e2e and test_metrics.py run them.
-ELSEWHERE = ("run ", "drill", "metrics --serve")
+ELSEWHERE = ("run ", "drill", "estimate", "metrics --serve")
 
 
 def three(store: Store, place: Location) -> Savepoint:
@@ -55,11 +56,14 @@ def test_the_command_does_what_the_page_says(
         Journal.begin(local_store.root, begun)
         command += " --yes"
     if command.startswith(("copy", "rollback")):
-        command += " --yes" if "--dry-run" not in command else f" --to {on_local / 'next'}"
+        command += " --yes" if "--dry-run" not in command else ""
+        command += f" --to {on_local / 'next'}" if command.startswith("rollback @") else ""
     for there, here in {
         "s3://other-bucket/savepoints": str(other),
         "/var/lib/node_exporter": str(tmp_path),
+        "s3://bucket/checkpoints/clicks-2": str(on_local / "next"),
         "@2026-11-20T10:00:00Z": "latest",
+        "--query clicks": "--query order_totals",
     }.items():
         command = command.replace(there, here)
 
@@ -68,5 +72,5 @@ def test_the_command_does_what_the_page_says(
     assert called.code == 0, called.err
 
 
-def test_all_commands_of_the_page_are_found() -> None:
-    assert len(COMMANDS) >= 18
+def test_all_commands_of_the_pages_are_found() -> None:
+    assert len(COMMANDS) >= 25

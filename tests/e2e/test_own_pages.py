@@ -1,0 +1,160 @@
+"""docs/your-driver.md and docs/your-app.md: their programs and commands, as a reader types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from deltalake import DeltaTable
+
+from savepoints.local import LocalWorld
+from savepoints.local.jars import resolve_jars
+from tests.e2e.shop import environment
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(900),
+]
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the code of a language on a page."""
+    text = (DOCS / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def typed(page: str, words: Mapping[str, str] | None = None) -> list[list[str]]:
+    """Return the commands of a page without their prompt, with words of the page replaced."""
+    lines = [
+        line[2:] for block in blocks(page, "console") for line in block.splitlines() if line[2:]
+    ]
+    for old, new in (words or {}).items():
+        lines = [line.replace(old, new) for line in lines]
+    return [line.split() for line in lines]
+
+
+def run(words: list[str], directory: Path, **more: str) -> str:
+    """Type a command, which must succeed; returns its output."""
+    done = subprocess.run(
+        words, cwd=directory, env={**environment(), **more},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def savepoints(words: list[str], directory: Path, **more: str) -> str:
+    assert words[0] == "savepoints"
+    return run([sys.executable, "-m", *words], directory, **more)
+
+
+def test_the_driver_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "clicks.py").write_text(blocks("your-driver.md", "python")[0])
+    (tmp_path / "clicks").mkdir()
+    jars = ",".join(str(jar) for jar in resolve_jars().spark)
+    spark = {
+        "PYSPARK_SUBMIT_ARGS": f"--jars {jars} pyspark-shell",
+        "PYSPARK_PYTHON": sys.executable,
+        "SAVEPOINTS_STORE": str(tmp_path / "savepoints"),
+    }
+    driver = [sys.executable, "clicks.py", str(tmp_path)]
+    users: list[str] = []
+
+    def click(number: int, *who: str) -> None:
+        users.extend(who)
+        lines = (json.dumps({"user": one, "page": "/"}) + "\n" for one in who)
+        (tmp_path / "clicks" / f"{number}.json").write_text("".join(lines))
+
+    def table() -> dict[str, int]:
+        rows = DeltaTable(str(tmp_path / "counts")).to_pyarrow_table().to_pylist()
+        return {one["user"]: one["count"] for one in rows}
+
+    click(1, "ada", "bob", "ada")
+    run(driver, tmp_path, **spark)
+    before = Counter(users)
+    click(2, "bob", "cy")
+    run(driver, tmp_path, **spark)
+    assert table() == Counter(users)
+
+    commands = typed("your-driver.md", {"DIRECTORY": str(tmp_path)})
+    assert [one[1] for one in commands] == ["list", "show", "verify", "rollback", "rollback"]
+    for words in commands:
+        savepoints(words, tmp_path, **spark)
+
+    assert table() == before
+    click(3, "dee")
+    run(driver, tmp_path, **spark)
+    assert table() == Counter(users)
+
+    # The sentence below the commands: an undo leads back to where the rollback found it.
+    undo = ["savepoints", "undo", "clicks", "--to", str(tmp_path / "checkpoints" / "3"), "--yes"]
+    savepoints(undo, tmp_path, **spark)
+    assert table() == before + Counter(["bob", "cy"])
+
+
+def test_the_app_of_the_page_runs_and_is_rolled_back(
+    world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    bucket = f"lake-{uuid.uuid4().hex[:8]}"
+    world.create_bucket(bucket)
+    admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
+    admin.create_topics([NewTopic(bucket, num_partitions=2)])[bucket].result(30)
+    (tmp_path / "shop.py").write_text(
+        blocks("your-app.md", "python")[0].replace('topic="orders"', f'topic="{bucket}"')
+    )
+    settings = blocks("your-app.md", "toml")[0].replace("s3://lake", f"s3://{bucket}")
+    (tmp_path / "savepoints.toml").write_text(
+        settings.replace("broker:9092", world.bootstrap_servers)
+    )
+    expected: dict[str, tuple[int, int]] = {}
+    numbers = iter(range(1000))
+
+    def sell(orders: Iterable[tuple[str, int]]) -> None:
+        producer = Producer({"bootstrap.servers": world.bootstrap_servers})
+        for customer, cents in orders:
+            order: dict[str, Any] = {
+                "order_id": str(next(numbers)), "customer": customer, "cents": cents,
+                "at": "2026-11-20T10:00:00.000Z",
+            }  # fmt: skip
+            producer.produce(bucket, json.dumps(order).encode())
+            count, total = expected.get(customer, (0, 0))
+            expected[customer] = (count + 1, total + cents)
+        assert producer.flush(30) == 0
+
+    def table() -> dict[str, tuple[int, int]]:
+        uri = f"s3://{bucket}/totals"
+        found = DeltaTable(uri, storage_options=world.environment).to_pyarrow_table().to_pylist()
+        return {one["customer"]: (one["orders"], one["cents"]) for one in found}
+
+    until_latest, forever, *rest = typed("your-app.md")
+    assert forever == ["savepoints", "run", "totals", "--every", "10m"]
+    sell([("ada", 100), ("bob", 250), ("ada", 1)])
+    savepoints(until_latest, tmp_path)
+    assert table() == expected
+    before = dict(expected)
+    sell([("bob", 7), ("cy", 9)])
+    savepoints(until_latest, tmp_path)
+    assert table() == expected
+
+    for words in rest:
+        savepoints(words, tmp_path)
+    savepoints(["savepoints", "rollback", "latest~1", "--yes"], tmp_path)
+    assert table() == before
+    savepoints(until_latest, tmp_path)
+    assert table() == expected
