@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         MergeFunctions,
         Output,
         RowCombination,
+        TableInput,
     )
     from savepoints.runtime.runner import Ran
     from savepoints.sources.kafka.reset_targets import Target
@@ -146,6 +147,7 @@ _NAMES = {
         "MergeFunctions",
         "Output",
         "RowCombination",
+        "TableInput",
     ),
     "savepoints.runtime.runner": ("Ran",),
     "savepoints.sources.kafka.reset_targets": ("Target",),
@@ -234,6 +236,7 @@ __all__ = [
     "StateIdsError",
     "Store",
     "StoreNotFoundError",
+    "TableInput",
     "Target",
     "TargetExistsError",
     "Topology",

@@ -265,6 +265,7 @@ class QuerySettings(_Section):
         own_rows: SQL predicate of an output that others write too, which is true for the query's
             rows alone, such as `source = 'shop'`: only they are taken back.
         topics: Topic of an input, where it differs from the application's own.
+        tables: Table URI of each input that is a table.
         archives: Table URI of the archive of an input, which `merge` replays, and which is read
             where Kafka has forgotten; see `savepoints.jobs.archive`.
         every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
@@ -281,6 +282,7 @@ class QuerySettings(_Section):
     app_ids: dict[str, str] = {}
     own_rows: dict[str, str] = {}
     topics: dict[str, str] = {}
+    tables: dict[str, str] = {}
     archives: dict[str, str] = {}
     every: Every | None = None
     trigger: Duration | None = None

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from savepoints.config.settings import QuerySettings
 
+# What Delta's change data feed has beside the columns of a table.
+CHANGE_COLUMNS = "_change_type string, _commit_version long, _commit_timestamp timestamp"
 # From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new columns, in
 # the same order and called as the program's state calls them.
 ValueMigration: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
@@ -68,6 +70,41 @@ class Input:
     event_time: str
     event_id: tuple[str, ...] = ()
     encode: Callable[[DataFrame], DataFrame] | None = None
+
+
+def _as_they_are(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableInput:
+    """A Delta table as a source of events: what another query writes, for example.
+
+    Where the table is says `[queries.NAME.tables]` of the settings. It is read from its beginning,
+    and then commit by commit.
+
+    Attributes:
+        columns: Those that the program reads, in Spark's words: `customer_id long, at timestamp`.
+            The table may have others.
+        entity_key: Column that the state is kept by, of what `decode` returns.
+        event_time: Column of what `decode` returns with the time at which an event happened.
+        event_id: Columns of what `decode` returns by which two rows are the same event.
+        decode: From these columns of the table to those that `build` wants.
+        changes: Read the table's change data feed, for a table whose rows change: `decode` then
+            gets `_change_type`, `_commit_version` and `_commit_timestamp`, too.
+    """
+
+    columns: str
+    entity_key: str
+    event_time: str
+    event_id: tuple[str, ...] = ()
+    decode: Callable[[DataFrame], DataFrame] = _as_they_are
+    changes: bool = False
+
+    @property
+    def schema(self) -> str:
+        """What `decode` gets, in Spark's words."""
+        return f"{self.columns}, {CHANGE_COLUMNS}" if self.changes else self.columns
 
 
 @dataclass(frozen=True)
@@ -155,7 +192,7 @@ class App:
 
     Attributes:
         name: Name of the query.
-        inputs: Its sources by name; their order is that of Spark's offset log.
+        inputs: Its sources by name, of Kafka or tables; their order is that of Spark's offset log.
         build: Gets the decoded events by name of their input, and returns the result as a
             streaming DataFrame. It must be pure: it is called again after each restore.
         outputs: Where the result is written; each output gets all of it.
@@ -185,7 +222,7 @@ class App:
     """
 
     name: str
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, Input | TableInput]
     build: Callable[[Mapping[str, DataFrame]], DataFrame]
     outputs: Mapping[str, Output]
     migrate: Mapping[str, ValueMigration | KeyMigration] = field(default_factory=dict)
@@ -195,6 +232,28 @@ class App:
         """Check that the names can be parts of paths and transaction ids."""
         for name in (self.name, *self.inputs, *self.outputs):
             checked_name(name, "application, input or output")
+
+    @property
+    def table_inputs(self) -> dict[str, TableInput]:
+        """Its inputs that are tables."""
+        return {name: one for name, one in self.inputs.items() if isinstance(one, TableInput)}
+
+    def kafka_input(self, name: str) -> Input:
+        """Return an input that is a topic.
+
+        Raises:
+            UsageError: If it is a table.
+        """
+        found = self.inputs[name]
+        if isinstance(found, TableInput):
+            raise UsageError(
+                f"the input {name} of {self.name} is a table, and this works for queries that "
+                "read only from Kafka",
+                hint="see what works for queries that read tables: docs/pipelines.md",
+                query=self.name,
+                input=name,
+            )
+        return found
 
 
 def load(reference: str) -> App:
@@ -243,7 +302,8 @@ def load_for(query: str, bound: QuerySettings) -> App:
     `app_name`, so that a query does not by mistake go on with the program of another one.
 
     Raises:
-        UsageError: If it cannot be imported, is of another name, or has an output without a table.
+        UsageError: If it cannot be imported, is of another name, or has an output or an input that
+            needs a table and has none.
     """
     application = load(bound.app)
     if application.name not in {query, bound.app_name}:
@@ -254,6 +314,7 @@ def load_for(query: str, bound: QuerySettings) -> App:
         )
     named = replace(application, name=query)
     require_tables(named, bound.outputs)
+    _require_sources(named, bound.tables)
     return named
 
 
@@ -269,4 +330,14 @@ def require_tables(application: App, tables: Mapping[str, str]) -> None:
             f"output {missing[0]!r} of {application.name} has no table",
             hint=f"set one in the settings: [queries.{application.name}.outputs] {missing[0]} = "
             '"s3://…"',
+        )
+
+
+def _require_sources(application: App, tables: Mapping[str, str]) -> None:
+    missing = [name for name in application.table_inputs if name not in tables]
+    if missing:
+        raise UsageError(
+            f"the input {missing[0]!r} of {application.name} is a table, and the settings do not "
+            "say where it is",
+            hint=f'set it: [queries.{application.name}.tables] {missing[0]} = "s3://…"',
         )

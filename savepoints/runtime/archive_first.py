@@ -28,6 +28,7 @@ def run_on(
     scratch: Location,
     limits: Limits,
     check: Callable[[], None] = lambda: None,
+    until_caught_up: bool = False,
     progress: Progress = silent,
 ) -> Ran:
     """Run a query until it is asked to stop or its time is over, from the archive on where needed.
@@ -35,6 +36,7 @@ def run_on(
     Args:
         scratch: An empty directory, used when the query has run nothing yet.
         check: Called all the time; raises when the run must not go on.
+        until_caught_up: Until everything that its sources have now is read.
 
     Raises:
         NotAlignedError: If the archive does not go as far as merges that are read again.
@@ -51,7 +53,7 @@ def run_on(
         )
         if not ran.caught_up:
             return replace(ran, remaining_records=None)
-    ran = bounded.run_on(runner, limits, check=check)
+    ran = bounded.run_on(runner, limits, check=check, until_caught_up=until_caught_up)
     return replace(ran, seconds=time.monotonic() - started)
 
 

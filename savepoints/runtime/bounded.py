@@ -107,12 +107,17 @@ def run_to(
 
 
 def run_on(
-    runner: Runner, limits: Limits = Limits(), *, check: Callable[[], None] = lambda: None
+    runner: Runner,
+    limits: Limits = Limits(),
+    *,
+    check: Callable[[], None] = lambda: None,
+    until_caught_up: bool = False,
 ) -> Ran:
     """Run a query without an end, until it is asked to stop or its time is over.
 
     Args:
         check: Called all the time; raises when the run must not go on.
+        until_caught_up: Until everything that its sources have now is read, by `availableNow`.
     """
     started, over = time.monotonic(), False
 
@@ -123,9 +128,11 @@ def run_on(
             over = True
             runner.stop()
 
-    runner.run(check=look)
+    runner.run(check=look, until_caught_up=until_caught_up)
+    caught_up = until_caught_up and not runner.stopping
     return runner.ran(
-        "max_duration" if over else "drained",
+        "max_duration" if over else "caught_up" if caught_up else "drained",
+        caught_up=caught_up,
         seconds=time.monotonic() - started,
         offsets=checkpoint_position.read(runner.checkpoint).offsets,
     )

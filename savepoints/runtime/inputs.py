@@ -40,6 +40,10 @@ class Inputs:
         """The topics that the query reads."""
         return sorted({self.topic(name) for name in self.app.inputs})
 
+    def table(self, name: str) -> str:
+        """Return the table of an input that is one."""
+        return self.bound.tables[name]
+
     @property
     def archives(self) -> tuple[str, ...]:
         """The archives of its inputs."""
@@ -51,7 +55,7 @@ class Inputs:
 
     def topic(self, name: str) -> str:
         """Return the topic of an input."""
-        return self.bound.topics.get(name, self.app.inputs[name].topic)
+        return self.bound.topics.get(name, self.app.kafka_input(name).topic)
 
     def archive(self, name: str) -> str:
         """Return the archive of an input, which the settings must name."""
@@ -69,7 +73,7 @@ class Inputs:
 
     def decoding(self, name: str) -> Decoding:
         """Return how an input reads records."""
-        one = self.app.inputs[name]
+        one = self.app.kafka_input(name)
         return Decoding(one.decode, one.entity_key, one.event_time, one.event_id)
 
     def rows(

@@ -22,10 +22,12 @@ from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
-from savepoints.runtime.app import App, require_tables
+from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
 from savepoints.runtime.inputs import Inputs
+from savepoints.sources import delta_stream
+from savepoints.sources.events.events import RAW_SCHEMA
 from savepoints.sources.kafka.spark_options import reader_options
 from savepoints.uri import Uri
 
@@ -39,11 +41,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 # Below it each input of a program has a directory, when it is run on nothing.
 EMPTY = "empty"
-# What Kafka's source gives, with headers.
-_KAFKA_COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
-    "timestampType int, headers array<struct<key: string, value: binary>>"
-)
 # How often it asks Spark for its batches; Spark keeps the last 100.
 COLLECT_SECONDS = 1.0
 # How long a batch may run before a person is told that it does, each time.
@@ -201,18 +198,21 @@ class Runner:
             offsets,
         )
 
-    def run(self, *, check: Callable[[], None] = lambda: None) -> None:
+    def run(
+        self, *, check: Callable[[], None] = lambda: None, until_caught_up: bool = False
+    ) -> None:
         """Run until stopped.
 
         Args:
             check: Called all the time; raises when the run must not go on.
+            until_caught_up: End also with everything that its sources have now.
 
         Raises:
             CheckpointDamagedError: If Spark cannot load the state.
         """
         from pyspark.errors import StreamingQueryException
 
-        query = self._start()
+        query = self._start(until_caught_up=until_caught_up)
         collected = time.monotonic()
         running = _RunningBatch(self._progress)
         try:
@@ -307,7 +307,13 @@ class Runner:
             batch_version.require_columns(str(self._table(name)), result.columns)
         return result
 
-    def _start(self, result: DataFrame | None = None, *, once: bool = False) -> StreamingQuery:
+    def _start(
+        self,
+        result: DataFrame | None = None,
+        *,
+        once: bool = False,
+        until_caught_up: bool = False,
+    ) -> StreamingQuery:
         writer = (
             (self._result if result is None else result)
             .writeStream.queryName(self.query)
@@ -318,12 +324,19 @@ class Runner:
         self._is_first = True
         if once:
             writer = writer.trigger(once=True)
+        elif until_caught_up:
+            writer = writer.trigger(availableNow=True)
         elif self._bound.trigger:
             milliseconds = int(self._bound.trigger.total_seconds() * 1000)
             writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
         return writer.start()
 
     def _read(self, name: str) -> DataFrame:
+        one = self._app.inputs[name]
+        if isinstance(one, TableInput):
+            return delta_stream.read(
+                self._spark, self._inputs.table(name), one.schema, changes=one.changes
+            )
         reader = (
             self._spark.readStream.format("kafka")
             .options(**reader_options(self._inputs.kafka))
@@ -424,7 +437,7 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
     def source(name: str) -> DataFrame:
         """Return an input of its own: one for all would be joined with itself."""
         scratch.put(f"{EMPTY}/{name}/0.json", b"\n")
-        columns = spark.readStream.schema(_KAFKA_COLUMNS)
+        columns = spark.readStream.schema(record_schema(app.inputs[name]))
         return columns.json((scratch / EMPTY / name).uri.hadoop)
 
     try:
@@ -436,6 +449,11 @@ def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> Streamin
     if (failure := query.exception()) is not None:
         raise _fails_on_nothing(app, failure)
     return query
+
+
+def record_schema(one: Input | TableInput) -> str:
+    """Return the columns that an input decodes, in Spark's words."""
+    return one.schema if isinstance(one, TableInput) else RAW_SCHEMA
 
 
 def _fails_on_nothing(app: App, error: BaseException) -> SavepointsError:

@@ -17,8 +17,13 @@ from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location
 from savepoints.runtime.app import App
 from savepoints.runtime.failure import cause, report
-from savepoints.runtime.runner import EMPTY, output_mode, run_on_nothing, run_once
-from savepoints.sources.events.events import RAW, RAW_SCHEMA
+from savepoints.runtime.runner import (
+    EMPTY,
+    output_mode,
+    record_schema,
+    run_on_nothing,
+    run_once,
+)
 from savepoints.spark.versions import SparkVersion
 from savepoints.state.plan import join_keys
 from savepoints.state.storage import read
@@ -93,13 +98,17 @@ class ScratchQuery:
         """Write the events of an input, each entity in one file, in order of their time.
 
         Args:
-            events: The columns of `savepoints.sources.events.events` and `replay_slice` (int). What
+            events: The columns of `savepoints.sources.events.events`, or of the table that the
+                input is with `entity`, `event_time` and `event_id`; and `replay_slice` (int). What
                 was written before is kept.
         """
+        order = [one for one in _IN_ORDER if one in events.columns]
         ordered = events.repartition(self.partitions, _ENTITY).sortWithinPartitions(
-            REPLAY_BATCH, *_IN_ORDER
+            REPLAY_BATCH, *order
         )
-        written = ordered.select(*RAW, REPLAY_BATCH).write.mode("append").partitionBy(REPLAY_BATCH)
+        columns = self.session.createDataFrame([], record_schema(self.app.inputs[name])).columns
+        kept = ordered.select(*columns, REPLAY_BATCH)
+        written = kept.write.mode("append").partitionBy(REPLAY_BATCH)
         written.parquet(self.events(name).uri.hadoop)
 
     def run(self, number: int, size: int) -> None:
@@ -144,9 +153,10 @@ class ScratchQuery:
         return self.app.build({name: self._read(name) for name in self.app.inputs})
 
     def _read(self, name: str) -> DataFrame:
-        reader = self.session.readStream.schema(RAW_SCHEMA)
+        one = self.app.inputs[name]
+        reader = self.session.readStream.schema(record_schema(one))
         # As a pattern: what is a directory to us is no column to it.
-        return self.app.inputs[name].decode(reader.parquet(f"{self.events(name).uri.hadoop}/*"))
+        return one.decode(reader.parquet(f"{self.events(name).uri.hadoop}/*"))
 
 
 @dataclass(frozen=True)

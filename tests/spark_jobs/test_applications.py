@@ -206,7 +206,7 @@ def test_decoded_events_become_records_that_are_decoded_as_before(
     name: str, spark: SparkSession
 ) -> None:
     application = load(f"spark_jobs.{name}:app")
-    (source,) = application.inputs.values()
+    (source,) = map(application.kafka_input, application.inputs)
     assert source.encode is not None
     sent = in_json(name)()[["key", "value", "at_ms"]].head(20)
     raw = spark.createDataFrame(

@@ -51,8 +51,8 @@ class ComparedQuery:
     @property
     def topics(self) -> tuple[str, ...]:
         """What it reads."""
-        inputs = self.application.inputs.items()
-        return tuple(sorted({self.bound.topics.get(name, one.topic) for name, one in inputs}))
+        app, topics = self.application, self.bound.topics
+        return tuple(sorted({topics.get(one, app.kafka_input(one).topic) for one in app.inputs}))
 
     def reached(self, end: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
         """Return where it stands, for all partitions that are in the end."""

@@ -77,6 +77,7 @@ def bind_fork(
         app_ids=table.app_ids if table else {},
         own_rows=table.own_rows if table else {},
         topics=follows.topics if follows else {},
+        tables=follows.tables if follows else {},
         archives=follows.archives if follows else {},
         trigger=follows.trigger if follows else None,
         max_offsets_per_trigger=follows.max_offsets_per_trigger if follows else None,

@@ -248,6 +248,7 @@ def _binding(context: QueryContext, fork: Generation, hand_over: HandOver) -> bi
         "app": other.app,
         "app_name": other.app_name or fork.query,
         "topics": other.topics,
+        "tables": other.tables,
     }
     if hand_over == "point":
         handed["outputs"] = other.outputs

@@ -180,7 +180,7 @@ def _read(
     """Read the batch and check its rows."""
     inputs = live.inputs
     source = LateInput(
-        name, inputs.topic(name), inputs.decoding(name), inputs.app.inputs[name].encode
+        name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode
     )
     return late_batch.read(
         spark,

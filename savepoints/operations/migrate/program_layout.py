@@ -37,7 +37,7 @@ class NewProgram:
     Attributes:
         reference: `package.module:attribute`.
         files: Metadata and schemas of its state, by path in a checkpoint.
-        topics: The topic of each source, in Spark's order.
+        topics: The topic of each source that is one, in Spark's order.
         notes: What its settings say that a restored query does not go by.
     """
 
@@ -110,9 +110,11 @@ def find_out(
         files = dict(zip(paths, in_parallel(made.get, paths), strict=True))
         read = inputs_in_order(made)
     bound = settings.queries.get(app.name)
+    named = bound.topics if bound else {}
     topics = tuple(
-        bound.topics.get(name, app.inputs[name].topic) if bound else app.inputs[name].topic
+        named.get(name, app.kafka_input(name).topic)
         for name in read
+        if name not in app.table_inputs
     )
     operators = tuple(replace(one, starts=begins.get(one.operator_id)) for one in found)
     return NewProgram(reference, app, operators, files, topics, notes)

@@ -286,7 +286,8 @@ def _unstarted(
             hint=f"add a table [queries.{generation.query}] to the settings, or run one batch",
             query=generation.query,
         )
-    inputs = apps.load(bound.app).inputs
+    app = apps.load(bound.app)
+    inputs = {name: app.kafka_input(name) for name in app.inputs}
     if now.initial:
         positions = [kafka_offsets(one) or {} for _, one in sorted(now.initial.items())]
     elif len(inputs) == 1:

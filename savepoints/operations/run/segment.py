@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.config.schedule import Schedule, parse_schedule
-from savepoints.errors import SavepointsError
+from savepoints.errors import SavepointsError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, Savepoint
 from savepoints.observe.outage import Outage
@@ -113,9 +113,9 @@ def _run(
     with supervisor.may_stop(runner.stop), periodically, recorder:
         order.progress(f"running {program.bound.app}, generation {generation.generation}")
         to_its_end = (
-            partial(archive_first.run_on, runner)
-            if target is None
-            else partial(bounded.run_to, runner, *target)
+            partial(bounded.run_to, runner, *target)
+            if target is not None
+            else partial(archive_first.run_on, runner, until_caught_up=order.until is not None)
         )
         deadline = begun + order.max_duration.total_seconds() if order.max_duration else None
         with order.store.scratch() as scratch:
@@ -128,9 +128,12 @@ def _run(
 
 
 def _target(program: Program) -> tuple[KafkaOffsets, Ranges] | None:
-    """Return where to end, and what Kafka and archives have; None for a run without an end."""
+    """Return where to end, and what Kafka and archives have; None where offsets do not say it."""
     order, inputs = program.order, program.inputs
     if order.until is None and order.max_records is None:
+        return None
+    if inputs.app.table_inputs:
+        _require_latest(order)
         return None
     found = inputs.ranges()
     ends = end_offsets.resolve(
@@ -142,6 +145,17 @@ def _target(program: Program) -> tuple[KafkaOffsets, Ranges] | None:
         archives=inputs.archives,
     )
     return ends, found
+
+
+def _require_latest(order: Order) -> None:
+    """Refuse ends of a query that reads tables, but for everything that they have now."""
+    if order.until != "latest" or order.max_records is not None:
+        raise UsageError(
+            f"{order.query} reads a table, and only queries that read from Kafka alone can end at "
+            "a time, at offsets, at a savepoint or after a number of records",
+            hint=f"savepoints run {order.query} --until latest",
+            query=order.query,
+        )
 
 
 def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) -> bool:

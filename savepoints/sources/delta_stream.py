@@ -1,0 +1,50 @@
+"""A Delta table read as a stream: what another query writes, for example."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError, NotFoundError
+from savepoints.uri import Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -> DataFrame:
+    """Read columns of a table, from its beginning, then commit by commit.
+
+    Args:
+        schema: The columns in Spark's words; those that the change data feed adds among them.
+        changes: Read the change data feed.
+
+    Raises:
+        NotFoundError: If there is no table yet.
+        IncompatibleError: If it lacks a column, or has one of another type.
+    """
+    from pyspark.errors import AnalysisException
+
+    reader = spark.readStream.format("delta")
+    if changes:
+        reader = reader.option("readChangeFeed", "true")
+    try:
+        found = reader.load(Uri.parse(uri).hadoop)
+    except AnalysisException as error:
+        raise NotFoundError(
+            f"there is no table {uri} that can be read: {str(error).splitlines()[0]}",
+            hint="run the query that writes it first: savepoints run NAME --until latest",
+            uri=uri,
+        ) from None
+    wanted = spark.createDataFrame([], schema)
+    has = dict(found.dtypes)
+    if wrong := [
+        f"{name} {kind} (it has {has.get(name, 'no such column')})"
+        for name, kind in wanted.dtypes
+        if has.get(name) != kind
+    ]:
+        raise IncompatibleError(
+            f"{uri} lacks what the program reads: {', '.join(wrong)}",
+            hint="correct columns=… of the TableInput, or the program that writes the table",
+            uri=uri,
+        )
+    return found.select(*wanted.columns)

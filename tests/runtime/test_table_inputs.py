@@ -1,0 +1,79 @@
+"""Inputs of an application that are tables: where they are bound, and what needs Kafka instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from savepoints.config.settings import KafkaSettings, QuerySettings
+from savepoints.errors import IncompatibleError, NotFoundError, UsageError
+from savepoints.runtime.app import App, Output, TableInput, load_for
+from savepoints.runtime.inputs import Inputs
+from savepoints.runtime.runner import run_on_nothing
+from savepoints.sources import delta_stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from savepoints.io import Location
+
+LINES = TableInput(columns="n long, at timestamp", entity_key="n", event_time="at")
+BOUND = QuerySettings(
+    app="spark_jobs.medallion.silver:app", checkpoints="c", outputs={"lines": "lines"}
+)
+
+app = App("reads", {"lines": LINES}, lambda inputs: inputs["lines"], {"out": Output("append")})
+
+
+def test_an_input_that_is_a_table_needs_one() -> None:
+    with pytest.raises(UsageError, match="'orders' of silver is a table") as raised:
+        load_for("silver", BOUND)
+    assert '[queries.silver.tables] orders = "s3://…"' in raised.value.hint
+
+
+def test_its_table_is_that_of_the_settings() -> None:
+    bound = BOUND.model_copy(update={"tables": {"orders": "s3://lake/bronze"}})
+    assert (
+        Inputs(load_for("silver", bound), bound, KafkaSettings()).table("orders")
+        == "s3://lake/bronze"
+    )
+
+
+def test_what_needs_a_topic_names_the_input() -> None:
+    inputs = Inputs(app, BOUND, KafkaSettings())
+    for asks in (
+        lambda: inputs.topics,
+        lambda: inputs.topic("lines"),
+        lambda: inputs.decoding("lines"),
+    ):
+        with pytest.raises(UsageError, match="the input lines of reads is a table"):
+            asks()
+
+
+def test_the_change_data_feed_has_more_columns() -> None:
+    assert LINES.schema == "n long, at timestamp"
+    assert replace(LINES, changes=True).schema.startswith("n long, at timestamp, _change_type ")
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_table_that_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    with pytest.raises(NotFoundError, match="there is no table"):
+        delta_stream.read(spark, uri, LINES.schema)
+    spark.range(1).selectExpr("cast(id as int) as n").write.format("delta").save(uri)
+    with pytest.raises(
+        IncompatibleError, match=r"n bigint \(it has int\), at timestamp \(it has no such column\)"
+    ):
+        delta_stream.read(spark, uri, LINES.schema)
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_it_runs_on_nothing(spark: SparkSession, on_local: Location) -> None:
+    changes = replace(app, inputs={"lines": replace(LINES, changes=True)})
+    assert run_on_nothing(spark, changes, on_local / "scratch").exception() is None
