@@ -25,9 +25,7 @@ class Context:
     """What a handle knows, so that its methods are not told again.
 
     Attributes:
-        store: Where everything is.
         subject: Name of the query, or id of the savepoint, that it is about; empty for a store.
-        query: Name of the query, of a query's handle.
     """
 
     store: Store
@@ -147,9 +145,6 @@ def _completed(
     function: Callable[..., Any], context: Context, keywords: Mapping[str, Any], *, given: int = 1
 ) -> dict[str, Any]:
     """Return the keyword arguments of a call: its own, and the query that the handle is about.
-
-    Args:
-        given: How many arguments are given by position already.
 
     Raises:
         TypeError: If a query's handle is told of a query.

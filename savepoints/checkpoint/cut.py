@@ -42,9 +42,6 @@ class CutFiles:
     """Everything that belongs to one committed batch of a checkpoint.
 
     Attributes:
-        cut: The batch, its offsets, watermark, provider and partitions.
-        conf: The Spark settings that the batch ran with.
-        partitions: Number of existing state partitions of each operator.
         keyless: Operators without grouping keys, whose state is one partition.
         chains: Per state store and partition, the files that make the batch's version.
         small: Files to copy verbatim and first: logs, sources, metadata, schemas.
@@ -100,9 +97,6 @@ def read_query_id(checkpoint: Location) -> str:
 
 def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     """Find the files of a committed batch.
-
-    Args:
-        batch_id: The batch; None for the newest committed one.
 
     Raises:
         NoCommittedBatchError: If the batch is not committed or not kept any more.

@@ -23,7 +23,6 @@ class CheckpointPosition:
     """How far a query has got.
 
     Attributes:
-        committed: Its newest committed batch N, None before the first.
         positions: For each source, in the order of the offset log, its next-to-read position after
             batch N as Spark's JSON, where it begins if it has read nothing; empty before the first
             batch.

@@ -25,7 +25,6 @@ class Skeleton:
 
     Attributes:
         partitions: Number of state partitions; None in a stateless query.
-        conf: Other settings to change in the offset log.
         sources: Where each source continues; None to leave that unchanged.
     """
 

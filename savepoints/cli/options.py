@@ -63,11 +63,7 @@ _EXECUTE = "savepoints.execute"
 
 @dataclass(frozen=True)
 class Consent:
-    """The answers to a plan's question that the caller gives in advance.
-
-    Attributes:
-        no_input: Never ask.
-    """
+    """The answers to a plan's question that the caller gives in advance."""
 
     dry_run: bool
     yes: bool

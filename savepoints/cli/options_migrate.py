@@ -29,12 +29,7 @@ DEFAULT = click.option(
 
 @dataclass(frozen=True)
 class MigrationOptions:
-    """The values of `--migrate` and of the options that belong to it.
-
-    Attributes:
-        maps: `old=new`.
-        defaults: Initial values of new columns.
-    """
+    """The values of `--migrate` and of the options that belong to it."""
 
     maps: tuple[str, ...]
     defaults: dict[str, str]

@@ -46,7 +46,6 @@ class Layer:
 
     Attributes:
         origin: The place, for display: `savepoints.toml [profiles.prod]`.
-        content: Nested like the settings.
     """
 
     origin: str
@@ -126,9 +125,6 @@ def origin(path: tuple[str, ...], places: Iterable[Layer]) -> str | None:
 
 def refuse_unknown_variables(settings: Iterable[str]) -> None:
     """Reject an unknown `SAVEPOINTS_*` variable, which is probably mistyped.
-
-    Args:
-        settings: Names of the settings at the top.
 
     Raises:
         UsageError: Names it, and the most similar setting.

@@ -20,7 +20,6 @@ class Schedule:
     """An interval or a cron expression.
 
     Attributes:
-        text: As it was given.
         interval: None for a cron expression.
     """
 

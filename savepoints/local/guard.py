@@ -29,9 +29,6 @@ def guarded(*command: str) -> tuple[str, ...]:
 def main(arguments: list[str]) -> int:
     """Run the command until it ends, the parent is gone, or SIGTERM arrives.
 
-    Args:
-        arguments: `--` and the command.
-
     Returns:
         The exit code of the command, 128 and the number when a signal ended it.
     """
@@ -65,9 +62,6 @@ def main(arguments: list[str]) -> int:
 
 def stop(command: subprocess.Popen[bytes], grace_seconds: float) -> int:
     """Stop the command and everything in its process group.
-
-    Args:
-        grace_seconds: How long it may take to end by itself after SIGTERM.
 
     Returns:
         The return code of the command.

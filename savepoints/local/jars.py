@@ -39,7 +39,6 @@ class Jars:
 
     Attributes:
         directory: Where they are, with a directory `spark` and a directory `kafka` in it.
-        spark: What a Spark session needs beyond PySpark's own jars.
     """
 
     directory: Path

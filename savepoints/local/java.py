@@ -25,9 +25,7 @@ class Java:
     """A Java that is new enough.
 
     Attributes:
-        executable: The `java` to run.
         home: What JAVA_HOME has to be for others to find the same Java.
-        version: The full version, for example `17.0.15`.
     """
 
     executable: Path

@@ -157,11 +157,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def stop_detached(name: str, pid: int, directory: Path) -> None:
-    """Stop a service that was started to stay. Does nothing if it has ended.
-
-    Args:
-        pid: Its process id, which is also that of its process group.
-    """
+    """Stop a service that was started to stay. Does nothing if it has ended."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + guard.GRACE_SECONDS
         while time.monotonic() < deadline:

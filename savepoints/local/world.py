@@ -30,8 +30,6 @@ class LocalWorld:
     """The local world while it runs; as a context manager it stops at the end of the block.
 
     Attributes:
-        s3_endpoint: URL of the S3 server.
-        spark_jars: What a Spark session needs beyond PySpark's own jars.
         environment: What a process needs in its environment to use this world.
     """
 
@@ -53,7 +51,6 @@ class LocalWorld:
         Args:
             directory: Where logs and data go. By default a temporary directory, which is
                 removed when the world is stopped.
-            detach: Let the services run on when this process ends, until `stop_detached`.
 
         Raises:
             EnvironmentUnfitError: If Java or a jar is missing, or a service does not start.

@@ -93,11 +93,6 @@ def values(
 ) -> dict[str, MetricValues]:
     """Count all metrics.
 
-    Args:
-        savepoints: As the catalog has them, the newest first.
-        events: Likewise.
-        unfinished: Operations that are running or were interrupted.
-
     Returns:
         For each metric the value by its labels; of the summary, count and sum.
     """

@@ -39,12 +39,7 @@ _NOT_PARAMETERS = {"verb", "query", "steps", "warnings", "savepoint_id", "operat
 
 @dataclass
 class Recording:
-    """An event that is not written yet; the verb notes on it what it finds out.
-
-    Attributes:
-        hooks: Who is told of a savepoint and of a failure.
-        made: The savepoint that the verb made, None for others.
-    """
+    """An event that is not written yet; the verb notes on it what it finds out."""
 
     event: Event
     hooks: HookSettings
@@ -97,12 +92,7 @@ def recording(
     operation: str | None = None,
     parameters: Mapping[str, object] | None = None,
 ) -> Iterator[Recording]:
-    """Record what is done within, also when it fails.
-
-    Args:
-        query: Name of the query, None for verbs on the whole store.
-        operation: Id of the operation in the journal, if there is one.
-    """
+    """Record what is done within, also when it fails."""
     given = {
         key: str(value)[:_LONGEST]
         for key, value in masked(dict(parameters or {})).items()

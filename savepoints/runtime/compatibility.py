@@ -52,11 +52,7 @@ def require_same_topics(
     progress: Progress,
     archives: Collection[str] = (),
 ) -> None:
-    """Check that the topics are still those whose offsets a generation began with.
-
-    Args:
-        progress: Told when it cannot be found out, which keeps no query from running.
-    """
+    """Check that the topics are still those whose offsets a generation began with."""
     if generation.begun_by == _CHOOSES_OFFSETS or not begun_from.topics:
         return
     now = position.read(Location.of(generation.checkpoint))

@@ -63,7 +63,6 @@ class ReplayBase:
 
     Attributes:
         entities: They: entity (string).
-        saved: The state in which their rows are.
     """
 
     entities: DataFrame
@@ -100,7 +99,6 @@ class Replay:
     """A replay under way.
 
     Attributes:
-        place: An empty directory for everything.
         partitions: State partitions of the scratch query; few, since it has few keys.
     """
 

@@ -56,11 +56,7 @@ _CONF = {
 
 @dataclass(frozen=True)
 class ScratchQuery:
-    """An application, bound to a scratch directory.
-
-    Attributes:
-        partitions: Number of its state partitions, and of the files of a slice.
-    """
+    """An application, bound to a scratch directory."""
 
     spark: SparkSession
     app: App
@@ -112,12 +108,7 @@ class ScratchQuery:
         written.parquet(self.events(name).uri.hadoop)
 
     def run(self, number: int, size: int) -> None:
-        """Run the one batch that the offset log has beyond the commit log.
-
-        Args:
-            number: Of the slice that the rows that it gives belong to.
-            size: Bytes of the events that it reads.
-        """
+        """Run the one batch that the offset log has beyond the commit log."""
         target = self.place / f"{RESULTS}/{REPLAY_BATCH}={number}"
 
         def write(batch: DataFrame, _batch_id: int) -> None:
@@ -188,11 +179,7 @@ def compute(frames: Iterable[DataFrame], functions: str) -> None:
 
 
 def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
-    """Run an application on nothing, to see which source is which input and what joins go by.
-
-    Args:
-        scratch: An empty directory.
-    """
+    """Run an application on nothing, to see which source is which input and what joins go by."""
     query = run_on_nothing(spark, app, scratch)
     logs = {
         int(one.path.split("/")[1]): one.path

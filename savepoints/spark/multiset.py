@@ -94,7 +94,6 @@ def different(
 
     Args:
         before: `id` and `content`, neither ever null, and `number`.
-        after: The same columns, of the same types.
         same: Whether two contents are the same; must not be null.
 
     Returns:
@@ -131,7 +130,6 @@ def collect(
     """Count the rows that differ, and take the first of each kind in the order of their keys.
 
     Args:
-        rows: From `different`.
         figures: Aggregates of them to compute besides, under their aliases.
     """
     from pyspark.sql import functions as F

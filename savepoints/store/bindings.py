@@ -77,11 +77,7 @@ def fresh(
 def overriding(
     query: str, generation: int, given: QuerySettings, changes: Mapping[str, Any]
 ) -> Binding:
-    """Return a binding that holds until the settings are changed.
-
-    Args:
-        changes: What holds instead: fields of `QuerySettings`.
-    """
+    """Return a binding that holds until the settings are changed."""
     was = _json(given)
     bound = _json(given.model_copy(update=dict(changes)))
     return Binding(query, generation, bound, {name: was[name] for name in changes})

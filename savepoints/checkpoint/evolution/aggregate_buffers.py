@@ -38,12 +38,7 @@ def require_whole(
     matched: Pairs,
     found: ColumnFindings,
 ) -> None:
-    """Report buffers that mix two aggregates, unless `--map` names each of their columns.
-
-    Args:
-        was: Columns of the savepoint.
-        starts: Initial values of the program's last columns, as Spark has them.
-    """
+    """Report buffers that mix two aggregates, unless `--map` names each of their columns."""
     names_was, names_now = names
     sources = matched.sources
     for group in _of_program(now, starts):

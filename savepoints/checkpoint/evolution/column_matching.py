@@ -14,11 +14,8 @@ class Pairs:
     """Matched columns, as positions in their rows from 0.
 
     Attributes:
-        sources: Old columns by new ones.
         said: New columns that `--map` names, including as new.
         said_was: Old columns that `--map` names.
-        unclear_was: Old columns that could not be matched with certainty.
-        unclear_now: New columns that could not be matched with certainty.
     """
 
     sources: dict[int, int] = field(default_factory=dict)

@@ -54,9 +54,7 @@ class Column:
 
     Attributes:
         address: Its name in `--map` and `--default`.
-        field: The column in the program.
         source: Place among the savepoint's columns; None for a column that is new.
-        was: That column.
         inner: How the fields of a struct are made; empty where they are unchanged.
         start: What a new column begins with, as JSON has it; None for NULL.
     """
@@ -97,8 +95,6 @@ class Words:
     """What the user and Spark specify about an operator's columns.
 
     Attributes:
-        renames: From `--map`.
-        defaults: What new columns begin with, as text by address.
         starts: What Spark starts an aggregate's last columns with; None where it is unknown.
         is_aggregate: The columns are buffers of aggregates, where NULL is not always empty.
     """
@@ -111,11 +107,7 @@ class Words:
 
 @dataclass
 class ColumnFindings:
-    """Findings about the columns of a state.
-
-    Attributes:
-        used: The `--map` options that applied.
-    """
+    """Findings about the columns of a state."""
 
     columns: tuple[Column, ...] = ()
     dropped: list[str] = field(default_factory=list)

@@ -50,10 +50,8 @@ class Transfer:
     """How a column family of a program gets its rows.
 
     Attributes:
-        operator_id: Number of the operator in the program.
         source: Number of the operator, store and column family in the savepoint; None for empty.
         columns: How values are made from the old ones; none where a function makes them.
-        function: Name of the program's function for the values.
     """
 
     operator_id: int
@@ -78,11 +76,7 @@ class Transfer:
 
 @dataclass
 class OperatorPair:
-    """An operator of a savepoint, its counterpart in the program, and the findings.
-
-    Attributes:
-        transfers: How its column families get their rows.
-    """
+    """An operator of a savepoint, its counterpart in the program, and the findings."""
 
     old: OperatorShape
     new: OperatorShape

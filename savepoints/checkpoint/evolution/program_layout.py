@@ -25,10 +25,7 @@ class OperatorShape:
     """A stateful operator of a program.
 
     Attributes:
-        stores: Schemas of each of its state stores.
         properties: Of a `transformWithState`: time mode, output mode, variables.
-        rows: Its rows in a savepoint; None when unknown.
-        starts: What its aggregates start with; None when unknown.
         native_only: Why its rows cannot be written, None when they can.
     """
 

@@ -68,11 +68,7 @@ class Upgrade:
 
 @dataclass(frozen=True)
 class OperatorComparison:
-    """What becomes of all operators.
-
-    Attributes:
-        transfers: How each store of the program gets its rows.
-    """
+    """What becomes of all operators."""
 
     operators: tuple[OperatorVerdict, ...]
     transfers: tuple[Transfer, ...]
@@ -134,13 +130,7 @@ def compare_operators(
 
 @dataclass
 class _Matched:
-    """Matched operators.
-
-    Attributes:
-        pairs: The savepoint's, by number of the program's.
-        unclear: Why the program's others could not be matched.
-        used: The `--map` options that applied.
-    """
+    """Matched operators."""
 
     pairs: dict[int, OperatorShape] = field(default_factory=dict)
     unclear: dict[int, Reason] = field(default_factory=dict)

@@ -23,7 +23,6 @@ def entry(number: int, files: Sequence[Uri], timestamp_ms: int) -> bytes:
     """Return the file `sources/<source>/<number>`.
 
     Args:
-        number: From 0, without gaps.
         timestamp_ms: When they were last changed, milliseconds since 1970.
     """
     lines = ({"path": _path(one), "timestamp": timestamp_ms, "batchId": number} for one in files)

@@ -23,8 +23,6 @@ def next_batch(
     """Return `offsets/N+1` for a batch that ends at these positions.
 
     Args:
-        offsets: The file `offsets/N` of the newest committed batch.
-        commit: The file `commits/N`.
         positions: Where each source is to end, in order, as Spark's JSON.
     """
     name = f"offsets/{batch_id}"

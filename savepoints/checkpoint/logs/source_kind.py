@@ -13,11 +13,7 @@ _KEYS: dict[str, SourceKind] = {"logOffset": "files", "reservoirId": "delta"}
 
 
 def kind_of(position: str | None) -> SourceKind:
-    """Return the kind of source that writes such positions.
-
-    Args:
-        position: As the offset log has it; of None, nothing is known.
-    """
+    """Return the kind of source that writes such positions."""
     if kafka_offsets(position) is not None:
         return "kafka"
     try:

@@ -21,9 +21,6 @@ _END_OF_LINE = re.compile(r"\r\n|\n|\r")
 def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, list[str]]:
     """Return the version and the lines that follow it.
 
-    Args:
-        hint: What to do when its version is not 1 or 2.
-
     Raises:
         IncompatibleError: If it does not start with a version.
     """

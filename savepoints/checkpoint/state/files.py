@@ -56,7 +56,6 @@ class StoreDirectory:
 
     Attributes:
         path: Relative to the checkpoint, such as `state/0/3` or `state/0/3/left-keyToNumValues`.
-        files: Names relative to `path`.
     """
 
     path: str
@@ -72,7 +71,6 @@ class SnapshotChain:
 
     Attributes:
         snapshot: Path of the snapshot, relative to the checkpoint; None when changes start at 1.
-        changes: Paths of the changelogs or deltas, the oldest first.
     """
 
     directory: StoreDirectory
@@ -128,9 +126,6 @@ def chain_of_id(
 ) -> SnapshotChain:
     """Choose the files that make a version of checkpoint format 2.
 
-    Args:
-        read: Returns the bytes of a file of the checkpoint.
-
     Raises:
         FileNotFoundError: If the query's maintenance removed a file meanwhile.
     """
@@ -182,9 +177,6 @@ def changelog_lineage(data: bytes, codec: str, path: str) -> dict[int, str]:
 
 def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
     """Return the SST files that a RocksDB snapshot refers to, relative to its directory.
-
-    Args:
-        snapshot: Bytes of the zip.
 
     Raises:
         IncompatibleError: If it is not a snapshot of RocksDB's state store.

@@ -35,11 +35,7 @@ def is_schema(path: str) -> bool:
 
 
 def of_files(files: Mapping[str, bytes]) -> Layout:
-    """Read the newest schema of every state store.
-
-    Args:
-        files: Files of a checkpoint by path, with the schema files among them.
-    """
+    """Read the newest schema of every state store."""
     return {store: schema.parse(files[path], path) for store, path in newest(files).items()}
 
 

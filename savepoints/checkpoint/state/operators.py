@@ -88,9 +88,6 @@ def of_directories(directories: Iterable[StoreDirectory], partitions: int | None
 
     Their stores are known by their directories; what they are called is not.
 
-    Args:
-        partitions: Of the query, by its offset log.
-
     Raises:
         IncompatibleError: If there is none for one of the operators, which count from 0.
     """

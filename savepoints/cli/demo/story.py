@@ -57,11 +57,7 @@ Row = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Story:
-    """The base of all stories.
-
-    Attributes:
-        world: Kafka and S3.
-    """
+    """The base of all stories."""
 
     output: Terminal
     world: LocalWorld

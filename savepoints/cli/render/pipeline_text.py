@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A query below what it reads.
-
-    Attributes:
-        reads: What it reads there, as text.
-        first: What its own line begins with.
-        rest: What the lines below it begin with.
-    """
+    """A query below what it reads."""
 
     name: str
     reads: str

@@ -106,15 +106,6 @@ def plan(
 ) -> ComparePlan:
     """Find out where the queries are, and where all of them are to end; nothing is run.
 
-    Args:
-        store: Where they are.
-        queries: Their names, the baseline first.
-        until: `latest`, an RFC 3339 time, the path of a JSON file of offsets, or a savepoint.
-        keys: By output, the columns that identify a row, instead of those in the program.
-        metrics: By name, SQL over the outputs, besides those in the settings.
-        sample: How many rows of each difference to give.
-        state: Whether to compare the state as well.
-
     Raises:
         UsageError: If fewer than two queries are named, they read different topics, or the end
             cannot be reached.
@@ -173,11 +164,6 @@ def plan(
 
 def execute(plan: ComparePlan, store: Store, *, progress: Progress = silent) -> Comparison:
     """Run the queries to the end and compare them.
-
-    Args:
-        plan: From `plan`.
-        store: The same store.
-        progress: Called with one line for each step.
 
     Raises:
         QueryRunningError: If a query is running.

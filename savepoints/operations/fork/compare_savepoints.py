@@ -39,11 +39,7 @@ SAMPLE = 10
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is known of how the queries came to where they stand.
-
-    Attributes:
-        same_batches: See `Comparison`.
-    """
+    """What is known of how the queries came to where they stand."""
 
     costs: Mapping[str, RunCost] = field(default_factory=dict)
     same_batches: bool | None = None
@@ -65,9 +61,6 @@ def compare_at(
 
     Args:
         savepoints: Their names, that of the baseline first; at most one of each query.
-        keys: By output, the columns that identify a row, instead of those in the baseline's
-            program.
-        metrics: By name, SQL over the outputs, besides those in the settings.
 
     Raises:
         UsageError: If fewer than two are named, a key is of no output, or a metric is none.

@@ -21,7 +21,6 @@ class Bound:
     Attributes:
         settings: As a table `[queries.NAME]` would say it.
         copied: Outputs of the savepoint that get a table of their own.
-        notes: What a person should know about that.
     """
 
     settings: QuerySettings
@@ -31,11 +30,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class _Program:
-    """What is known of an application.
-
-    Attributes:
-        reference: `package.module:attribute`.
-    """
+    """What is known of an application."""
 
     reference: str
     name: str
@@ -52,9 +47,6 @@ def bind_fork(
     outputs: Mapping[str, str],
 ) -> Bound:
     """Find out what a fork is bound to.
-
-    Args:
-        app: What it runs, None for what the origin runs.
 
     Raises:
         UsageError: If something is not known or contradicts the table `[queries.NAME]`.

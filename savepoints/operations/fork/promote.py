@@ -86,12 +86,6 @@ def execute(
 ) -> Promoted:
     """Promote; goes on where an earlier attempt was killed.
 
-    Args:
-        plan: From `plan`.
-        store: Where both queries are.
-        wait: How long to wait for the live query's run to pause, and then to go on.
-        progress: Called with one line for each step.
-
     Raises:
         CheckFailedError: If a check failed; the live query goes on as if nothing had happened.
         PartlyDoneError: If the live query does not pause, or does not go on, within the time.

@@ -104,11 +104,7 @@ def plan(
     command: str,
     paused: bool,
 ) -> PromotionPlan:
-    """Find out how a live query goes on as its fork; nothing is written.
-
-    Args:
-        fork: The fork's, at the same offsets.
-    """
+    """Find out how a live query goes on as its fork; nothing is written."""
     settings = bindings.complete(store)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))

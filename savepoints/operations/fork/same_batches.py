@@ -21,12 +21,7 @@ Positions = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class Approach:
-    """How a query goes to where the one that is furthest has been.
-
-    Attributes:
-        through: Where each source is after each batch that it runs as that one did.
-        problem: Why its batches cannot be those of that one, None when they can.
-    """
+    """How a query goes to where the one that is furthest has been."""
 
     through: tuple[Positions, ...] = ()
     problem: str | None = None

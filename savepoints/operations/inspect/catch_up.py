@@ -91,10 +91,6 @@ def retention_ends_first(
     takes longer than `retention.ms`. What never catches up loses records in the end, by their age
     or by `retention.bytes`.
 
-    Args:
-        policies: Of the topics; None for what could not be read.
-        is_over: Whether the time of the first record of the backlog is over.
-
     Returns:
         None when it is not known.
     """

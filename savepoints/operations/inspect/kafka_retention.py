@@ -21,12 +21,7 @@ _ADDED_BYTES = 80
 
 @dataclass(frozen=True)
 class RecordRetention:
-    """How long the records of a partition are kept from some offset on.
-
-    Attributes:
-        until: At least until then; None when there is no limit, or it is not known.
-        basis: Where that comes from, or why there is none.
-    """
+    """How long the records of a partition are kept from some offset on."""
 
     until: datetime | None
     basis: str
@@ -59,9 +54,6 @@ def until(
     when its newest record is that old, so it may be later, but not earlier. By size, it is when so
     many bytes have come after it as `retention.bytes` allows; that is an estimate from the rate and
     the size of records.
-
-    Args:
-        topics: As `topics.describe` found them.
     """
     places = {
         (topic, part): offset for topic, parts in position.items() for part, offset in parts.items()

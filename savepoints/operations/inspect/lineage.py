@@ -134,12 +134,7 @@ def graph(
     query: str | None = None,
     bound: Sequence[Binding] = (),
 ) -> Lineage:
-    """Put savepoints and generations together.
-
-    Args:
-        query: Only this query, what its generations began from, and what was forked of it.
-        bound: What generations are bound to, which says whose outputs are clones.
-    """
+    """Put savepoints and generations together."""
     known = {one.id: _of_savepoint(one) for one in savepoints}
     mine = [one for one in savepoints if query is None or one.query == query]
     ids = {one.id for one in mine}

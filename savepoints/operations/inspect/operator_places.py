@@ -107,11 +107,7 @@ class OperatorPlace:
 def of_cut(
     checkpoint: Location, files: CutFiles, saved: Sequence[Savepoint]
 ) -> tuple[OperatorPlace, ...]:
-    """Describe the operators of a batch, from the sink.
-
-    Args:
-        saved: Savepoints of the query, the newest first, which may have counted rows.
-    """
+    """Describe the operators of a batch, from the sink."""
     schemas = _schemas(checkpoint, files)
     counts, sizes = _sizes(files)
 

@@ -79,7 +79,6 @@ def of_positions(
 
     Args:
         positions: For each source, in order, its next-to-read position as Spark's JSON.
-        archives: Table URIs of archives that are read where Kafka has forgotten.
     """
     ranges, problem = _ranges(lowest_offsets(positions).keys(), settings, archives)
     return tuple(

@@ -105,7 +105,6 @@ class _Known:
     """What the store knows of the query of a checkpoint.
 
     Attributes:
-        saved: Savepoints of what the checkpoint holds, the newest first.
         readers: By the id of a Delta table, other queries that read it.
     """
 

@@ -43,12 +43,7 @@ _DAMAGE = (NotAlignedError, CheckpointNotFoundError, NoCommittedBatchError)
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found out about files, each of which was looked at once.
-
-    Attributes:
-        problems: What is wrong, by what a manifest says of a file.
-        read: The files that were read and hashed, with their bytes.
-    """
+    """What was found out about files, each of which was looked at once."""
 
     problems: Mapping[StoredFile, str]
     read: Mapping[str, int]

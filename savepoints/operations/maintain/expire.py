@@ -192,11 +192,6 @@ def plan(
 def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> Expired:
     """Remove what was planned, except what something needs by now; never more.
 
-    Args:
-        plan: From `plan`.
-        store: The same store.
-        progress: Called with one line for each step.
-
     Raises:
         LockedError: If others work on the savepoints of the only query that is concerned.
     """

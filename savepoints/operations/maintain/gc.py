@@ -103,11 +103,6 @@ def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
 def execute(plan: GcPlan, store: Store, *, progress: Progress = silent) -> Collected:
     """Do what was planned, of what is still so; query ids that others work on are left alone.
 
-    Args:
-        plan: From `plan`.
-        store: The same store.
-        progress: Called with one line for each step.
-
     Raises:
         VerificationError: If the catalog was lost meanwhile.
     """

@@ -74,9 +74,6 @@ class CheckpointFacts:
 def read_checkpoint(checkpoint: Location, query: str | None = None) -> CheckpointFacts:
     """Find out from a checkpoint what settings can say.
 
-    Args:
-        query: What to call it; by default as the directory is called.
-
     Raises:
         UsageError: If that is no usable name.
         IncompatibleError: If savepoints cannot be taken of it.

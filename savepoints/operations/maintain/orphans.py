@@ -60,11 +60,7 @@ class Orphan:
 
 @dataclass(frozen=True)
 class FoundOrphans:
-    """What was found.
-
-    Attributes:
-        findings: What is left because nobody can know whether something needs it.
-    """
+    """What was found."""
 
     orphans: tuple[Orphan, ...]
     young: int

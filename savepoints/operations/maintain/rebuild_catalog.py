@@ -77,14 +77,7 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the savepoints say, and what is wrong with those that do not.
-
-    Attributes:
-        rows: Those of the catalog, None when they cannot be read.
-        is_damaged: The table is damaged, even if its rows can be read.
-        savepoints: As manifests and labels describe them, and as the row does where the manifest
-            is damaged.
-    """
+    """What the savepoints say, and what is wrong with those that do not."""
 
     rows: list[Savepoint] | None
     is_damaged: bool

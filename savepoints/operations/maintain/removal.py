@@ -23,13 +23,7 @@ from savepoints.store.savepoint.manifest import manifest_path
 
 @dataclass(frozen=True)
 class Removed:
-    """What was removed of one query id.
-
-    Attributes:
-        kept: Savepoints that something needs by now, with the reasons.
-        files: Files that were deleted, labels not counted.
-        bytes: Their bytes.
-    """
+    """What was removed of one query id."""
 
     ids: tuple[str, ...] = ()
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -28,12 +28,8 @@ class Affected:
     """The new events of a late batch and the entities that they touch; in Parquet files.
 
     Attributes:
-        live: The query as it stands.
-        input: The input that the batch is of.
         merge_id: The merge's own id, which its events have in the archive.
-        place: The scratch directory of the merge.
         late: The events that the query has not seen: columns of `archive.SCHEMA`.
-        rows: How many they are.
         controls: Entities that the batch does not touch, drawn at random: `entity` string.
         history: By input, all events of both that the query has seen: columns of `archive.SCHEMA`.
     """
@@ -100,7 +96,6 @@ def find(
 
     Args:
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
-        place: The scratch directory of the merge.
 
     Raises:
         LateBatchError: If the batch removes what is not there.

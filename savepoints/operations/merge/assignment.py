@@ -35,11 +35,7 @@ _FIRST = 0
 
 @dataclass(frozen=True)
 class Used:
-    """A base that entities are replayed from.
-
-    Attributes:
-        savepoint: Its savepoint, None for the empty state.
-    """
+    """A base that entities are replayed from."""
 
     base: BaseState
     savepoint: Savepoint | None
@@ -58,7 +54,6 @@ class Assignment:
     Attributes:
         used: The bases, by number; with a policy that uses no savepoint, the empty state alone.
         replayed: The entities: `entity` string, `base` int, `control` boolean.
-        controls: How many of them are controls.
         pending: By input, what is replayed: columns of `archive.SCHEMA`, without the events that
             late ones take away. With the policy `exact`, what the bases have not seen.
     """
@@ -139,9 +134,6 @@ def keep_arrived(
     of_all: bool = False,
 ) -> dict[str, DataFrame]:
     """Read what has arrived of the replayed entities, or of all, since the batch was looked at.
-
-    Args:
-        place: An empty directory, where it is kept.
 
     Returns:
         By input: columns of `archive.SCHEMA`.

@@ -15,13 +15,7 @@ from savepoints.sources.late import affected_entities
 
 @dataclass(frozen=True)
 class Proof:
-    """What became of the control entities.
-
-    Attributes:
-        state_rows: State rows that the live query has of them.
-        state_different: State rows that differ, of both sides.
-        outputs: What became of their rows in the outputs.
-    """
+    """What became of the control entities."""
 
     state_rows: int
     state_different: int

@@ -53,7 +53,6 @@ class MergeReplay(ShadowReplay):
     `way` is None if all entities are replayed.
 
     Attributes:
-        proof: The savepoint that the files of the cut are of.
         events: The events up to the cut that are replayed, by input: columns of `archive.SCHEMA`.
     """
 

@@ -57,12 +57,7 @@ def require_states(checkpoint: Location, files: CutFiles, functions: MergeFuncti
 
 
 def state(live: CheckpointRows, late: SavedRows, functions: MergeFunctions) -> CombinedRows:
-    """Return the state of a query with what late events gave.
-
-    Args:
-        late: That of a `LateReplay`.
-        functions: From `required`.
-    """
+    """Return the state of a query with what late events gave."""
     from savepoints.state.merge import combine as merge_combine
 
     return merge_combine.CombinedRows(
@@ -81,8 +76,6 @@ def rows(
 
     Args:
         entities: `entity` string and `version` bigint, which is null for all.
-        late: What the late events gave, with `replay_slice`.
-        functions: From `required`.
 
     Raises:
         SeveralRowsError: If the key of the function does not tell rows apart.

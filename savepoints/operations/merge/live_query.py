@@ -27,10 +27,7 @@ class LiveQuery:
 
     Attributes:
         until: Next-to-read offsets of that cut.
-        beginning: Where the query began to read.
-        history: The generations, savepoints and merges of the store.
         reach: How far back the query's state can be told from its events.
-        merges: The merges that its state has, the oldest first.
     """
 
     store: Store
@@ -104,7 +101,6 @@ class LiveQuery:
 
         Args:
             entities: Of these alone: `entity` string; None for all.
-            merges: Events of these merges are among them.
         """
         return self.inputs.rows(
             spark, name, since=since, until=until, entities=entities, merges=merges

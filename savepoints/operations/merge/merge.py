@@ -72,9 +72,6 @@ def execute(
 
     Args:
         prepared: From `prepare`; a plan alone finishes a merge that was interrupted.
-        store: Where the query is.
-        wait: How long to wait for the query's run to pause, and then to go on.
-        progress: Called with one line for each step.
 
     Raises:
         LockedError: If another merge of the query is under way, or another verb has it.

@@ -64,12 +64,8 @@ class Prepared:
     """A plan, and what was found out for it, which the execution goes on with.
 
     Attributes:
-        plan: The plan.
-        late: The batch.
         assignment: Its new events, their entities, and where these are replayed from; None when
             there is nothing to do.
-        app: The application.
-        settings: Completed by bindings.
     """
 
     plan: MergePlan

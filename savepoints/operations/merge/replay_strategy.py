@@ -88,9 +88,6 @@ def refuse_unknown(
 ) -> None:
     """Refuse a replay batch by batch where not all batches are known.
 
-    Args:
-        known: From `LiveQuery.batches`.
-
     Raises:
         IncompatibleError: If some are not.
     """
@@ -114,9 +111,6 @@ def replayed(
     progress: Progress,
 ) -> MergeReplay:
     """Replay up to a cut, and prove by the controls that it comes out as the live query has it.
-
-    Args:
-        place: An empty directory.
 
     Raises:
         IncompatibleError: If it cannot be replayed exactly.

@@ -28,9 +28,7 @@ class ShadowReplay(ABC):
     """A replay up to a cut of the live query, and after it.
 
     Attributes:
-        cut: Files of the live query laid out at the cut.
         strategy: How it is replayed; None for a policy that does neither.
-        batch: The last batch of the live query that was replayed.
     """
 
     # The policy whose replays have no way.

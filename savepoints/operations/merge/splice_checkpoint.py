@@ -39,7 +39,6 @@ def write(
     Args:
         target: An empty directory, or one that only has the mark of a restore.
         live: The cut that is corrected. Nobody writes to its checkpoint any more.
-        fields: From `savepoints.state.merge.splice.entity_fields`.
         entities: The entities that are replaced: entity (string); None for all, and then no field
             is needed.
 

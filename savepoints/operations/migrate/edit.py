@@ -90,17 +90,6 @@ def plan(
 ) -> EditPlan:
     """Find the rows and compute what they become; nothing is written.
 
-    Args:
-        store: Where the savepoint is.
-        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        change: Which rows, and what becomes of them.
-        reason: Why; it is recorded.
-        query: Only savepoints of this query.
-        operator: The operator; may be left out when there is one.
-        variable: State variable of a `transformWithState`; may be left out when there is one.
-        at_most: Refuse to change or remove more rows.
-        progress: Called with one line for each step.
-
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
@@ -164,10 +153,7 @@ def execute(
     """Make the new savepoint. Running the same plan again after a crash goes on or starts over.
 
     Args:
-        plan: From `plan`.
-        store: The same store.
         change: The same change; of a function the plan has only the name.
-        progress: Called with one line for each step.
 
     Raises:
         LockedError: If another savepoint of the query is being taken, or one removed.

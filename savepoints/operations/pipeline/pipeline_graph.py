@@ -87,13 +87,7 @@ class PipelineQuery:
 
 @dataclass(frozen=True)
 class KnownTable:
-    """A Delta table whose place is known.
-
-    Attributes:
-        uri: Where it is.
-        table_id: Delta's own id of it.
-        version: Its newest version, None when it cannot be read.
-    """
+    """A Delta table whose place is known."""
 
     uri: str
     table_id: str
@@ -200,8 +194,6 @@ def graph(
     """Put together the pipeline that a query belongs to.
 
     Args:
-        query: Its name.
-        queries: All that there are, with it.
         tables: Every table that is known, of outputs and others, each URI once.
         recorded: By id of a table, the URI at which a savepoint saw it.
         findings: What was found while all this was read; told of every pipeline, because whoever

@@ -83,11 +83,7 @@ class TransitionPlan(GenerationPlan):
 
 @dataclass(frozen=True)
 class NewCheckpoint:
-    """What was written as the new checkpoint.
-
-    Attributes:
-        bytes: Bytes of its files.
-    """
+    """What was written as the new checkpoint."""
 
     seconds: float
     bytes: int
@@ -146,7 +142,6 @@ class Work:
     """What differs between the verbs.
 
     Attributes:
-        write: Writes the new checkpoint; must be able to begin anew after a crash.
         prepare: Makes the savepoint that the new generation begins from, where it does not exist.
         complete: Done when checkpoint and outputs are there, before the generation begins.
         follow: Done when it has begun, before the operation counts as finished.
@@ -182,13 +177,7 @@ def restored(
     query_id: str | None = None,
     progress: Progress = silent,
 ) -> NewCheckpoint:
-    """Write the new checkpoint from the plan's savepoint: what most verbs do as `Work.write`.
-
-    Args:
-        sources: Where each source goes on instead; see
-            `savepoints.checkpoint.logs.source_positions`.
-        query_id: Spark's id of the query, where the savepoint is of another one.
-    """
+    """Write the new checkpoint from the plan's savepoint: what most verbs do as `Work.write`."""
     assert plan.savepoint_id is not None
     restoring = restore.plan(
         store,
@@ -269,11 +258,7 @@ def new_generation(
     log: Journal,
     held: Lease,
 ) -> Iterator[None]:
-    """Write a generation's checkpoint, let its outputs be made within, then begin it.
-
-    Args:
-        write: Writes the checkpoint; begins again after a crash.
-    """
+    """Write a generation's checkpoint, let its outputs be made within, then begin it."""
     # From before the savepoint is read until the generation says that it is needed.
     with (
         store.using(plan.savepoint_id, plan.verb)

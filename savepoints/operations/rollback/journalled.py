@@ -82,11 +82,7 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
 def begin_or_resume(
     plan: JournalledPlan, store: Store, refuse_stale: Callable[[], None]
 ) -> Journal:
-    """Return the journal in which the next steps are recorded; the caller holds the lease.
-
-    Args:
-        refuse_stale: Raises if a new operation must not begin, as the plan no longer holds.
-    """
+    """Return the journal in which the next steps are recorded; the caller holds the lease."""
     if not plan.resumed and journal.unfinished(store.root, plan.query) is None:
         refuse_stale()
         begun_at = rfc3339(utc_now())

@@ -15,9 +15,6 @@ _UNDONE = frozenset({"rollback", "reset", "promote", "merge"})
 def require(store: Store, query: str, verb: str | None = None) -> Operation:
     """Return the last operation; `rollback` to `BeforeLast` undoes it.
 
-    Args:
-        verb: Which it must be; None for any that can be undone.
-
     Raises:
         NotFoundError: If the last operation on the query was another one.
     """

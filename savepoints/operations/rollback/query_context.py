@@ -21,10 +21,7 @@ class QueryContext:
     """What every plan for a query's next generation starts from, read at one moment.
 
     Attributes:
-        current: The generation that ends.
-        number: The one that begins.
         output_uris: All outputs by name: of the newest savepoint, and of the settings.
-        basis: What must still hold when the plan is carried out.
     """
 
     store: Store

@@ -107,10 +107,7 @@ class _Present:
     """Where a query stands.
 
     Attributes:
-        batch_id: The newest committed batch, None before the first.
         begun: The batch after it, when it was begun; its rows may be in the outputs.
-        names: Directory below `sources/` of each source.
-        watermark_ms: Its watermark, 0 without.
     """
 
     batch_id: int | None

@@ -33,9 +33,6 @@ def plan(
     """Find out what is done to each output.
 
     Args:
-        wanted: Leave them, empty them, or take them back to a savepoint at exactly the target.
-        goes_on_after: The batch whose state it goes on with; None to begin with batch 0.
-        begun: A batch that was begun and not committed.
         begin_at: Where each source will go on, as Spark's JSON.
     """
     query, owner = generation.query, owner_prefix(generation.query)

@@ -57,8 +57,6 @@ def to(
 
     Args:
         ends: Where the topics are to be, as Spark's JSON.
-        begun_from: The savepoint that it begins from, where it has not begun yet.
-        check: Called before each batch; raises when the run must not go on.
     """
     from savepoints.spark.session import session
 

@@ -83,8 +83,6 @@ class ResolvedTarget:
 
     Attributes:
         words: The point as arguments of a command; the same words always mean the same target.
-        is_saved: The savepoint exists; otherwise it is to be taken of the batch first.
-        topics: Kafka's id of each topic, as far as it was recorded.
         ends: Where the topics are to be after running on from there; None to stay.
     """
 

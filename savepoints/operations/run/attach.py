@@ -58,12 +58,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is attached to.
-
-    Attributes:
-        outputs: The tables that it writes, by name.
-        on_ended: What is done when its generation was ended by somebody.
-    """
+    """What is attached to."""
 
     store: Store
     name: str

@@ -25,9 +25,6 @@ def savepoint(
 ) -> Savepoint | None:
     """Return a savepoint of the newest batch of a generation that nobody runs.
 
-    Args:
-        moved: Whether it has run a batch since somebody may have taken one.
-
     Returns:
         One that is there already, a new one, or None when nothing has been committed yet.
     """

@@ -30,7 +30,6 @@ def kept(
 
     Args:
         reason: Why; by it a pause that was killed is recognised as one's own.
-        wait: How long to wait for the run to pause, and then to go on.
 
     Yields:
         When it was asked to pause; None when no run of it is there, or somebody else wants it

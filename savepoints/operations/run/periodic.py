@@ -57,8 +57,6 @@ def take(
     """Take a savepoint, then expire old ones and write metrics if the settings say so.
 
     Args:
-        checkpoint: Its checkpoint, for a query that `run` did not start.
-        app: Reference of the application that runs, if it is not the one in the settings.
         exports: What writes the rows of savepoints in both forms; by default the savepoint is only
             over when it has them.
     """

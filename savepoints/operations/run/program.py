@@ -45,12 +45,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Program:
-    """What runs the query now.
-
-    Attributes:
-        settings: With what the current generation is bound to.
-        every: Schedule of periodic savepoints.
-    """
+    """What runs the query now."""
 
     order: Order
     settings: Settings

@@ -121,11 +121,7 @@ def run(
 
 @dataclass
 class _Recovery:
-    """What `--recover` does, at most once in a run.
-
-    Attributes:
-        savepoint_id: The savepoint that the query was taken back to.
-    """
+    """What `--recover` does, at most once in a run."""
 
     program: Program
     savepoint_id: str | None = None

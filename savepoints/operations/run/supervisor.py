@@ -42,11 +42,7 @@ _IDLE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Segment:
-    """What came of one time under the lease.
-
-    Attributes:
-        error: Why there is no savepoint, although one was to be taken of the pause.
-    """
+    """What came of one time under the lease."""
 
     ran: Ran
     savepoint: Savepoint | None
@@ -87,7 +83,6 @@ class Supervisor:
     Attributes:
         idles: Whether the run waits while it is paused; one with an end of its own ends instead,
             for cron would start another and another.
-        wait: How long to wait for whoever has the query when the run begins.
         signals: Gives a context in which a signal calls what it is given.
     """
 
@@ -116,7 +111,6 @@ class Supervisor:
         """Run segments, from one pause to the next, until one ends by itself or by a signal.
 
         Args:
-            before: Called before the lease is waited for.
             damaged: Called without the lease when a segment finds the checkpoint damaged; if it
                 returns, the query can run.
 

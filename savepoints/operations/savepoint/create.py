@@ -249,11 +249,6 @@ def execute(plan: CreatePlan, store: Store, *, progress: Progress = silent) -> S
     catalog already is returned as it is. If the rows cannot be written it is kept in the native
     form, and says why in `rows_missing`; `export` adds them later.
 
-    Args:
-        plan: From `plan`.
-        store: The same store.
-        progress: Called with one line for each step.
-
     Raises:
         LockedError: If another savepoint of the query is being taken, or one removed.
         NoCommittedBatchError: If the query removes files faster than they can be copied.

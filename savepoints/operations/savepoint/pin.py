@@ -42,9 +42,6 @@ def copy(
 ) -> tuple[CutFiles, Pinned, int]:
     """Copy a cut into the store; return it, where it is, and how many attempts it took.
 
-    Args:
-        earlier: See `native.pin`.
-
     Raises:
         NoCommittedBatchError: If the query removes files faster than they can be copied.
     """

@@ -98,11 +98,8 @@ class Contents:
     """What a new checkpoint is made of, besides `metadata`.
 
     Attributes:
-        copied: Files of the savepoint.
-        operators: All that it has.
         start: Starts Spark, and returns what writes the rows and says so in the commit log, whose
             path that returns if it changed; None without rows.
-        made: Files that the savepoint does not have, by path.
     """
 
     copied: Sequence[StoredFile]
@@ -204,12 +201,7 @@ def make_plan(
     steps: Iterable[Step],
     warnings: Iterable[str],
 ) -> RestorePlan:
-    """Return the plan of a restore whose directory is free and whose files are all there.
-
-    Args:
-        mark: Marks the target as of this very restore.
-        steps: Those between the files and `metadata`.
-    """
+    """Return the plan of a restore whose directory is free and whose files are all there."""
     savepoint = stored.savepoint
     if sources is not None:
         source_map(store, stored, sources)

@@ -22,9 +22,7 @@ class LayoutChange:
     """How the state of a restored checkpoint differs from that of the savepoint.
 
     Attributes:
-        partitions: State partitions to be; None without state.
         written_conf: What the offset log has to say of state that is written as rows.
-        words: What changes, such as `partitions=7`; empty when nothing does.
     """
 
     partitions: int | None

@@ -113,9 +113,6 @@ def compare_outputs(
 ) -> OutputDifference:
     """Compare an output of two queries, each at its pinned version.
 
-    Args:
-        key: Columns that identify a row; whole rows are compared without any.
-
     Raises:
         IncompatibleError: If a table lacks a column of the key, or they have no column in common.
     """

@@ -28,11 +28,7 @@ _LIVE, _LATE = "live", "late"
 
 @dataclass(frozen=True)
 class _Names:
-    """Columns of a table.
-
-    Attributes:
-        key: Those by which two rows are about the same, as the table calls them.
-    """
+    """Columns of a table."""
 
     all: tuple[str, ...]
     key: tuple[str, ...]

@@ -47,7 +47,6 @@ class Mark:
 
     Attributes:
         app_id: Under which the next generation writes the table.
-        rows_removed: Rows that the table no longer has.
     """
 
     merge_id: str

@@ -35,8 +35,6 @@ class OutputControls:
     """How an output has the controls.
 
     Attributes:
-        rows: Rows that the live table has of them.
-        missing: Rows of the live table that the replay does not give.
         sample: Some of both, as JSON values: `difference` and the row's columns in `row`.
     """
 

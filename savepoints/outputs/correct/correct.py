@@ -64,11 +64,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Corrected:
-    """What a correction did.
-
-    Attributes:
-        rows_removed: Rows that the table no longer has.
-    """
+    """What a correction did."""
 
     version: int
     rows_removed: int

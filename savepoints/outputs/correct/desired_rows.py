@@ -63,12 +63,7 @@ def last_result(rows: DataFrame) -> DataFrame:
 
 
 def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
-    """Refuse rows of which two have one key in one slice.
-
-    Args:
-        rows: From `as_stored`.
-        key: Columns that identify a row.
-    """
+    """Refuse rows of which two have one key in one slice."""
     alike = rows.groupBy(*map(quoted, key), REPLAY_BATCH).count().where("count > 1")
     if doubled := alike.count():
         raise SeveralRowsError(

@@ -25,9 +25,6 @@ class EntityRows:
     """A table of which the rows of some entities are looked at.
 
     Attributes:
-        live: The table at the version that counts, and which of its rows are the query's.
-        entity: Column with the entity, as the table calls it.
-        key: Columns that identify a row, for `upsert`.
         table: The table at that version, rows of the query alone.
     """
 
@@ -46,8 +43,6 @@ class EntityRows:
 
         Args:
             spark: Any session; it is not changed, but its time zone and plans count.
-            entity: Column with the entity.
-            key: Columns that identify a row, for `upsert`.
         """
         own = session_like(spark)
         table = read_own_rows(own, live, live.newest)
@@ -85,9 +80,6 @@ class EntityRows:
     def require_applicable(self, replayed: DataFrame) -> None:
         """Refuse replayed rows that cannot be put into the table.
 
-        Args:
-            replayed: As `correct.execute` has it.
-
         Raises:
             SeveralRowsError: If two have one key in one slice.
             IncompatibleError: If they are no rows of the table, or some have no entity.
@@ -109,10 +101,6 @@ class EntityRows:
 
     def refuse_taken_keys(self, entities: DataFrame, replayed: DataFrame) -> None:
         """Refuse replayed rows with a key under which the table has a row of another entity.
-
-        Args:
-            entities: `entity` string.
-            replayed: As `correct.execute` has it.
 
         Raises:
             IncompatibleError: If there is one: which of the two wrote it last is not known.

@@ -23,12 +23,7 @@ HASH, ROW = "hash", "row"
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows differ, and of how many entities.
-
-    Attributes:
-        rows_removed: Rows that the table has and should not have.
-        groups: Hashes whose rows are taken out of the table.
-    """
+    """How many rows differ, and of how many entities."""
 
     rows_removed: int
     rows_added: int
@@ -44,7 +39,6 @@ class Differing:
         frame: `hash` bigint; `row` struct of the table's columns, one of the rows that are alike;
             `have` bigint, how often the table has it; `want` bigint, how often it should;
             `replaced` boolean, whether the rows with this hash are taken out first.
-        entity: Column with the entity.
     """
 
     frame: DataFrame
@@ -121,13 +115,7 @@ class Differing:
 
 
 def differing(current: DataFrame, desired: DataFrame, entity: str) -> Differing:
-    """Compare what a table holds of some entities with what it should hold.
-
-    Args:
-        current: What it holds, in the table's columns.
-        desired: What it should, in the same columns.
-        entity: Column with the entity.
-    """
+    """Compare what a table holds of some entities with what it should hold."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 

@@ -30,8 +30,6 @@ class Commit:
     """One commit of a table's log.
 
     Attributes:
-        operation: What Delta calls it, such as `MERGE`.
-        transactions: Its `txn` actions: version by application id.
         changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
         back_to: The version to whose rows this library took the table back with it, None with all
             others. What was committed in between no longer counts.
@@ -51,11 +49,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class LogCheckpoint:
-    """A checkpoint of the log.
-
-    Attributes:
-        version: The table version that it is the state of.
-    """
+    """A checkpoint of the log."""
 
     version: int
     names: tuple[str, ...]

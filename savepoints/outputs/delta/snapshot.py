@@ -31,13 +31,7 @@ _MAPS = {"partitionValues", "tags", "configuration", "options"}
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at a version, as the values of the actions in force there.
-
-    Attributes:
-        protocol: Which readers and writers may touch it, with its features.
-        files: The `add` action of each data file.
-        domains: Its `domainMetadata` actions.
-    """
+    """A table at a version, as the values of the actions in force there."""
 
     protocol: Action
     metadata: Action

@@ -56,10 +56,6 @@ def write_batch(
     """Write one batch in one commit.
 
     Args:
-        batch: Its rows. With `upsert` at most one row a key.
-        mode: Add rows, update them by key, or replace the table by the batch.
-        key: Columns that identify a row, for `upsert`.
-        app: From `app_id`.
         batch_id: Version of the transaction; a batch that is recorded already writes nothing.
     """
     from delta.tables import DeltaTable

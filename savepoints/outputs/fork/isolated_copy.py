@@ -123,9 +123,6 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
 def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambda: None) -> None:
     """Make the table, in one commit; done before by the same operation, nothing happens.
 
-    Args:
-        check: Called before the commit; raises when somebody else may make the fork by now.
-
     Raises:
         NotAlignedError: If a file of the version is gone.
     """

@@ -101,9 +101,6 @@ def plan_empty(
 ) -> Rewind:
     """Find out what taking an output back to no rows at all would mean.
 
-    Args:
-        own_rows: As in `plan`; then all rows go that match, and no others.
-
     Raises:
         NotAlignedError: If others have written to the table, as far as its log says.
         IncompatibleError: If the table has features that cannot be written.

@@ -66,9 +66,7 @@ def append(
     the note.
 
     Args:
-        events: Columns `EVENT_SCHEMA`.
         begin: Where the batch begins; a partition that is not in it begins at 0.
-        topic_ids: Kafka's own ids of the topics, as far as they are known.
 
     Raises:
         NotAlignedError: If the archive does not end where the batch begins.
@@ -157,10 +155,7 @@ def read(
     """Read events that arrived between two positions, and those of some merges.
 
     Args:
-        entities: Only these; a DataFrame has them in its first column. None for all.
-        since: From these offsets on; None for all.
         until: Up to these; partitions not in it are left out.
-        merges: Ids of merges whose events are also read, at any position.
 
     Returns:
         Columns of `SCHEMA`.
@@ -194,7 +189,6 @@ def choose(
     """Return the files that may have the rows wanted, by their Delta statistics.
 
     Args:
-        few: The entities, sorted; None for all.
         since: From these offsets on; a partition that is not in it is from 0.
     """
     starts = [since.get(topic, {}).get(p, 0) for topic, parts in until.items() for p in parts]

@@ -36,10 +36,6 @@ class PartitionCheck:
 
     Attributes:
         compared_from: From here up to `end` each record was compared with Kafka's.
-        missing: Of these, how many the archive lacks.
-        extra: Records that the archive has there and Kafka does not.
-        different: Records of another key, value or timestamp.
-        doubled: Records that are in the archive more than once.
         without_record: Offsets before `compared_from` of which the archive has no record; Kafka has
             removed what it had there.
     """
@@ -60,12 +56,7 @@ class PartitionCheck:
 
 @dataclass(frozen=True)
 class ArchiveCheck:
-    """What a check of an archive found.
-
-    Attributes:
-        problems: What is wrong; empty when the archive is whole.
-        notes: What could not be checked, or is normal.
-    """
+    """What a check of an archive found."""
 
     uri: str
     partitions: tuple[PartitionCheck, ...]

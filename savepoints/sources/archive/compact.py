@@ -35,8 +35,6 @@ class Compacted:
     """What a compaction did.
 
     Attributes:
-        files_after: The same afterwards; unchanged when there was nothing to do.
-        bytes_rewritten: Bytes of the rewritten files.
         runs: Sorted runs now; a lookup of an entity reads a page or two of each.
         vacuumed: Files that no version of the last days has and that were removed.
     """

@@ -247,7 +247,6 @@ def of_batch(
     Args:
         found: Records and newest event time (microseconds) by topic and partition.
         begin: Where the batch began; a partition that is not in it began at 0.
-        topic_ids: Kafka's own ids of the topics, as far as they are known.
 
     Returns:
         A row for each partition, even an empty one: it records where the archive begins.

@@ -31,13 +31,7 @@ _EXCHANGES = "savepoints-exchange"
 
 @dataclass(frozen=True)
 class File:
-    """A data file of the table.
-
-    Attributes:
-        size: Bytes.
-        lowest: Smallest value by column, for skipping.
-        highest: Largest value by column.
-    """
+    """A data file of the table."""
 
     path: str
     size: int

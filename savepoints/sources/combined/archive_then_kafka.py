@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seam:
-    """Which records come from the archive, and which from Kafka; offsets are next-to-read.
-
-    Attributes:
-        archive_from: Where the archive is read from; empty when it is not read.
-        kafka_from: Where Kafka is read from; empty when it is not read.
-    """
+    """Which records come from the archive, and which from Kafka; offsets are next-to-read."""
 
     archive_from: KafkaOffsets
     archive_to: KafkaOffsets
@@ -42,7 +37,6 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
     Args:
         since: From these offsets on; a partition not in it from 0.
         until: Up to these; partitions not in it are not read.
-        known: What has arrived in the archive; None without one.
     """
     found = Seam({}, {}, {}, {})
     late = []
@@ -79,9 +73,6 @@ def records(
     until: KafkaOffsets,
 ) -> DataFrame:
     """Read the records of a topic between two positions, each once.
-
-    Args:
-        archive: Its archive; None to read Kafka alone.
 
     Returns:
         Columns `RAW_SCHEMA`.
@@ -130,7 +121,6 @@ def rows(
     Events that merges remove are still there; see `archive.applied`.
 
     Args:
-        archive: Its archive; None to read Kafka alone.
         since: From these offsets on; None for the very first.
         entities: Only these; a DataFrame has them in its first column. None for all.
         merges: Ids of the merges in effect, whose events are also read, at any position.

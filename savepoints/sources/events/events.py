@@ -36,8 +36,6 @@ class Decoding:
 
     Attributes:
         decode: From Kafka's raw columns to the application's; keeps `topic`, `partition`, `offset`.
-        entity_key: Column that the state is kept by.
-        event_time: Column with the time at which an event happened.
         event_id: Columns by which two records are the same event.
     """
 
@@ -49,9 +47,6 @@ class Decoding:
 
 def events(records: DataFrame, decoding: Decoding) -> DataFrame:
     """Return each record with the entity, time and id of its event.
-
-    Args:
-        records: Columns `RAW_SCHEMA`.
 
     Returns:
         Columns `EVENT_SCHEMA`, a row for each record; the last three are null where `decode` leaves

@@ -22,12 +22,7 @@ SAMPLE = 20
 
 @dataclass(frozen=True)
 class ArrivalCounts:
-    """Records that arrived in a time window.
-
-    Attributes:
-        window: Length of the window, up to now.
-        counts: Records in it, by topic and partition.
-    """
+    """Records that arrived in a time window."""
 
     window: timedelta
     counts: Mapping[tuple[str, int], int]
@@ -47,10 +42,6 @@ def arrivals(
     topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime
 ) -> list[ArrivalCounts]:
     """Count the records of the last hour and the last 10 minutes, or all of a younger topic.
-
-    Args:
-        topics: As `topics.describe` found them.
-        now: The time of `topics`.
 
     Returns:
         The counts, longest window first; empty when the topics have no records.

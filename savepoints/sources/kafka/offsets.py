@@ -35,7 +35,6 @@ class Range:
 
     Attributes:
         earliest: First offset that can be read, of Kafka or of an archive.
-        end: Offset of the next record.
         kafka_from: First offset that Kafka has, where an archive has earlier ones; None where
             `earliest` is Kafka's.
         beyond: What an archive has that does not connect to Kafka, in words; empty for nothing.

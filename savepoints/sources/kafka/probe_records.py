@@ -26,7 +26,6 @@ class ProbeRecord:
     """A record without its content.
 
     Attributes:
-        timestamp: Set by Kafka or by the producer; None when it has none.
         size: Bytes of key, value and headers, uncompressed.
     """
 

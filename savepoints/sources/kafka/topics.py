@@ -27,7 +27,6 @@ class TopicRetention:
     """How long Kafka keeps the records of a topic.
 
     Attributes:
-        cleanup: `delete`, `compact` or both, as in `cleanup.policy`.
         retention_ms: `retention.ms`; None for no limit.
         retention_bytes: `retention.bytes`, of each partition; None for no limit.
         times: `message.timestamp.type`: `CreateTime` is set by producers, `LogAppendTime` by Kafka.
@@ -50,7 +49,6 @@ class Topic:
 
     Attributes:
         id: Kafka's own id; a recreated topic has another. None with brokers too old to report it.
-        policy: Its retention; None without permission to read it.
     """
 
     name: str

@@ -31,7 +31,6 @@ class BaseState:
     """A state that entities can be replayed from.
 
     Attributes:
-        savepoint_id: The savepoint; None for the empty state before all events.
         clock: Time of the newest event in it, or later; None for the empty state.
         has: Ids of the merges in it.
     """
@@ -69,7 +68,6 @@ def assigned(late: DataFrame, merged: DataFrame | None, bases: Sequence[BaseStat
         late: `entity` and `event_time` of the late events.
         merged: `entity`, `event_time` and `merge_id` of events of earlier merges that are in
             effect; None without any.
-        bases: From `thinned`.
 
     Returns:
         `entity` (string), each once, and `base` (int), an index of `bases`.
@@ -108,9 +106,7 @@ def after(events: DataFrame, entities: DataFrame, bases: Mapping[int, BaseState]
     """Return the events that are not in their entities' bases.
 
     Args:
-        events: Columns of events, and `merge_id`.
         entities: `entity` and `base`.
-        bases: By the numbers in `base`.
 
     Returns:
         The columns of `events`.

@@ -38,13 +38,8 @@ class LateBatch:
     Attributes:
         events: Columns `EVENT_SCHEMA` and `op` (`insert` or `remove`); a replaced event is removed
             and inserted. Stored, so that every read is the same.
-        rows: Its events; a replaced one counts once.
-        first_event_time: Earliest of them; None without any.
         content_hash: Of the events in any order: two differently seeded xxHash64 of each,
             by XOR, in hex.
-        doubled: Duplicate rows, which count once.
-        ignored: Columns that nothing used.
-        left_out: Rows too recent to be merged.
     """
 
     events: DataFrame
@@ -75,10 +70,7 @@ def read(
     Args:
         batch: A file, a directory, a pattern, or a Delta table; see `files.read`.
         place: An empty directory, where its events are stored.
-        at: The time of the merge, and the timestamp of records without one.
         clock: Newest event time of the live query; later events are not late.
-        before: Merge only events before this time; None for all.
-        quarantine: An empty directory for bad rows, instead of refusing the batch.
 
     Raises:
         UsageError: If its format is unknown, or it has events and the input no `encode`.
@@ -119,7 +111,6 @@ def unknown(batch: DataFrame, known: DataFrame) -> DataFrame:
     """Return the new events of a batch, and all removals.
 
     Args:
-        batch: `LateBatch.events`.
         known: Events of the same entities, columns `EVENT_SCHEMA`.
     """
     from pyspark.sql import functions as F

@@ -23,7 +23,6 @@ class Read:
     """The range that a batch of the live query read.
 
     Attributes:
-        begin: The first offset by topic and partition; 0 if missing.
         late_watermark_ms: The watermark of the batch before, milliseconds since 1970.
     """
 

@@ -47,7 +47,6 @@ class Stored:
     Attributes:
         rows: Columns of records (`value` and maybe `key`, `headers`, `timestamp`) or of events, and
             `op` string and `UNREADABLE` string, both null where there is nothing to report.
-        ignored: Columns that nothing uses.
     """
 
     rows: DataFrame
@@ -173,9 +172,6 @@ def _fits(found: str, wanted: str) -> bool:
 
 def stored_as(batch: str) -> tuple[str, str]:
     """Detect how a batch is stored.
-
-    Args:
-        batch: A file, a directory of files, a pattern, or a Delta table.
 
     Returns:
         Spark's name of the format, and the location for Spark.

@@ -46,11 +46,6 @@ def store(
 ) -> DataFrame:
     """Encode, number and decode rows, and store the result.
 
-    Args:
-        good: Records or decoded events, and `op` string.
-        place: An empty directory.
-        at: Timestamp of records that have none.
-
     Returns:
         Columns `EVENT_SCHEMA` and `op`, a row for each.
 

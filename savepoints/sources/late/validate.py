@@ -27,11 +27,7 @@ _SHOWN = 2_000
 
 @dataclass(frozen=True)
 class Rejected:
-    """Rows of a batch that one reason keeps from being merged.
-
-    Attributes:
-        samples: The first of them, as JSON values.
-    """
+    """Rows of a batch that one reason keeps from being merged."""
 
     reason: str
     rows: int

@@ -61,9 +61,6 @@ def given(
 ) -> list[Array]:
     """Let a program's function make columns, and check them.
 
-    Args:
-        fields: The columns that it must return.
-
     Raises:
         IncompatibleError: If it returns something else.
     """

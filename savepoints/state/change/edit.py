@@ -39,7 +39,6 @@ class Family:
     """Rows of one kind in a canonical table.
 
     Attributes:
-        column_family: Their column family.
         kind: As in `savepoints.state.typed.typed`: rows, value, list or map.
         frozen: Fields of the value that belong to the key, and must not change.
     """
@@ -81,7 +80,6 @@ class Counted:
     """How many rows a change concerns.
 
     Attributes:
-        changed: Rows with new bytes.
         content_hash: Of the chosen rows and of what they become, in any order, in hex: two
             differently seeded xxHash64 of each over (key, place in a list, new value), by XOR.
     """
@@ -94,11 +92,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Edited:
-    """A canonical table with a change that is not computed yet.
-
-    Attributes:
-        frame: The rows of the family, with the columns above.
-    """
+    """A canonical table with a change that is not computed yet."""
 
     family: Family
     change: StateEdit

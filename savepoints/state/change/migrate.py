@@ -48,9 +48,7 @@ class Migration:
     """How all stores of a program get their rows.
 
     Attributes:
-        transfers: For each column family.
         values: Functions for values, by the names that transfers have for them.
-        merged: Rows of operators with new keys, counted when they were made.
     """
 
     transfers: tuple[Transfer, ...]

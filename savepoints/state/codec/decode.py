@@ -158,13 +158,7 @@ class _Spans:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Decodes values from one buffer.
-
-    Attributes:
-        data: Its bytes.
-        words: The same as 64-bit words.
-        where: What the rows are, for an error.
-    """
+    """Decodes values from one buffer."""
 
     data: NDArray[np.uint8]
     words: Integers

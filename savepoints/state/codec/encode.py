@@ -95,11 +95,7 @@ def encode(
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Measures values and computes their words.
-
-    Attributes:
-        canonical_floats: Whether to write -0.0 as 0.0 and all NaNs alike.
-    """
+    """Measures values and computes their words."""
 
     canonical_floats: bool
 

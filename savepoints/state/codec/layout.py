@@ -79,11 +79,7 @@ class Behind(FieldValues):
 
 @dataclass(frozen=True, kw_only=True)
 class Bytes(Behind):
-    """Strings and binary.
-
-    Attributes:
-        data: The bytes of all of them, one after the other.
-    """
+    """Strings and binary."""
 
     data: NDArray[np.uint8]
 
@@ -131,11 +127,7 @@ class Structs(Behind):
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(Behind):
-    """Arrays: their length, a bit per element that says it is null, the elements.
-
-    Attributes:
-        width: The bytes that an element takes.
-    """
+    """Arrays: their length, a bit per element that says it is null, the elements."""
 
     there: Integers
     counts: Integers
@@ -171,11 +163,7 @@ class Arrays(Behind):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRows:
-    """Rows that are measured but not yet written.
-
-    Attributes:
-        sizes: How many bytes each row has.
-    """
+    """Rows that are measured but not yet written."""
 
     columns: Sequence[FieldValues]
     sizes: Integers

@@ -31,11 +31,7 @@ _KEY, _LATE = "key_bytes", "__late"
 
 @dataclass(frozen=True)
 class Combined:
-    """How the rows of an operator are combined.
-
-    Attributes:
-        where: How to call the operator in an error.
-    """
+    """How the rows of an operator are combined."""
 
     schema: StateSchema
     function: CombineStates
@@ -48,7 +44,6 @@ class CombinedRows:
 
     Attributes:
         late: The state of a run that began with nothing and read the late events only.
-        operators: From `required`.
     """
 
     live: SavedRows

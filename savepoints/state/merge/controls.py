@@ -33,13 +33,7 @@ SAMPLE = 5
 
 @dataclass(frozen=True)
 class ControlDifference:
-    """A row of a control that did not come out as it is.
-
-    Attributes:
-        column_family: Its column family.
-        live: Its value as the live query has it, None where it has no such row.
-        replayed: Its value as the replay has it, the same.
-    """
+    """A row of a control that did not come out as it is."""
 
     operator_id: int
     store: str
@@ -51,13 +45,7 @@ class ControlDifference:
 
 @dataclass(frozen=True)
 class StateControls:
-    """What became of the state of the controls.
-
-    Attributes:
-        rows: How many rows the live query has of them.
-        different: How many rows differ, of both sides.
-        tolerated: How many more differ in floating-point numbers by no more than was allowed.
-    """
+    """What became of the state of the controls."""
 
     rows: int
     different: int
@@ -83,7 +71,6 @@ def compare_states(
     """Compare the state of entities, in one job.
 
     Args:
-        fields: From `splice.entity_fields`.
         entities: The controls: entity (string). All rows of theirs that differ come to the driver.
         layout: Schemas of their rows; what has none is shown as bytes, and not tolerated.
         tolerance: Most by which floating-point numbers may differ, as a share of the larger one.

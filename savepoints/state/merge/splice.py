@@ -40,7 +40,6 @@ class OperatorKey:
     """The key of an operator's rows.
 
     Attributes:
-        fields: Fields of its canonical `key`.
         named: Those of them that are called as an entity key of the application.
     """
 
@@ -154,7 +153,6 @@ def spliced(
 
     Args:
         replayed: The state of the replay, which may have other entities besides.
-        fields: From `entity_fields`.
         entities: The entities that are replaced: entity (string).
     """
 
@@ -181,7 +179,6 @@ def seeded(
 
     Args:
         bases: Entities (entity string), and the state that theirs are taken from.
-        fields: From `named_fields`.
     """
 
     def rows(operator: OperatorState, store: str) -> DataFrame:

@@ -38,7 +38,6 @@ class Contents:
     """Totals of an operator's canonical rows.
 
     Attributes:
-        state_bytes: Bytes of all keys and values.
         content_hash: Independent of row order and of the number of partitions, in hex: two sums,
             modulo 2**64, of differently seeded xxHash64 over (store, column family, key, value).
     """

@@ -53,12 +53,10 @@ def write_state(
 
     Args:
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
-        saved: Rows with the columns of a canonical table.
         cut: Batch, provider, partitions and checkpoint format to write; the number of
             partitions must be what `offsets/N` says, or the query would silently look for rows in
             the wrong place.
         rows_of: Makes the rows of a store; by default as they were saved.
-        saved_operators: Those of the savepoint, where they are others.
     """
     saved.sparkSession.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
     _require_order(saved, operators if saved_operators is None else saved_operators)
@@ -112,11 +110,7 @@ def count(
     operators: Sequence[OperatorState],
     written: WrittenState,
 ) -> dict[int, int]:
-    """Count the rows of each operator in a written checkpoint.
-
-    Args:
-        checkpoint: The directory, with the ids of its stores in the commit log.
-    """
+    """Count the rows of each operator in a written checkpoint."""
     if cut.provider == HDFS_PROVIDER:
         return dict(written.rows)
     own = read.reading_session(spark, cut.checkpoint_format)

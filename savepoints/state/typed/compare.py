@@ -78,11 +78,7 @@ class VariableDifference:
 def compare_variables(
     before: DataFrame | None, after: DataFrame | None, kind: VariableKind, sample: int
 ) -> VariableDifference:
-    """Compare two frames that `typed.read_variable` gave with whole lists.
-
-    Args:
-        before: Of the first savepoint; None when it has no such variable.
-    """
+    """Compare two frames that `typed.read_variable` gave with whole lists."""
     from pyspark.sql import functions as F
 
     before, after = _present(before, after)

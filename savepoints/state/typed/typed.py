@@ -179,9 +179,6 @@ def read_variable(
 def translated(say: Callable[[Exception], str], hint: str) -> Iterator[None]:
     """Turn whatever Spark raises into our error.
 
-    Args:
-        say: Says what failed, given what Spark raised.
-
     Raises:
         IncompatibleError: With what it says.
     """

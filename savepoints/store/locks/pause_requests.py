@@ -29,7 +29,6 @@ class Request:
     Attributes:
         id: `op-…`, as the event of asking has it.
         wanted: `paused` or `running`.
-        reason: Why, for people; may be empty.
     """
 
     id: str
@@ -45,9 +44,6 @@ class PauseAnswer:
     """How a run obeyed a request to pause: no batch runs, and the lease of the query is free.
 
     Attributes:
-        generation: The generation that ran, None when the query has none yet.
-        batch_id: Its newest committed batch, None before the first.
-        savepoint_id: What was taken there, None without one.
         error: Why there is no savepoint although one was to be taken; empty otherwise.
     """
 

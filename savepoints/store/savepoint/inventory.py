@@ -26,10 +26,7 @@ class Directory:
     """One directory below `savepoints/`.
 
     Attributes:
-        row: The catalog row, None without one.
         manifest: None when it is missing, damaged, or of no interest.
-        problem: Why there is no manifest, empty when there is one.
-        is_newer: The manifest was written by a newer version of this library.
         query_id: Of the row, the manifest, or the checkpoint within; None when nothing says it.
     """
 

@@ -24,9 +24,7 @@ class StoredFile:
     """One file of a savepoint.
 
     Attributes:
-        path: Where it lies in a checkpoint (native files) or in the savepoint's canonical table.
         stored_at: Where it lies in the store, relative to the store's root.
-        size: Bytes.
         etag: Entity tag that its source had, by which the next savepoint knows it again; empty for
             what is not shared, or by its name.
     """

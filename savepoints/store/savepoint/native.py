@@ -33,11 +33,7 @@ RESTORE_MARKER = "_savepoints_restored_by"
 
 
 class PinnedFile(NamedTuple):
-    """A file in the checkpoint and in the store, by their paths, with what its source says of it.
-
-    Attributes:
-        etag: Of what is shared by it; otherwise empty.
-    """
+    """A file in the checkpoint and in the store, by their paths, with its source's tag."""
 
     path: str
     stored_at: str

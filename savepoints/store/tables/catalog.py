@@ -177,8 +177,6 @@ def select(
     """Choose savepoints, in the order in which they come.
 
     Args:
-        since: Only those whose cut was committed at this time or later.
-        until: Only those whose cut was committed at this time or before.
         state: Only in this state; without it, all that are not being removed.
     """
     chosen = [

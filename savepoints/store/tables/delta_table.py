@@ -43,7 +43,6 @@ class StoreTable:
     """One Delta table of the store.
 
     Attributes:
-        schema: Its columns, made when the first row is written.
         snapshot: What was read before, where it need not be as new as can be.
     """
 
@@ -86,7 +85,6 @@ class StoreTable:
         """Replace rows with the same key and add others, in one commit.
 
         Args:
-            key: Columns that identify a row.
             decide: From all rows there are, makes those to write; called again when others were
                 faster, so that it never decides on what is old. None to write changes nothing.
         """

@@ -18,7 +18,6 @@ class Line:
     Attributes:
         newest: By number of the generation, the present one first, its newest batch that counts;
             None where all do. Empty for a query of which no generation is known: then all counts.
-        origins: Ids of the savepoints that its generations began from.
     """
 
     newest: Mapping[int, int | None]

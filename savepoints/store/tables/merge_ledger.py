@@ -107,11 +107,8 @@ class Merge(MergeFacts):
         id: `op-…`, also the merge id of the batch's events in the archive.
         generation: The generation that the merge began; with the policy `append` the one that ran.
         controls_differing: How many control entities did not come out as the live query has them.
-        batch_id: The last batch of the generation before, at which the state was spliced.
-        outputs: The tables as the merge left them.
         descent: The generations from which the merge's own one descends, as `query/number`: they
             stay known when the savepoints in between are gone.
-        by: Who did it: user, host and process.
     """
 
     id: str
@@ -258,7 +255,6 @@ def find_same_batch(merges: Iterable[Merge], input_name: str, content_hash: str)
 
     Args:
         merges: Those in effect: one that was rolled back does not count.
-        content_hash: See `Merge`.
     """
     return next(
         (one for one in merges if (one.input, one.content_hash) == (input_name, content_hash)), None
