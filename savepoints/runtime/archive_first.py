@@ -34,8 +34,6 @@ def run_on(
     """Run a query until it is asked to stop or its time is over, from the archive on where needed.
 
     Args:
-        scratch: An empty directory, used when the query has run nothing yet.
-        check: Called all the time; raises when the run must not go on.
         until_caught_up: Until everything that its sources have now is read.
 
     Raises:

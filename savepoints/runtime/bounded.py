@@ -75,13 +75,10 @@ def run_to(
     the ends is run again as it is, as Spark would.
 
     Args:
-        runner: The query and its checkpoint, which may have run nothing yet.
         ends: Where to end, for every topic and partition of the query.
-        scratch: An empty directory, used when the query has run nothing yet.
         through: Where each source is after each of the first batches, as Spark's JSON: those of
             another query that came to the ends from here. The query has run a batch already, and
             has begun none but the first of these.
-        check: Called before each batch; raises when the run must not go on.
 
     Raises:
         UsageError: If the ends lie before what was read or beyond what Kafka has, or leave out a
@@ -116,7 +113,6 @@ def run_on(
     """Run a query without an end, until it is asked to stop or its time is over.
 
     Args:
-        check: Called all the time; raises when the run must not go on.
         until_caught_up: Until everything that its sources have now is read, by `availableNow`.
     """
     started, over = time.monotonic(), False

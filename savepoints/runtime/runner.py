@@ -204,7 +204,6 @@ class Runner:
         """Run until stopped.
 
         Args:
-            check: Called all the time; raises when the run must not go on.
             until_caught_up: End also with everything that its sources have now.
 
         Raises:
@@ -286,11 +285,7 @@ class Runner:
         ]
 
     def run_on_nothing(self, scratch: Location) -> None:
-        """Run the program once on empty inputs, which shows the layout of its state.
-
-        Args:
-            scratch: An empty directory, where the input and a checkpoint are made.
-        """
+        """Run the program once on empty inputs, which shows the layout of its state."""
         run_on_nothing(self._spark, self._app, scratch)
 
     @cached_property
@@ -426,12 +421,7 @@ def run_once(writer: DataStreamWriter, checkpoint: Location) -> StreamingQuery:
 
 
 def run_on_nothing(spark: SparkSession, app: App, scratch: Location) -> StreamingQuery:
-    """Run an application once on empty inputs, which shows the layout of its state.
-
-    Args:
-        scratch: An empty directory, where `empty/<input>` for each input and the directory
-            `checkpoint` are made.
-    """
+    """Run an application once on empty inputs, which shows the layout of its state."""
     from pyspark.errors import AnalysisException
 
     def source(name: str) -> DataFrame:

@@ -35,9 +35,7 @@ class NewProgram:
     """A program, and what its state looks like.
 
     Attributes:
-        reference: `package.module:attribute`.
         files: Metadata and schemas of its state, by path in a checkpoint.
-        topics: The topic of each source that is one, in Spark's order.
         notes: What its settings say that a restored query does not go by.
     """
 
@@ -77,11 +75,7 @@ def find_out(
     progress: Progress,
     provider: Provider | None = None,
 ) -> NewProgram:
-    """Run a program on empty inputs, with the settings that a restored query will have.
-
-    Args:
-        provider: State store provider to be; that of the savepoint by default.
-    """
+    """Run a program on empty inputs, with the settings that a restored query will have."""
     from savepoints.spark.session import session
     from savepoints.state.plan import initial_buffers
     from savepoints.state.storage import read as storage_read
