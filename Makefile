@@ -6,7 +6,8 @@ UV := $(shell command -v uv 2>/dev/null)
 # Of the installed packages only the ones in requirements.lock, by hash, whatever installs them.
 LOCKED := --quiet --require-hashes --no-deps --requirement requirements.lock
 PYTEST := $(BIN)/python -m pytest
-SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+# Its theme advertises a successor in each build.
+export NO_MKDOCS_2_WARNING := 1
 # The tests that need no JVM, no local world and no browser.
 SEEDED := $(if $(SEED),TESTS_SEED=$(SEED))
 FAST := not nightly and not spark and not kafka and not e2e and not browser
@@ -48,7 +49,7 @@ lint: $(VENV)/.installed ## Style, types, layers, dependencies, links of the doc
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config infra/lint/run_time_imports.toml
 	$(BIN)/deptry savepoints spark_jobs benchmarks
-	$(SITE) --quiet
+	$(BIN)/mkdocs build --strict --quiet
 
 fix: $(VENV)/.installed ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
@@ -65,7 +66,7 @@ reference: $(VENV)/.installed ## Write the pages of docs/reference that come fro
 	$(BIN)/python -m tests.reference
 
 site: $(VENV)/.installed ## Build the site of the documents into build/site
-	$(SITE)
+	$(BIN)/mkdocs build --strict
 
 jars: java $(VENV)/.installed ## Download the jars of Spark, Kafka and S3, and say where
 	@$(BIN)/python -m savepoints.local jars

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -139,9 +140,18 @@ class Terminal:
         of = f" {_message(plan.query)}" if plan.query else ""
         self.err.print(f"[bold]{plan.verb}[/bold]{of}:")
         for number, step in enumerate(plan.steps, 1):
-            self.err.print(f"  {number}. {_message(step.what)}", highlight=False, soft_wrap=True)
+            self._item(f"  {number}. ", step.what)
         for warning in plan.warnings:
-            self.err.print(f"  [yellow]note:[/yellow] {_message(warning)}", soft_wrap=True)
+            self._item("  note: ", warning, style="yellow")
+
+    def _item(self, mark: str, text: str, style: str = "") -> None:
+        """Print an item of a list; on a terminal its other lines stand under its first word."""
+        lines = [text]
+        if self.err.is_terminal:
+            width = max(self.err.width - len(mark), 20)
+            lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        shown = f"\n{' ' * len(mark)}".join(map(_message, lines))
+        self.err.print(f"[{style or 'none'}]{mark}[/]{shown}", highlight=False, soft_wrap=True)
 
     def progress(self, line: str) -> None:
         """Show the current step of a long operation and the seconds since the command started."""
