@@ -31,7 +31,11 @@ from tests.samples import query_id, take, unpack
 
 IMAGE = Path(__file__).parents[2] / "docs" / "img" / "rollback.svg"
 WIDTH = 100
-COMMANDS = ("savepoints list", "savepoints rollback before-release --yes", "savepoints undo order_totals --yes")
+COMMANDS = (
+    "savepoints list",
+    "savepoints rollback before-release --yes",
+    "savepoints undo order_totals --yes",
+)
 SETTINGS = """\
 store = "s3://lake/savepoints"
 [queries.order_totals]
