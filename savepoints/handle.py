@@ -58,6 +58,7 @@ from savepoints.state.change.edit import StateEdit
 from savepoints.store import root
 from savepoints.store.tables import catalog
 from savepoints.store.tables.merge_ledger import MergePolicy
+from savepoints.ui import page as _page
 
 # How long a merge waits for the running query to pause.
 _WAIT = timedelta(minutes=10)
@@ -144,6 +145,7 @@ class Store(root.Store):
     expire = plans(_expire.plan, _expire.execute)
     gc = plans(_gc.plan, _gc.execute)
     lineage = calls(_lineage.lineage)
+    page = calls(_page.page)
     rebuild_catalog = plans(_rebuild_catalog.plan, _rebuild_catalog.execute)
     topology = calls(_topology.topology)
     verify = calls(_verify.verify_all)
@@ -245,6 +247,7 @@ class Query:
     estimate = calls_about(_estimate.estimate)
     expire = plans(_expire.plan, _expire.execute)
     lineage = calls(_lineage.lineage)
+    page = calls(_page.page)
     locate = calls_about(_locate.locate)
     pause = calls_about(_pause.pause)
     pipeline = calls_about(_pipeline.pipeline)

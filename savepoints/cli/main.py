@@ -33,7 +33,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "State": ("state", "diff", "export"),
     "Upgrade": ("upgrade",),
     "Care": ("expire", "gc", "copy", "tag", "rename", "drill"),
-    "History": ("lineage", "pipeline", "events"),
+    "History": ("page", "ui", "lineage", "pipeline", "events"),
     "Set up": ("init", "config", "metrics", "demo", "completion", "version"),
 }
 _MORE_OPTIONS = "Options common to all commands: savepoints --help"

@@ -13,7 +13,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from rich import box
@@ -173,31 +172,6 @@ class Terminal:
 
 def _without(cells: Sequence[T], at: int) -> list[T]:
     return [*cells[:at], *cells[at + 1 :]]
-
-
-def count_text(count: int, noun: str) -> str:
-    """Write a count for people: `1 row`, `7,846 rows`."""
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
-
-
-def or_dash(value: object) -> object:
-    """Return a cell of a table, with `-` for what is not known."""
-    return "-" if value is None else value
-
-
-def bytes_text(size: int) -> str:
-    """Write a size for people: `1.5 MB`."""
-    value = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:  # noqa: PLR2004  (decimal units)
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
-def moment_text(moment: datetime) -> str:
-    """Write a moment for people, in UTC to the second."""
-    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _for_scripts(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)

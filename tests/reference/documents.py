@@ -128,6 +128,8 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         ),
     ),
     "estimate": (Document({"estimate": (Estimate, "The figures and what they rest on.")}),),
+    "page": (Document({"path": (str, "As it was given."), "bytes": (int, "Of the file.")}),),
+    "ui": (Document({"url": (str, "Where it is served.")}, "Once it listens"),),
     "lineage": (Document({"lineage": (Lineage, "Generations and savepoints.")}),),
     "pipeline show": (Document({"pipeline": (Pipeline, "Who reads whom.")}),),
     "pipeline create": (_GROUP, planned(GroupPlan)),

@@ -6,7 +6,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Consent, Invocation, common, mutating, of_query
-from savepoints.cli.output import bytes_text, count_text
+from savepoints.texts import bytes_text, count_text
 
 
 @click.command("copy")

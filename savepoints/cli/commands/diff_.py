@@ -9,9 +9,10 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import SCHEMA_VERSION, Terminal, or_dash
+from savepoints.cli.output import SCHEMA_VERSION, Terminal
 from savepoints.cli.render import row_text
 from savepoints.errors import PartlyDoneError
+from savepoints.texts import or_dash
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.diff import Diff

@@ -9,7 +9,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
-from savepoints.cli.output import bytes_text, moment_text
+from savepoints.texts import bytes_text, moment_text
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.estimate import Estimate

@@ -6,7 +6,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
-from savepoints.cli.output import moment_text
+from savepoints.texts import moment_text
 
 
 @click.command("events")

@@ -17,8 +17,8 @@ from savepoints.cli.options import (
     pair,
     restored_form,
 )
-from savepoints.cli.output import bytes_text
 from savepoints.model import Form
+from savepoints.texts import bytes_text
 
 if TYPE_CHECKING:
     from savepoints.outputs.fork.isolated_copy import CopyMode

@@ -10,8 +10,8 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, moment
-from savepoints.cli.output import bytes_text, moment_text
 from savepoints.model import OperatorState, Savepoint, SavepointState
+from savepoints.texts import bytes_text, moment_text
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability

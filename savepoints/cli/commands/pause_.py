@@ -9,7 +9,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Function, Invocation, common, duration
-from savepoints.cli.output import moment_text
+from savepoints.texts import moment_text
 
 if TYPE_CHECKING:
     from savepoints.operations.run.pause import PauseState

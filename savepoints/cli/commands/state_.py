@@ -8,9 +8,10 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import SCHEMA_VERSION, count_text
+from savepoints.cli.output import SCHEMA_VERSION
 from savepoints.cli.render import row_text
 from savepoints.errors import UsageError
+from savepoints.texts import count_text
 
 _ROWS_SHOWN = 20
 

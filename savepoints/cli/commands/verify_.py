@@ -9,8 +9,9 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
-from savepoints.cli.output import Terminal, bytes_text, count_text, moment_text
+from savepoints.cli.output import Terminal
 from savepoints.errors import UsageError, VerificationError
+from savepoints.texts import bytes_text, count_text, moment_text
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.findings import Grade

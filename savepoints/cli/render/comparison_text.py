@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from savepoints.cli.output import Terminal, bytes_text, or_dash
+from savepoints.cli.output import Terminal
 from savepoints.operations.fork.report import Line, lines, number
 from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
 from savepoints.outputs.compare.by_key import OutputDifference
+from savepoints.texts import bytes_text, or_dash
 
 _VERDICTS = {
     "same": "same: no difference",

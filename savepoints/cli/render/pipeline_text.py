@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Terminal, count_text
+from savepoints.cli.output import Terminal
 from savepoints.operations.inspect.mermaid import quoted
 from savepoints.operations.pipeline.pipeline_graph import (
     ExternalInput,
@@ -14,6 +14,7 @@ from savepoints.operations.pipeline.pipeline_graph import (
     PipelineEdge,
     PipelineQuery,
 )
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.pipeline.group_savepoint import Group

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Terminal, bytes_text, count_text, moment_text, or_dash
+from savepoints.cli.output import Terminal
 from savepoints.model import Cost, Edit, OperatorState, OutputVersion, Savepoint, kafka_offsets
+from savepoints.texts import bytes_text, count_text, moment_text, or_dash, watermark_text
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability
@@ -48,7 +48,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
             ("Spark's query id", savepoint.query_id),
             ("taken", f"{moment_text(savepoint.created_at)}, {savepoint.kind}"),
             ("parent", savepoint.parent or "none"),
-            ("watermark", watermark(cut.watermark_ms)),
+            ("watermark", watermark_text(cut.watermark_ms)),
             ("provider", f"{cut.provider.rpartition('.')[2]}, format {cut.checkpoint_format}"),
             ("state partitions", cut.partitions if cut.partitions is not None else "none"),
             ("application", savepoint.application or "unknown"),
@@ -165,13 +165,6 @@ def _state(savepoint: Savepoint) -> str:
     counted = f"{count_text(sum(rows), 'row')} in " if rows else ""
     operators = count_text(len(savepoint.operators), "operator")
     return f"{counted}{operators}, {' and '.join(savepoint.forms)} form"
-
-
-def watermark(milliseconds: int | None) -> str:
-    """Write a watermark for people; a query that has none has Spark's own, which is 0."""
-    if not milliseconds:
-        return "none"
-    return moment_text(datetime.fromtimestamp(milliseconds / 1000, timezone.utc))
 
 
 def _offsets(positions: tuple[str | None, ...]) -> list[tuple[object, ...]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Terminal, bytes_text, count_text, moment_text, or_dash
-from savepoints.cli.render import savepoint_text
+from savepoints.cli.output import Terminal
+from savepoints.texts import bytes_text, count_text, moment_text, or_dash, watermark_text
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.operator_places import (
@@ -26,7 +26,7 @@ def show(output: Terminal, found: Topology) -> None:
             ("checkpoint", found.checkpoint),
             ("Spark's query id", found.query_id),
             ("batch", f"{found.batch_id}, committed {moment_text(found.committed_at)}"),
-            ("watermark", savepoint_text.watermark(found.watermark_ms)),
+            ("watermark", watermark_text(found.watermark_ms)),
             ("provider", f"{found.provider.rpartition('.')[2]}, format {found.checkpoint_format}"),
             ("state partitions", found.partitions if found.partitions is not None else "none"),
             ("newest savepoint", found.savepoint_id or "none"),

@@ -224,16 +224,41 @@ def diff(
             same.append(one[0])
         else:
             unknown.add(one[0])
+    return dataclasses.replace(
+        of_catalog(pair.before, pair.after, operator=operator),
+        same_contents=tuple(sorted(same)),
+        variables=tuple(_rows(store, pair, found, unknown, sample, progress) if unknown else ()),
+    )
+
+
+def of_catalog(before: Savepoint, after: Savepoint, *, operator: int | None = None) -> Diff:
+    """Compare what the catalog says of two savepoints; no file of them is read.
+
+    The contents of an operator are the same when its hashes are, which do not know the order of
+    elements within lists.
+
+    Args:
+        operator: Compare this operator only.
+    """
+    pair = ValueChange(before, after)
+    operators = ValueChange(*(_operators(one, operator) for one in (before, after)))
     return Diff(
-        savepoints=ValueChange(pair.before.id, pair.after.id),
-        batch_id=ValueChange(pair.before.cut.batch_id, pair.after.cut.batch_id),
-        watermark_ms=ValueChange(pair.before.cut.watermark_ms, pair.after.cut.watermark_ms),
+        savepoints=ValueChange(before.id, after.id),
+        batch_id=ValueChange(before.cut.batch_id, after.cut.batch_id),
+        watermark_ms=ValueChange(before.cut.watermark_ms, after.cut.watermark_ms),
         offsets=tuple(_offsets(pair)),
         settings=_settings(pair),
         operators_added=_only(operators.after, operators.before),
         operators_removed=_only(operators.before, operators.after),
-        same_contents=tuple(sorted(same)),
-        variables=tuple(_rows(store, pair, found, unknown, sample, progress) if unknown else ()),
+        same_contents=tuple(
+            sorted(
+                place[0]
+                for place in operators.before.keys() & operators.after.keys()
+                if (known := operators.before[place].content_hash) is not None
+                and known == operators.after[place].content_hash
+            )
+        ),
+        variables=(),
     )
 
 

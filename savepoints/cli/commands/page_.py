@@ -1,0 +1,78 @@
+"""Write the store as one HTML page: the answers, a timeline, every savepoint."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Invocation, common, moment
+from savepoints.errors import UsageError
+
+
+@click.command("page")
+@click.option(
+    "--out",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.html",
+    help="Where to write it. An existing file is replaced in one move.",
+)
+@click.option(
+    "--query",
+    shell_complete=query_names,
+    help="Only this query, with its forks and what it was forked from.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="Show only what happened at or after this time: RFC 3339, or an age like 30d.",
+)
+@click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Read only the store: no checkpoint, no Kafka, so no lag and no restorable-until.",
+)
+@common
+def command(
+    call: Invocation,
+    path: Path,
+    query: str | None,
+    since: datetime | None,
+    *,
+    no_source_check: bool,
+) -> None:
+    """Write the store as one HTML page. Needs no JVM.
+
+    At the top is what needs attention, with the command to type. Below, for each query: age of the
+    last savepoint, until when it is restorable, lag, last verify and drill; then a timeline of
+    savepoints, generations and forks, every savepoint with its details, operations and events.
+
+    The page is one file without scripts that loads nothing: mail it, print it, keep it with an
+    incident. It shows offsets, table URIs, tags and error messages, but no state rows. `savepoints
+    ui` shows the same page live.
+
+    \b
+    Examples:
+      savepoints page --out store.html
+      savepoints page --out orders.html --query orders --since 30d
+      savepoints page --out store.html --no-source-check
+    """
+    from savepoints.ui import environment, page
+
+    environment.require("pages")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            f"the directory {path.absolute().parent} for the page does not exist",
+            hint="create the directory, or choose another path with --out",
+        )
+    html = page.page(call.store, query=query, since=since, sources=not no_source_check)
+    page.write(html, path)
+    if call.output.format == "json":
+        call.output.document(path=str(path), bytes=path.stat().st_size)
+    else:
+        call.output.line(f"wrote {path}")

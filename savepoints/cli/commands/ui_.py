@@ -1,0 +1,45 @@
+"""Serve the page of the store on this machine, read-only."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.options import Invocation, common
+
+
+@click.command("ui")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8321,
+    show_default=True,
+    help="Where to listen on 127.0.0.1; 0 for a free port.",
+)
+@click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Read only the store: no checkpoint, no Kafka, so no lag and no restorable-until.",
+)
+@common
+def command(call: Invocation, port: int, *, no_source_check: bool) -> None:
+    """Serve the page of the store on 127.0.0.1 until Ctrl-C. Needs no JVM.
+
+    The same page as `savepoints page`, read again at each request, and a comparison of any two
+    savepoints. It is read-only and answers only this machine; from elsewhere, use an SSH tunnel:
+    ssh -L 8321:127.0.0.1:8321 HOST. Add ?query=NAME or ?since=30d to the address to narrow it.
+
+    \b
+    Examples:
+      savepoints ui
+      savepoints ui --port 0
+    """
+    from savepoints.ui import server
+
+    listening = server.listen(port)
+    application = server.application(call.store, sources=not no_source_check)
+    url = f"http://{server.ADDRESS}:{listening.getsockname()[1]}/"
+    if call.output.format == "json":
+        call.output.document(url=url)
+    else:
+        call.output.line(f"{url} (stop with Ctrl-C)")
+    server.serve(application, listening)

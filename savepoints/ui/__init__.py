@@ -1,0 +1,1 @@
+"""Pages: a store as one page of HTML, written or served, and the report of a comparison."""

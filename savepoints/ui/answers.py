@@ -1,0 +1,276 @@
+"""What somebody on call asks first, answered for each query, with the command that mends it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from shlex import quote
+from typing import Literal
+
+from savepoints.model import Savepoint
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
+from savepoints.store.tables import living_line
+from savepoints.store.tables.events import Event
+from savepoints.texts import bytes_text, count_text, moment_text, span_text
+from savepoints.ui.facts import SourceFacts, StoreFacts
+
+Level = Literal["good", "plain", "unknown", "bad"]
+
+# Savepoints of which the usual interval is the median; fewer than three say nothing.
+_USUAL_OF, _FEWEST = 20, 3
+_SOON = timedelta(hours=24)
+_OVERDUE = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer.
+
+    Attributes:
+        question: In two words.
+        value: The answer, in a few.
+        note: What it is measured by, or why it is not known.
+        level: `bad` is red and a problem.
+    """
+
+    question: str
+    value: str
+    note: str = ""
+    level: Level = "plain"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to act on.
+
+    Attributes:
+        text: What is wrong.
+        command: What to type.
+        other: Another way out, empty without one.
+        unfinished: It is an operation that was begun and not finished.
+    """
+
+    text: str
+    command: str
+    other: str = ""
+    unfinished: bool = False
+
+
+@dataclass(frozen=True)
+class QueryAnswers:
+    """The answers about one query.
+
+    Attributes:
+        query: Its name.
+        status: What it is doing, in words.
+        answers: In the order in which they are asked.
+        problems: Empty when all is well.
+    """
+
+    query: str
+    status: str
+    answers: tuple[Answer, ...]
+    problems: tuple[Problem, ...]
+
+
+def answers(facts: StoreFacts) -> tuple[QueryAnswers, ...]:
+    """Answer for each query, those with problems first."""
+    found = [_of_query(facts, query) for query in facts.queries]
+    return tuple(sorted(found, key=lambda one: (not one.problems, one.query)))
+
+
+def usual_interval(savepoints: Sequence[Savepoint]) -> timedelta | None:
+    """Return the median time between the newest savepoints; None where there are too few.
+
+    Args:
+        savepoints: Of one query.
+    """
+    taken = sorted((one.created_at for one in savepoints if one.edit is None), reverse=True)
+    if len(taken) < _FEWEST:
+        return None
+    gaps = [newer - older for newer, older in pairwise(taken[:_USUAL_OF])]
+    return timedelta(seconds=statistics.median(one.total_seconds() for one in gaps))
+
+
+def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
+    mine = facts.of({query})
+    sources = facts.sources.get(query, SourceFacts())
+    current = next((one for one in mine.generations if one.status == "current"), None)
+    whole = [one for one in mine.savepoints if one.state == "complete"]
+    line = living_line.of_query(query, mine.generations, mine.savepoints).backwards(whole)
+    newest = line[0] if line else None
+    lives = current is not None or not mine.generations
+    last = _last_savepoint(facts, newest, usual_interval(whole), lives=lives)
+    until = _restorable(facts, sources, newest)
+    verified = _verified(facts, query)
+    drilled = _drilled(facts, query)
+    if current is None:
+        status = "ended" if mine.generations else "generation unknown"
+    else:
+        status = f"generation {current.generation}"
+        if query in facts.busy:
+            doing = facts.busy[query]
+            status += ", running" if doing in ("run", "attach") else f", {doing} under way"
+        else:
+            status += ", nothing holds its lease"
+    return QueryAnswers(
+        query,
+        status,
+        (last, until, _lag(facts, sources), verified, drilled, _state(newest)),
+        tuple(_problems(mine, query, newest, last, until, verified)),
+    )
+
+
+def _last_savepoint(
+    facts: StoreFacts, newest: Savepoint | None, usual: timedelta | None, *, lives: bool
+) -> Answer:
+    if newest is None:
+        return Answer("Last savepoint", "none", "no complete savepoint on the present line", "bad")
+    age = facts.at - newest.created_at
+    note = f"batch {newest.cut.batch_id}, {newest.kind}"
+    if usual is None:
+        return Answer("Last savepoint", f"{span_text(age)} ago", f"{note}; no usual interval yet")
+    overdue = lives and age > _OVERDUE * usual
+    return Answer(
+        "Last savepoint",
+        f"{span_text(age)} ago",
+        f"{note}; usually every {span_text(usual)}",
+        "bad" if overdue else "good",
+    )
+
+
+def _restorable(facts: StoreFacts, sources: SourceFacts, newest: Savepoint | None) -> Answer:
+    question, found = "Restorable until", sources.newest
+    if newest is None:
+        return Answer(question, "-", "there is no savepoint", "unknown")
+    if found is None:
+        return Answer(question, "not checked", "Kafka was not asked", "unknown")
+    if found.restorable != "yes":
+        level: Level = "bad" if found.restorable == "no" else "unknown"
+        value = "not restorable" if level == "bad" else "unknown"
+        return Answer(question, value, found.reason, level)
+    if found.until is None:
+        return Answer(question, "no limit known", found.basis or found.reason, "good")
+    left = found.until - facts.at
+    return Answer(
+        question,
+        f"{span_text(left)} left",
+        f"{moment_text(found.until)}; {found.basis}",
+        "bad" if left < _SOON else "good",
+    )
+
+
+def _lag(facts: StoreFacts, sources: SourceFacts) -> Answer:
+    place = sources.topology
+    if place is None:
+        return Answer("Lag", "unknown", sources.problem or "not looked for", "unknown")
+    behind = f"batch {place.batch_id} committed {span_text(facts.at - place.committed_at)} ago"
+    kafka = [one for one in place.sources if one.kind == "kafka"]
+    lags = [one.lag for one in kafka]
+    if not kafka or None in lags:
+        reason = next((one.problem for one in kafka if one.problem), "no Kafka source")
+        return Answer("Lag", "unknown", f"{reason}; {behind}", "unknown")
+    return Answer("Lag", count_text(sum(one or 0 for one in lags), "record"), behind)
+
+
+def _verified(facts: StoreFacts, query: str) -> Answer:
+    ids = [one.id for one in facts.savepoints if one.query == query]
+    event = _newest(facts.events, "verify", query)
+    if event is None:
+        return Answer("Last verify", "never", "", "unknown")
+    # One of all queries has failed for those whose savepoints it names.
+    failed = event.result == "failed" and (
+        event.query == query or any(one in event.message for one in ids)
+    )
+    return Answer(
+        "Last verify",
+        f"{'failed ' if failed else ''}{span_text(facts.at - event.at)} ago",
+        event.message if failed or event.query == query else "as part of verify --all",
+        "bad" if failed else "good",
+    )
+
+
+def _drilled(facts: StoreFacts, query: str) -> Answer:
+    event = _newest(facts.events, "drill", query)
+    if event is None:
+        return Answer("Last drill", "never", "", "unknown")
+    failed = event.result == "failed"
+    return Answer(
+        "Last drill",
+        f"{'failed ' if failed else ''}{span_text(facts.at - event.at)} ago",
+        event.message,
+        "bad" if failed else "good",
+    )
+
+
+def _newest(events: Sequence[Event], verb: str, query: str) -> Event | None:
+    found = (
+        one
+        for one in events
+        if one.verb == verb and one.query in (None, query) and one.result != "skipped"
+    )
+    return next(found, None)
+
+
+def _state(newest: Savepoint | None) -> Answer:
+    if newest is None:
+        return Answer("State", "-", "there is no savepoint", "unknown")
+    rows = [one.rows for one in newest.operators if one.rows is not None]
+    sizes = [one.state_bytes for one in newest.operators if one.state_bytes is not None]
+    operators = count_text(len(newest.operators), "operator")
+    if not rows:
+        cost = newest.cost
+        size = bytes_text(cost.bytes_copied + cost.bytes_shared)
+        return Answer("State", size, f"files of {operators}; native only, rows not counted")
+    return Answer("State", count_text(sum(rows), "row"), f"{bytes_text(sum(sizes))} in {operators}")
+
+
+def _problems(
+    facts: StoreFacts,
+    query: str,
+    newest: Savepoint | None,
+    last: Answer,
+    until: Answer,
+    verified: Answer,
+) -> Iterator[Problem]:
+    name = quote(query)
+    yield from (_of_operation(one) for one in facts.operations if one.state == "unfinished")
+    ended = bool(facts.generations) and all(one.status == "ended" for one in facts.generations)
+    if last.level == "bad" and newest is not None:
+        text = f"The last savepoint was taken {last.value}: {last.note}."
+        yield Problem(text, f"savepoints create {name}")
+    elif newest is None and not ended:
+        yield Problem("There is no complete savepoint.", f"savepoints create {name}")
+    if until.level == "bad":
+        what = (
+            "The newest savepoint cannot be restored"
+            if until.value == "not restorable"
+            else f"The newest savepoint is restorable for only {until.value.removesuffix(' left')}"
+        )
+        yield Problem(f"{what}: {until.note}.", f"savepoints create {name}")
+    broken = [one for one in facts.savepoints if one.state == "broken"]
+    if broken:
+        reason = f": {broken[0].state_reason}" if broken[0].state_reason else ""
+        yield Problem(
+            f"{count_text(len(broken), 'savepoint')} broken, such as {broken[0].id}{reason}.",
+            f"savepoints verify {broken[0].id}",
+        )
+    elif verified.level == "bad":
+        yield Problem(
+            f"The last verify failed: {verified.note}.", f"savepoints verify --all --query {name}"
+        )
+
+
+def _of_operation(operation: Operation) -> Problem:
+    what = f"{operation.verb} {operation.id} of {operation.query}"
+    undo = f"savepoints operations undo {operation.id}"
+    if journal.UNDOING in operation.done:
+        return Problem(f"Undoing {what} is not finished.", undo, unfinished=True)
+    after = ", ".join(operation.done) or "it began"
+    return Problem(
+        f"{what} is not finished; done so far: {after}.", operation.command, undo, unfinished=True
+    )

@@ -1,0 +1,40 @@
+"""Families: a query, its forks, and theirs; a page draws each family as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from savepoints.model import Generation, Savepoint
+from savepoints.operations.inspect import arcs
+
+
+def families(
+    savepoints: Sequence[Savepoint], generations: Sequence[Generation]
+) -> tuple[tuple[str, ...], ...]:
+    """Group queries by what their generations began from, each query before its forks."""
+    owner = {one.id: one.query for one in savepoints}
+    forked = {
+        (owner[one.begun_from], one.query)
+        for one in generations
+        if one.begun_from in owner and owner[one.begun_from] != one.query
+    }
+    # A promotion leads back from the fork to its origin, which began earlier.
+    first = {
+        name: min(
+            [one.begun_at for one in generations if one.query == name]
+            + [one.cut.committed_at for one in savepoints if one.query == name]
+        )
+        for name in {*owner.values(), *(one.query for one in generations)}
+    }
+    groups = {tuple(sorted(arcs.connected(forked, name))) for name in first}
+    return tuple(
+        tuple(sorted(group, key=lambda name: (first[name], name))) for group in sorted(groups)
+    )
+
+
+def family_of(
+    query: str, savepoints: Sequence[Savepoint], generations: Sequence[Generation]
+) -> tuple[str, ...]:
+    """Return the family of a query; the query alone where the store does not know it."""
+    found = (one for one in families(savepoints, generations) if query in one)
+    return next(found, (query,))

@@ -1,0 +1,99 @@
+"""Reading what a page is drawn from: the tables of the store, the checkpoints, and Kafka.
+
+It only looks. What cannot be found out is not known, with the reason, and never an error: a page is
+opened when something is broken.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from savepoints.errors import QueryNotFoundError, SavepointsError
+from savepoints.io import in_parallel
+from savepoints.model import Savepoint, utc_now
+from savepoints.operations.inspect import availability
+from savepoints.operations.inspect import topology as places
+from savepoints.operations.inspect.availability import Availability
+from savepoints.runtime.archive_of import archives_of
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
+from savepoints.store.tables import catalog, living_line
+from savepoints.ui.facts import SourceFacts, StoreFacts
+from savepoints.ui.families import family_of
+
+
+def gather(
+    store: Store,
+    *,
+    query: str | None = None,
+    since: datetime | None = None,
+    sources: bool = True,
+) -> StoreFacts:
+    """Read a store as it is now.
+
+    Args:
+        query: Only this query, what it was forked from, and its forks.
+        since: Show only what is not older.
+        sources: Also read the current checkpoints and ask Kafka.
+
+    Raises:
+        QueryNotFoundError: If the store does not know the query.
+    """
+    store = store.snapshot()
+    facts = StoreFacts(
+        str(store.root),
+        utc_now(),
+        tuple(catalog.select(store.catalog.all())),
+        tuple(store.generations.all()),
+        tuple(journal.all_operations(store.root)),
+        tuple(store.events.all()),
+        tuple(store.ledger.all()),
+        since=since,
+    )
+    if query is not None:
+        if query not in facts.queries:
+            raise QueryNotFoundError(
+                f"the store {store.root} has no query {query!r}",
+                hint=f"its queries: {', '.join(facts.queries) or 'none'}",
+                query=query,
+                known=list(facts.queries),
+            )
+        facts = facts.of(family_of(query, facts.savepoints, facts.generations))
+    held = {name: lease.holder(store.root, name) for name in facts.queries}
+    busy = {name: record.verb for name, record in held.items() if record is not None}
+    found = _sources(store, facts) if sources else {}
+    return StoreFacts(**{**vars(facts), "busy": busy, "sources": found})
+
+
+def _sources(store: Store, facts: StoreFacts) -> dict[str, SourceFacts]:
+    settings = bindings.complete(store)
+    archives = {name: archives_of(settings, name) for name in facts.queries}
+    kafka = settings.kafka
+    each: dict[str, Availability] = {}
+    if kafka.bootstrap_servers:
+        each = availability.check_savepoints(facts.savepoints, kafka, archives)
+
+    def look(query: str) -> SourceFacts:
+        newest = newest_alive(facts, query)
+        asked = None
+        if newest is not None and kafka.bootstrap_servers:
+            asked = availability.check_savepoint(newest, kafka, archives[query])
+        ids = {one.id for one in facts.savepoints if one.query == query}
+        mine = {name: one for name, one in each.items() if name in ids}
+        if not any((one.query, one.status) == (query, "current") for one in facts.generations):
+            return SourceFacts(None, "the query has ended", asked, mine)
+        try:
+            return SourceFacts(places.topology(store, query), "", asked, mine)
+        except SavepointsError as error:
+            return SourceFacts(None, error.message, asked, mine)
+
+    queries = list(facts.queries)
+    return dict(zip(queries, in_parallel(look, queries), strict=True))
+
+
+def newest_alive(facts: StoreFacts, query: str) -> Savepoint | None:
+    """Return what `latest` means for a query, None when it has no whole savepoint."""
+    usable = [one for one in facts.savepoints if (one.query, one.state) == (query, "complete")]
+    line = living_line.of_query(query, facts.generations, facts.savepoints)
+    return next(iter(line.backwards(usable)), None)

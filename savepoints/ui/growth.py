@@ -1,0 +1,98 @@
+"""Growth of a query: state, new bytes and duration of its savepoints, as small line charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from savepoints.model import Savepoint
+from savepoints.texts import bytes_text, count_text, moment_text, span_text
+from savepoints.ui.axis import Axis
+from savepoints.ui.facts import StoreFacts
+
+WIDTH, HEIGHT = 340, 96
+_LEFT, _RIGHT, _TOP, _BOTTOM = 6, 334, 10, 84
+# A line needs two points, and one of two says nothing.
+_FEWEST = 3
+_SECOND = 1.0
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A line chart from 0 to `most`.
+
+    Attributes:
+        points: As SVG writes them.
+        end: Where the line ends, and the newest value stands.
+        newest: That value.
+        change: By how much it changed from the first on.
+        most: The greatest value, at the top.
+    """
+
+    title: str
+    points: str
+    end: tuple[float, float]
+    newest: str
+    change: str
+    most: str
+    first_at: str
+    last_at: str
+
+
+def growth(facts: StoreFacts, query: str) -> tuple[Growth, ...]:
+    """Draw the growth of a query; empty where there are too few savepoints."""
+    mine = [
+        one
+        for one in reversed(facts.savepoints)
+        if one.query == query and one.edit is None and facts.shows(one.created_at)
+    ]
+    measures: tuple[
+        tuple[str, Callable[[Savepoint], float | None], Callable[[float], str]], ...
+    ] = (
+        ("State rows", _rows, lambda value: count_text(round(value), "row")),
+        ("Bytes new in each savepoint", _bytes, lambda value: bytes_text(round(value))),
+        ("Duration of a savepoint", lambda one: one.cost.seconds, _seconds),
+    )
+    return tuple(chart for title, of, text in measures for chart in _chart(title, mine, of, text))
+
+
+def _rows(one: Savepoint) -> float | None:
+    rows = [it.rows for it in one.operators if it.rows is not None]
+    return sum(rows) if rows else None
+
+
+def _bytes(one: Savepoint) -> float:
+    return one.cost.bytes_copied + one.cost.export_bytes
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 10 * _SECOND else span_text(timedelta(seconds=value))
+
+
+def _chart(
+    title: str,
+    savepoints: Sequence[Savepoint],
+    of: Callable[[Savepoint], float | None],
+    text: Callable[[float], str],
+) -> Iterator[Growth]:
+    values = [(one.created_at, value) for one in savepoints if (value := of(one)) is not None]
+    if len(values) < _FEWEST:
+        return
+    axis = Axis.between(values[0][0], values[-1][0], _LEFT, _RIGHT)
+    most = max(value for _, value in values)
+    places = [
+        (axis.x(at), round(_BOTTOM - (value / most if most else 0.0) * (_BOTTOM - _TOP), 1))
+        for at, value in values
+    ]
+    first, last = values[0][1], values[-1][1]
+    yield Growth(
+        title,
+        " ".join(f"{x},{y}" for x, y in places),
+        places[-1],
+        text(last),
+        f"{(last - first) / first:+.0%}" if first else "",
+        text(most),
+        moment_text(values[0][0]),
+        moment_text(values[-1][0]),
+    )
