@@ -8,15 +8,9 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, executed, mutating
-<<<<<<< HEAD
-from savepoints.cli.output import bytes_text, count_text, moment_text
 from savepoints.cli.render import removal_text
 from savepoints.config.duration import parse_duration
-=======
-from savepoints.config.duration import parse_duration
-from savepoints.errors import PartlyDoneError
 from savepoints.texts import bytes_text, count_text, moment_text
->>>>>>> 529781d (savepoints page and savepoints ui: a store as one page, with what needs attention first)
 
 if TYPE_CHECKING:
     from savepoints.operations.maintain.expire import ExpirePlan

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.options import Consent, Invocation, common, executed, mutating
-<<<<<<< HEAD
-from savepoints.cli.output import bytes_text, count_text
 from savepoints.cli.render import removal_text
 from savepoints.config.duration import duration_text, parse_duration
-=======
-from savepoints.config.duration import duration_text, parse_duration
-from savepoints.errors import PartlyDoneError
 from savepoints.texts import bytes_text, count_text
->>>>>>> 529781d (savepoints page and savepoints ui: a store as one page, with what needs attention first)
 
 if TYPE_CHECKING:
     from savepoints.operations.maintain.gc import GcPlan

@@ -10,17 +10,10 @@ import click
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.cli.options_migrate import MigrationOptions, migrating
-<<<<<<< HEAD
 from savepoints.cli.options_point import PointOptions, Restoring, point_of, restoring, to_a_point
-from savepoints.cli.output import bytes_text
 from savepoints.errors import UsageError
 from savepoints.model import Provider
-=======
-from savepoints.cli.options_point import PointOptions, other_sources, point_of, to_a_point
-from savepoints.errors import UsageError
-from savepoints.model import Form, Provider
 from savepoints.texts import bytes_text
->>>>>>> 529781d (savepoints page and savepoints ui: a store as one page, with what needs attention first)
 
 if TYPE_CHECKING:
     from savepoints.bound_plan import BoundPlan

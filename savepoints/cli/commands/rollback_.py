@@ -15,16 +15,9 @@ from savepoints.cli.options import (
     outputs_too,
     stopped_said,
 )
-<<<<<<< HEAD
 from savepoints.cli.options_point import PointOptions, Restoring, point_of, restoring, to_a_point
-from savepoints.cli.output import bytes_text
 from savepoints.cli.render.next_step import next_step
-=======
-from savepoints.cli.options_point import PointOptions, other_sources, point_of, to_a_point
-from savepoints.cli.render.next_step import next_step
-from savepoints.model import Form
 from savepoints.texts import bytes_text
->>>>>>> 529781d (savepoints page and savepoints ui: a store as one page, with what needs attention first)
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.rollback import RolledBack

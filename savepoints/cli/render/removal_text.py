@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from savepoints.cli.output import Terminal, bytes_text, count_text
+from savepoints.cli.output import Terminal
 from savepoints.errors import PartlyDoneError
+from savepoints.texts import bytes_text, count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.maintain.expire import Expired
