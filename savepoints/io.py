@@ -427,7 +427,7 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
         )
     if _NO_ANSWER.search(said):
         return UnreachableError(
-            f"the object store does not answer for {uri}: {said[:500]}",
+            f"the object store did not respond for {uri}: {said[:500]}",
             hint="check AWS_ENDPOINT_URL and the network, then run the command again",
             uri=str(uri),
         )

@@ -122,7 +122,7 @@ def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogE
     entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
     if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
         raise SourceLogError(
-            f"{where}/{unused[0]} is past the offsets, so later batches would differ",
+            f"{where}/{unused[0]} is beyond the offset log, so later batches would differ",
             hint=_DAMAGED,
             file=unused[0],
         )

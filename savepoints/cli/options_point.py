@@ -38,7 +38,7 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--at",
         metavar="TIME",
-        help="To the newest savepoint of a batch committed at or before this time.",
+        help="Use the newest savepoint of a batch committed at or before this time.",
     )
     @click.option(
         "--exact", is_flag=True, help="With --at: run the query to the exact offsets of that time."
@@ -53,7 +53,7 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--at-batch",
         type=click.IntRange(min=0),
-        help="To a batch that Spark still retains, with or without a savepoint.",
+        help="Use a batch that Spark still retains, with or without a savepoint.",
     )
     @functools.wraps(function)
     def wrapped(

@@ -32,8 +32,8 @@ OTHER_VARIABLES = {
     FILE_VARIABLE: "The settings file; as `--config`.",
     "SAVEPOINTS_PROFILE": "The profile; as `--profile`.",
     "SAVEPOINTS_CODE_VERSION": "Version of the application's code, stored with each savepoint.",
-    "SAVEPOINTS_CACHE": "Directory for the downloads of the local world.",
-    "SAVEPOINTS_IVY_SETTINGS": "Settings file of Ivy, for a mirror of Maven Central.",
+    "SAVEPOINTS_CACHE": "Directory for downloads of the local world.",
+    "SAVEPOINTS_IVY_SETTINGS": "Ivy settings file, for a mirror of Maven Central.",
     "SAVEPOINTS_CRASH_AT": "For tests: the step at which the process kills itself.",
 }
 # Variables that Kubernetes sets in every pod for a Service named `savepoints`.

@@ -67,7 +67,7 @@ def _url(text: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("it is not an http:// or https:// URL")
     if "@" in parts.netloc:
-        raise ValueError("it has credentials before the host, which are not sent; use command")
+        raise ValueError("credentials in the URL would not be sent; use command instead")
     return text
 
 

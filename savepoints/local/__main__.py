@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--directory", type=Path, help="where logs and data are stored")
     down = commands.add_parser("down", help="stop a world that was left running")
     down.add_argument("directory", type=Path, help="the directory in which it was started")
-    commands.add_parser("java", help="check that there is a Java that Spark can run on")
+    commands.add_parser("java", help="check for a Java version that Spark supports")
     commands.add_parser("jars", help="download jars, archive classes and print where")
     return parser
 

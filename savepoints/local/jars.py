@@ -107,7 +107,7 @@ def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) 
     ivy_cache = directory.with_suffix(".ivy")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
-    logger.info("downloading %d jars into %s, this once", len(checksums), directory)
+    logger.info("downloading %d jars into %s (only once)", len(checksums), directory)
     output = _run_ivy(lock_directory, part, ivy_cache)
     problems = _problems(part, checksums)
     if problems:
@@ -116,7 +116,7 @@ def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) 
         message = f"the downloaded jars do not fit the lock: {'; '.join(problems.values())}"
         raise EnvironmentUnfitError(
             f"{message}\n{output}",
-            hint=f"compare with {lock_directory / 'SHA256SUMS'}; is there a mirror in between?",
+            hint=f"compare with {lock_directory / 'SHA256SUMS'}; a mirror may have changed them",
             jars=sorted(problems),
         )
     part.rename(directory)

@@ -89,7 +89,7 @@ class Service:
                 self._close_pipe()
                 self._launch()
             if time.monotonic() - started > _START_SECONDS:
-                raise self._failure(f"does not answer after {_START_SECONDS:.0f} s")
+                raise self._failure(f"did not respond within {_START_SECONDS:.0f} s")
             time.sleep(_POLL_SECONDS)
         logger.info(
             "%s is up at %s after %.1f s", self.name, self.endpoint, time.monotonic() - started
@@ -178,7 +178,7 @@ def _lock(name: str, directory: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        message = f"{name} of a local world runs in {directory} already"
+        message = f"{name} of a local world is already running in {directory}"
         hint = f"choose another directory, or `python -m savepoints.local down {directory}`"
         raise TargetExistsError(message, hint=hint, directory=str(directory)) from None
     return descriptor

@@ -114,7 +114,7 @@ class LocalWorld:
         file = directory / _FILE
         if not file.is_file():
             message = f"there is no local world in {directory}: no {_FILE}"
-            raise NotFoundError(message, hint="give the directory in which it was started")
+            raise NotFoundError(message, hint="pass the directory in which it was started")
         for name, pid in json.loads(file.read_text())["processes"].items():
             stop_detached(name, pid, directory)
         file.unlink()

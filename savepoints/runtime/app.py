@@ -247,8 +247,8 @@ class App:
         found = self.inputs[name]
         if isinstance(found, TableInput):
             raise UsageError(
-                f"the input {name} of {self.name} is a table, and this works for queries that "
-                "read only from Kafka",
+                f"the input {name} of {self.name} is a table, and this works only for queries "
+                "that read from Kafka alone",
                 hint="see what works for queries that read tables: docs/pipelines.md",
                 query=self.name,
                 input=name,

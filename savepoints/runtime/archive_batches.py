@@ -208,7 +208,7 @@ class ArchivedInputs:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
             raise NotAlignedError(
-                f"only the archive knows where the events of the merge {one.id} belong: "
+                f"only the archive records where the events of the merge {one.id} belong: "
                 f"{error.message}",
                 hint=error.hint,
                 merge=one.id,

@@ -67,4 +67,4 @@ class Ticker:
             while due <= utc_now():
                 due, missed = self._schedule.next_after(due), missed + 1
             if missed > 0:
-                _LOG.warning("%s took so long that %d runs are skipped", self._thread.name, missed)
+                _LOG.warning("%s took so long that %d runs were skipped", self._thread.name, missed)

@@ -31,7 +31,7 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
         found = reader.load(Uri.parse(uri).hadoop)
     except AnalysisException as error:
         raise NotFoundError(
-            f"there is no table {uri} that can be read: {str(error).splitlines()[0]}",
+            f"the table {uri} cannot be read: {str(error).splitlines()[0]}",
             hint="run the query that writes it first: savepoints run NAME --until latest",
             uri=uri,
         ) from None
@@ -43,7 +43,7 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
         if has.get(name) != kind
     ]:
         raise IncompatibleError(
-            f"{uri} lacks what the program reads: {', '.join(wrong)}",
+            f"{uri} lacks columns that the program reads: {', '.join(wrong)}",
             hint="correct columns=… of the TableInput, or the program that writes the table",
             uri=uri,
         )

@@ -42,7 +42,7 @@ def watermark_reason(was: StateField, now: StateField, place: str) -> Reason | N
         "compatible",
         place,
         f"the watermark delay was {_ms(before)} and is now {_ms(after)}: the state is kept, and "
-        "the watermark continues from its current value, never back",
+        "the watermark continues from its current value and never goes back",
     )
 
 

@@ -105,7 +105,7 @@ def _start(found: Estimate) -> str:
 def _retention(found: Estimate) -> str:
     return {
         None: "unknown whether records expire before they are read",
-        True: "records expire before they are read, by the slower figures: they will be lost",
+        True: "at the slower rate, records expire before they are read and will be lost",
         False: "records do not expire before they are read",
     }[found.retention_ends_first]
 

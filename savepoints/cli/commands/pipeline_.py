@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group("pipeline")
 def command() -> None:
-    """Look at queries that read each other's tables.
+    """Show or save the queries that read each other's tables.
 
     \b
     Examples:
@@ -76,12 +76,12 @@ def create(
     *,
     consent: Consent,
 ) -> None:
-    """Take savepoints of all queries of the pipeline of QUERY that fit together.
+    """Take consistent savepoints of all queries in the pipeline of QUERY.
 
-    The queries may run or not; none is stopped. Readers are saved before the queries whose tables
-    they read, so that no savepoint has read rows that another does not hold. Nothing existing is
-    changed, so create never asks for confirmation. If interrupted, run the command again: queries
-    that have a savepoint with the tag are left alone.
+    No query is stopped, whether it is running or not. Readers are saved before the queries whose
+    tables they read, so no savepoint has read rows that the writer's savepoint lacks. Nothing
+    existing is changed, so create never asks for confirmation. If interrupted, run the command
+    again: it skips queries that already have a savepoint with the tag.
 
     \b
     Examples:
@@ -103,11 +103,11 @@ def create(
 @click.option("--tag", required=True, help="Tag of the savepoints.")
 @common
 def verify(call: Invocation, query: str, tag: str) -> None:
-    """Check that the savepoints of a tag are one of each query of a pipeline and fit together.
+    """Check that each query of a pipeline has a savepoint with the tag, and that they fit together.
 
-    They fit together if none has read more of a table than the savepoint of its writer holds.
-    Whether the files of each are whole is checked by `savepoints verify`. Exit code 13 if they do
-    not fit together. Needs no JVM.
+    They fit together if no reader has read more of a table than its writer's savepoint has written.
+    To check the files of each savepoint: `savepoints verify`. Exit code 13 if they do not fit
+    together. Needs no JVM.
 
     \b
     Examples:

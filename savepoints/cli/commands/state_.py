@@ -127,7 +127,7 @@ def command(
         call.output.table(columns, [[row.get(name, "null") for name in columns] for row in spread])
     if more:
         call.output.err.print(
-            f"there are more than these {wanted} rows: use --limit, --where or --to"
+            f"only the first {wanted} rows are shown: use --limit, --where or --to"
         )
 
 

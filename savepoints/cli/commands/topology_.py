@@ -18,12 +18,12 @@ from savepoints.cli.render import topology_text
 )
 @common
 def command(call: Invocation, query: str | None, checkpoint: str | None) -> None:
-    """Show where everything of QUERY is: operators and their state, sources, outputs.
+    """Show where QUERY keeps everything: operators and their state, sources, outputs.
 
-    It is read from the checkpoint at its newest committed batch, while the query runs or not;
-    nothing is changed and no JVM is needed. If a broker is configured, Kafka is asked how far
-    behind each source is and what retention has left. Rows of state are those that the newest
-    savepoint has counted. Anything not known is shown as unknown, with the reason.
+    Reads the checkpoint at its newest committed batch, whether or not the query is running; changes
+    nothing and needs no JVM. If a broker is configured, Kafka is asked how far behind each source
+    is and which records it still retains. Row counts of the state come from the newest savepoint
+    that has them. Anything not known is shown as unknown, with the reason.
 
     \b
     Examples:

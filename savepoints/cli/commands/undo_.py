@@ -26,9 +26,9 @@ def command(
 ) -> None:
     """Undo the last operation on QUERY: a rollback, reset, promotion or merge.
 
-    An interrupted operation is taken back as far as it got. Otherwise the query goes back to the
+    An interrupted operation is undone as far as it got. Otherwise the query goes back to the
     safety savepoint that the operation took first, outputs included. The plan names the operation;
-    look at it with --dry-run. An undo cannot be undone: roll back to its safety savepoint instead.
+    review it with --dry-run. An undo cannot be undone: roll back to its safety savepoint instead.
 
     \b
     Examples:

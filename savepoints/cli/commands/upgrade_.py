@@ -54,7 +54,7 @@ def check(
     """Compare a program with a savepoint: operators, variables, columns and their names.
 
     The program is run once on empty inputs; no event is read and nothing is changed. Exit code 0 if
-    it is compatible, 3 if it needs a migration, 16 if it is incompatible or this cannot be known.
+    it is compatible, 3 if it needs a migration, 16 if it is incompatible or unknown.
 
     \b
     Examples:

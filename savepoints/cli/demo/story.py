@@ -129,8 +129,8 @@ class Story:
         self.step("What next")
         if not keep:
             self.output.line(
-                f"The store was s3://{BUCKET}/savepoints on a server that ends now. To look around "
-                "in it: savepoints demo --keep"
+                f"The store was s3://{BUCKET}/savepoints on a server that is now stopping. To "
+                "explore it: savepoints demo --keep"
             )
             return
         exports = "\n".join(

@@ -50,7 +50,7 @@ class AbStory(Story):
         self.type("savepoints lineage")
 
         self.step(
-            f"The orders of three months arrive, until {DECIDED}. Both read exactly the same."
+            f"Three months of orders arrive, until {DECIDED}. Both forks read exactly the same."
         )
         self.type(f"{PRODUCE} --from {BEGIN} --until {DECIDED}")
         self.type(

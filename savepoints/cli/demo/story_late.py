@@ -74,7 +74,7 @@ class LateStory(Story):
                 ("merged: cents", merged.amount_cents, merged.amount_cents_true),
                 ("merged: customers that differ", merged.wrong, 0),
                 ("merged again: customers that differ", again.wrong, 0),
-                ("rows that differ from the query that had all on time", differing, 0),
+                ("rows that differ from the query that received everything on time", differing, 0),
                 ("undone: customers that differ", undone.wrong, before.wrong),
                 ("merged once more: customers that differ", last.wrong, 0),
             ]

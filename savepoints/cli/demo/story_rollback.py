@@ -54,7 +54,9 @@ class RollbackStory(Story):
         after = self.compare(END_OF_DATA)
         rollbacks = self.rollback_commits()
 
-        self.step(f"What were the totals when {WANTED_DAY} began? No savepoint is of that moment.")
+        self.step(
+            f"What were the totals when {WANTED_DAY} began? No savepoint was taken at that moment."
+        )
         self.type(f"savepoints rollback --at {WANTED_DAY}T00:00:00Z --exact --yes")
         wanted = self.compare(WANTED_DAY)
         self.step("Back to the present.")

@@ -120,7 +120,7 @@ def _state(output: Terminal, pair: QueryPair) -> None:
         output.line("the state was not compared")
         return
     if pair.state.equal:
-        output.line("the state is equal")
+        output.line("the state is identical")
         return
     diff = pair.state.diff
     only = ((pair.before, diff.operators_removed), (pair.after, diff.operators_added))

@@ -96,7 +96,7 @@ def _show_operators(output: Terminal, operators: tuple[OperatorState, ...]) -> N
     )
     for one in operators:
         if one.native_only:
-            output.line(f"Operator {one.operator_id} is native only: {one.native_only}.")
+            output.line(f"Operator {one.operator_id} has only the native form: {one.native_only}.")
 
 
 def _show_outputs(output: Terminal, outputs: tuple[OutputVersion, ...]) -> None:

@@ -115,7 +115,7 @@ def _operators(output: Terminal, operators: tuple[OperatorPlace, ...]) -> None:
 
 def _rows(counted: CountedRows | None) -> str:
     if counted is None:
-        return "unknown, no savepoint has counted them"
+        return "unknown: no savepoint has counted them"
     rows = count_text(counted.rows, "row")
     return f"{rows}, as of savepoint {counted.savepoint_id} (batch {counted.batch_id})"
 

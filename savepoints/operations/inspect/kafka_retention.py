@@ -94,7 +94,9 @@ def soonest(
     findings: tuple[str, ...] = ()
     if first <= now:
         what = f"the next record of {topic} partition {part}"
-        findings = (f"Kafka may remove {what} at any moment: it is kept until {rfc3339(first)}",)
+        findings = (
+            f"Kafka may remove {what} at any moment: its retention ended at {rfc3339(first)}",
+        )
     return first, f"{topic} partition {part}: {basis}", findings
 
 

@@ -272,7 +272,7 @@ def _output(name: str, uri: str, files: CutFiles, known: _Known) -> OutputPlace:
         found, basis = None, f"unknown: {error.message}"
         if saved := known.saved_output(name, uri):
             found, savepoint = saved
-            basis = f"savepoint {savepoint.id}, for the table does not tell: {error.message}"
+            basis = f"savepoint {savepoint.id}, because the table does not show it: {error.message}"
     clone_of = known.clone_of.get(name)
     if found is None:
         return OutputPlace(name, uri, None, None, None, None, basis, clone_of)
@@ -291,10 +291,10 @@ def _output(name: str, uri: str, files: CutFiles, known: _Known) -> OutputPlace:
 
 def _of_store(known: _Known | None, outputs: Sequence[OutputPlace]) -> list[str]:
     if known is None:
-        return ["no store knows this checkpoint, so its program, outputs and rows are not known"]
+        return ["no store knows this checkpoint, so its program, outputs and rows are unknown"]
     query = known.generation.query
     if not outputs:
-        return [f"its output tables are not known: name them in [queries.{query}.outputs]"]
+        return [f"its output tables are unknown: name them in [queries.{query}.outputs]"]
     return []
 
 

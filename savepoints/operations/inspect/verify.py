@@ -317,7 +317,8 @@ class _Verification:
         except Exception as error:  # noqa: BLE001  (deltalake and obstore: whatever refuses to write)
             _LOG.debug("could not mark %s", savepoint.id, exc_info=True)
             problem = (
-                f"could not be updated with {savepoint.id} being {report.grade}: {str(error)[:300]}"
+                f"still has the old state of {savepoint.id}, which is {report.grade}: "
+                f"{str(error)[:300]}"
             )
             findings = (*report.findings, Finding("warning", "the catalog", problem))
             return replace(report, grade=worst(one.grade for one in findings), findings=findings)

@@ -107,7 +107,7 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
         query=query,
         steps=(
             *(Step("taken", f"take a savepoint of {one}, tagged {name}") for one in todo),
-            Step("checked", "check that none has read more of a table than its writer holds"),
+            Step("checked", "check that no reader is ahead of a writer's savepoint"),
         ),
         warnings=tuple(one.what for one in found.findings),
         tag=name,
@@ -167,7 +167,9 @@ def _fitting(
         ahead = _ahead(group_check.reads(readers, [saved]))
         if not ahead:
             return saved
-        progress(f"waiting for the batch of {name} after {saved.cut.batch_id}: a reader has it")
+        progress(
+            f"waiting for {name} to commit what a reader has read after batch {saved.cut.batch_id}"
+        )
         while _committed(saving) <= saved.cut.batch_id:
             if time.monotonic() > deadline:
                 raise _unfit(plan, ahead)

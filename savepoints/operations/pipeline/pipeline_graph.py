@@ -300,7 +300,7 @@ def _cycles(inside: arcs.Arcs) -> list[PipelineFinding]:
             group,
             f"{group[0]} reads what it writes itself"
             if len(group) == 1
-            else f"{_listed(group)} read each other in a circle, so none of them comes first",
+            else f"{_listed(group)} read each other in a cycle, so none of them comes first",
         )
         for group in arcs.cycles(inside)
     ]
@@ -311,8 +311,8 @@ def _shared(queries: Sequence[PipelineQuery], shown: frozenset[str]) -> list[Pip
         PipelineFinding(
             "shared_table",
             tuple(names),
-            f"{_listed(names)} write the same table {uri}: whose rows its readers have read cannot "
-            "be told by its versions",
+            f"{_listed(names)} write the same table {uri}: its versions do not show whose rows "
+            "a reader has read",
         )
         for uri, names in _writers(queries).items()
         if len(names) > 1 and shown & {*names}
@@ -335,18 +335,18 @@ def _about_tables(
         if len(places) > 1:
             others = {name for uri in places for name in writers.get(uri, [])}
             concerned = tuple(sorted({edge.reader, *others}))
-            what = f"{reads}, and this is the id of {_listed(places)}: which of them is not known"
+            what = f"{reads}, which is the id of {_listed(places)}: which is read is unknown"
             found.append(PipelineFinding("copied_table", concerned, what))
         elif not places and was_at in now:
             what = (
-                f"{reads}, which a savepoint saw at {was_at}; now another table is there, "
-                f"{now[was_at]}, and Delta refuses to go on with it"
+                f"{reads}, which was at {was_at} when a savepoint was taken; that is now a "
+                f"different table, {now[was_at]}, and Delta refuses to continue with it"
             )
             found.append(PipelineFinding("replaced_table", (edge.reader,), what))
         elif edge.version is not None and edge.position.behind(edge.version) < 0:
             what = (
                 f"{reads} ({edge.table_uri}) from version {edge.position.version} on, but the "
-                f"table ends at version {edge.version}: an older copy of it may be there"
+                f"table ends at version {edge.version}: it may have been replaced by an older copy"
             )
             found.append(PipelineFinding("beyond_table", (edge.reader,), what))
     # A table with several writers has several edges from one source.
@@ -362,8 +362,8 @@ def _without_outputs(
     if not names:
         return []
     what = (
-        f"no output of {_listed(names)} is known, so nor is who reads it: name the tables in "
-        f"[queries.{names[0]}.outputs] of the settings, or where savepoints are taken: savepoints "
+        f"the outputs of {_listed(names)} are unknown, and so are their readers: name the tables "
+        f"in [queries.{names[0]}.outputs] in the settings, or when taking savepoints: savepoints "
         "create --table NAME=URI"
     )
     return [PipelineFinding("no_outputs", tuple(sorted({*names})), what)]

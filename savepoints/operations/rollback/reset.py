@@ -291,8 +291,8 @@ def _unstarted(
         positions = [{bound.topics.get(name, one.topic): {}} for name, one in inputs.items()]
     else:
         raise NoCommittedBatchError(
-            f"{generation.query} has {len(inputs)} sources and was never started, so the order "
-            "in which Spark numbers them is unknown",
+            f"{generation.query} has {len(inputs)} sources and has never been started, so the "
+            "order in which Spark numbers them is unknown",
             hint=f"run one batch first: savepoints run {generation.query} --max-records 1",
             query=generation.query,
         )

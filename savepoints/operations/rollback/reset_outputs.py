@@ -97,7 +97,7 @@ def _refuse_file_sinks(outputs: Sequence[Rewind], what: str) -> None:
     for one in outputs:
         if one.output.kind == "files":
             raise FileSinkError(
-                f"the log of Spark's file sink at {one.output.uri} {what}, and the sink cannot",
+                f"Spark's file sink at {one.output.uri} cannot continue: its log {what}",
                 hint="reset state and outputs together (--state empty --outputs truncate), or "
                 "give the query a new output directory",
                 uri=one.output.uri,

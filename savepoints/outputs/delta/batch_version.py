@@ -198,8 +198,8 @@ def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
         return _of_checkpoints(uri, table, app_ids, batch_id, oldest, following)
     if following == 0:
         raise NotAlignedError(
-            f"{uri} was made by a batch after {batch_id} of {' or '.join(app_ids)}: no version "
-            "belongs to it",
+            f"{uri} was created by a batch of {' or '.join(app_ids)} after batch {batch_id}, so no "
+            "version of it belongs to that batch",
             hint="take the savepoint at a newer batch",
             uri=uri,
             batch_id=batch_id,
@@ -274,7 +274,7 @@ def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     example = f", for example version {foreign.version} ({foreign.operation})" if foreign else ""
     raise NotAlignedError(
         f"rows were written to {uri} without a transaction id of {' or '.join(app_ids)}{example}: "
-        f"so their batch is unknown; the table has: {listed}",
+        f"their batch is unknown; the table has: {listed}",
         hint="if the query writes under its own id, set that id in [queries.NAME.app_ids]; "
         "otherwise write batches with the options txnAppId and txnVersion, or exclude the table",
         uri=uri,

@@ -76,7 +76,7 @@ class Lifetime:
         )
         for until, what, key in named:
             if until is not None and until < now + NOTICE:
-                verb = "may have been removed since" if until < now else "may be removed from"
+                verb = "may have been removed since" if until < now else "may be removed after"
                 return (
                     f"version {self.version} of {self.uri} is not the newest ({self.newest}): "
                     f"{what} {verb} {rfc3339(until)} ({key})"

@@ -128,7 +128,7 @@ def read(uri: str, version: int) -> Snapshot:
         before = [] if saved is None else list(_of_checkpoint(log, saved.names))
     except FileNotFoundError as gone:
         raise NotAlignedError(
-            f"the log of {uri} no longer says what version {version} has: {gone} is missing",
+            f"the log of {uri} no longer shows what is in version {version}: {gone} is missing",
             hint="it may have been removed by Delta's retention; see delta.logRetentionDuration",
             uri=uri,
             version=version,

@@ -109,8 +109,8 @@ def mend(uri: str) -> None:
     said = archive_table.note_of(table, _ARRIVED, newest)
     if said is None:
         raise VerificationError(
-            f"the archive {uri} has a batch of events without a record of what arrived, and its "
-            "log no longer has it",
+            f"the archive {uri} has events whose arrival record is missing, and its log no "
+            "longer has it either",
             hint="archive from Kafka again, at another URI",
             uri=str(location),
         )

@@ -78,7 +78,7 @@ def _since_the_first(
     times = [one.timestamp for some in read.values() for one in some if one.timestamp is not None]
     if not times or now - min(times) < _SHORTEST:
         return []
-    basis = f"all records there are, since {rfc3339(min(times))}"
+    basis = f"all available records, since {rfc3339(min(times))}"
     return [ArrivalCounts(now - min(times), counts, basis)]
 
 

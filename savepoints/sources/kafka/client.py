@@ -115,7 +115,7 @@ def settled_answers(
 def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
     """Return the error for a broker that does not answer or refuses to."""
     return EnvironmentUnfitError(
-        f"Kafka at {settings.bootstrap_servers} does not answer: {error.args[0].str()}",
+        f"Kafka at {settings.bootstrap_servers} is not responding: {error.args[0].str()}",
         hint=f"check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
     )
 
@@ -149,7 +149,7 @@ def _servers(settings: KafkaSettings) -> KafkaOptions:
 
 def _missing() -> MissingExtraError:
     return MissingExtraError(
-        "the query reads from Kafka, and Kafka's client is not installed",
+        "the query reads from Kafka, but the Kafka client is not installed",
         hint=f"pip install 'savepoints[kafka]'{_OR}",
     )
 

@@ -84,7 +84,7 @@ def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id
         producer.poll(0)
         count += 1
     if (left := producer.flush(client.TIMEOUT_SECONDS * 4)) or failed:
-        why = failed[0].str() if failed else "no answer in time"
+        why = failed[0].str() if failed else "no response in time"
         raise PartlyDoneError(
             f"Kafka did not accept {len(failed) + left} of {count} events for {topic}: {why}",
             hint="run the command again: it produces only the missing ones",

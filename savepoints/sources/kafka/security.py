@@ -120,7 +120,7 @@ def _module(mechanism: str) -> str:
     if module is None:
         raise _refused(
             _MECHANISM,
-            f"is {mechanism or 'missing'}; supported are {', '.join(_MODULES)}",
+            f"is {mechanism or 'missing'}; use one of {', '.join(_MODULES)}",
             "choose one of them, or client certificates (security.protocol = SSL)",
         )
     return module

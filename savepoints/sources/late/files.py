@@ -193,7 +193,7 @@ def stored_as(batch: str) -> tuple[str, str]:
     if not inside:
         raise NotFoundError(
             f"there is nothing at {batch}",
-            hint="give a file, a directory, a quoted pattern, or a Delta table",
+            hint="pass a file, a directory, a quoted pattern, or a Delta table",
             batch=batch,
         )
     return _by_name(inside, batch), uri.hadoop

@@ -48,7 +48,7 @@ def test_of_a_checkpoint_no_store_and_no_settings_are_needed(
     assert ["0", "symmetricHashJoin", "default", "2", "8", size, "kB"] in lines
     assert "1970-01-01 00:01:34Z" in text.out
     assert "at2 timestamp, matched boolean" in text.out
-    assert "Rows of operator 0: unknown, no savepoint has counted them." in text.out
+    assert "Rows of operator 0: unknown: no savepoint has counted them." in text.out
 
 
 def test_of_a_query_name_generation_and_outputs_are_shown(

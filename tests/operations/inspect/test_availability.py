@@ -193,7 +193,7 @@ def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
     both = availability.check_savepoints([one, other], NOBODY)
 
     assert found.restorable == "unknown"
-    assert "Kafka at localhost:1 does not answer" in found.reason
+    assert "Kafka at localhost:1 is not responding" in found.reason
     assert both[one.id].reason == found.reason
     assert both[other.id].reason.startswith("the savepoint has no Kafka offsets, and other")
     unset = availability.check_savepoint(one, KafkaSettings())

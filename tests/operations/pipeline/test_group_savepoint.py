@@ -97,7 +97,7 @@ def test_a_batch_that_a_reader_has_read_is_waited_for(queries: Queries) -> None:
     group = taken(queries, progress=progress)
 
     assert [line for line in told if line.startswith("waiting")] == [
-        f"waiting for the batch of bronze after {BATCH}: a reader has it"
+        f"waiting for bronze to commit what a reader has read after batch {BATCH}"
     ]
     bronze = group.savepoints[-1]
     assert (bronze.cut.batch_id, bronze.outputs[0].version) == (BATCH + 1, BATCH + 1)
@@ -192,7 +192,7 @@ def test_queries_that_read_each_other_in_a_circle_have_no_first(queries: Queries
     queries.add("back", [next_version(there, 1)], writes=("back",))
     store = queries.configured_store
 
-    with pytest.raises(NotAlignedError, match="back and there read each other in a circle"):
+    with pytest.raises(NotAlignedError, match="back and there read each other in a cycle"):
         group_savepoint.plan(store, "there", name="group")
 
 

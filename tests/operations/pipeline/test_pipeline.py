@@ -140,7 +140,7 @@ def test_a_cycle_is_told_and_drawn(queries: Queries) -> None:
     found = queries.of("there")
 
     assert kinds(found) == {"cycle": ("back", "there")}
-    assert "back and there read each other in a circle" in finding(found, "cycle").what
+    assert "back and there read each other in a cycle" in finding(found, "cycle").what
     assert [one.name for one in found.queries] == ["back", "there", "after"]
     assert found.upstream == ("back", "there")
     assert found.downstream == ("back", "there", "after")

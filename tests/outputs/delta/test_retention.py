@@ -97,7 +97,7 @@ def test_a_warning_names_the_date_and_the_property_a_day_before(on_local: Locati
     gone = found.problem(until + DAY) or ""
 
     moment = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    assert f"may be removed from {moment} (delta.deletedFileRetentionDuration)" in soon
+    assert f"may be removed after {moment} (delta.deletedFileRetentionDuration)" in soon
     assert f"may have been removed since {moment}" in gone
     assert "version 0" in soon
     assert uri in soon

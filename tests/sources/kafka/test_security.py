@@ -127,7 +127,7 @@ def test_a_wrong_password_is_said_and_not_shown(secured: SecuredBroker) -> None:
     wrong = {**options, "sasl.password": "wrong-and-secret"}
     settings = KafkaSettings(bootstrap_servers=servers, options=wrong)
 
-    with pytest.raises(EnvironmentUnfitError, match="does not answer") as refused:
+    with pytest.raises(EnvironmentUnfitError, match="is not responding") as refused:
         topics.ids(["any"], settings, timeout=5)
 
     assert "wrong-and-secret" not in str(refused.value)
@@ -178,7 +178,7 @@ def test_each_client_gets_its_own_names(tmp_path: Path) -> None:
             {"ssl.keystore.location": "/etc/key.jks", "ssl.keystore.type": "JKS"},
             "keytool -importkeystore",
         ),
-        ({"sasl.mechanism": "GSSAPI", "sasl.jaas.config": "x required;"}, "is GSSAPI; supported"),
+        ({"sasl.mechanism": "GSSAPI", "sasl.jaas.config": "x required;"}, "is GSSAPI; use one of"),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "x required;"}, "has no username"),
     ],
 )
