@@ -32,7 +32,7 @@ def settings() -> Settings:
         "spark.sql.session.timeZone": "UTC",
     }
     return Settings(
-        jars=resolve_jars().directory / "spark",
+        jars=resolve_jars().spark_directory,
         spark=SparkSettings(master="local[2]", conf=conf),
     )
 

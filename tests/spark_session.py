@@ -42,7 +42,7 @@ def settings(**more: object) -> Settings:
         **({} if draw.NIGHTLY else _FOR_FEW_ROWS),
     }
     return Settings(
-        jars=resolve_jars().directory / "spark",
+        jars=resolve_jars().spark_directory,
         spark=SparkSettings(master="local[2]", conf=conf),
         **more,  # type: ignore[arg-type]
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from savepoints.local.jars import LOCK_DIRECTORY
+from savepoints.local.jars import LOCKS
 
 # The build backend comes from the network.
 pytestmark = pytest.mark.nightly
@@ -88,7 +88,7 @@ def test_it_has_one_package_and_the_examples_as_data(wheel: dict[str, bytes]) ->
     assert shipped == examples
     assert shipped.keys() >= {f"{EXAMPLES}spark_jobs/orders/order.avsc"}
 
-    resources = {str(path.relative_to(ROOT)) for path in LOCK_DIRECTORY.iterdir()}
+    resources = {str(path.relative_to(ROOT)) for path in LOCKS.rglob("*") if path.is_file()}
     assert resources <= wheel.keys()
     modules = {name for name in files(ROOT / "savepoints") if "/resources/" not in name}
     assert modules <= wheel.keys()

@@ -40,7 +40,7 @@ def main() -> int:
         else:
             found = resolve_jars()
             classes.java_option(find_java(), found)
-            print(found.directory)
+            print(found.spark_directory)
     except SavepointsError as error:
         print(f"{error.message}\nHint: {error.hint}", file=sys.stderr)
         return error.exit_code

@@ -1,10 +1,10 @@
 """The jars of Spark's and of the broker's class path: downloaded once, checked, cached.
 
-Ivy, which ships inside PySpark, downloads exactly what `ivy.xml` lists, and every
-jar must have the checksum that `SHA256SUMS` says. The cache lies outside the
-checkout, in a directory named after the digest of `SHA256SUMS`, which appears
-under its name only when it is complete. From then on no Java and no network is
-needed to find the jars.
+There is a set for each version of Spark and one for the broker. Ivy, which ships inside
+PySpark, downloads exactly what a set's `ivy.xml` lists, and every jar must have the
+checksum that its `SHA256SUMS` says. The cache lies outside the checkout, in a directory
+named after the digest of `SHA256SUMS`, which appears under its name only when it is
+complete. From then on no Java and no network is needed to find the jars.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from pathlib import Path
 
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
 from savepoints.local.java import find_java
+from savepoints.spark.versions import SparkVersion
 
 logger = logging.getLogger(__name__)
 
-LOCK_DIRECTORY = Path(__file__).parent / "resources" / "jars"
+LOCKS = Path(__file__).parent / "resources" / "jars"
 
 # Given to a jar when its checksum was found right. Whoever writes to the jar later
 # changes it, so that a look at the times is enough to know which to check again.
@@ -38,19 +39,54 @@ class Jars:
     """The jars, as they lie in the cache.
 
     Attributes:
-        directory: Where they are, with a directory `spark` and a directory `kafka` in it.
+        spark: What a Spark session needs beyond PySpark's own jars, all in one directory.
     """
 
-    directory: Path
     spark: tuple[Path, ...]
     kafka: tuple[Path, ...]
 
+    @property
+    def spark_directory(self) -> Path:
+        """Where Spark's are, and nothing else."""
+        return self.spark[0].parent
 
-def resolve_jars(lock_directory: Path = LOCK_DIRECTORY) -> Jars:
-    """Return the locked jars, downloading them when the cache does not have them yet.
+
+def resolve_jars() -> Jars:
+    """Return the jars of the installed Spark and of the broker, downloaded when they are not there.
+
+    Raises:
+        EnvironmentUnfitError: If there is no set for that version of Spark, the download fails, or
+            a jar is missing or damaged.
+    """
+    lock = spark_lock(SparkVersion.installed())
+    return Jars(spark=resolve(lock), kafka=resolve(LOCKS / "broker"))
+
+
+def spark_lock(version: SparkVersion | None) -> Path:
+    """Return the directory of the set for a version of Spark.
+
+    Raises:
+        MissingExtraError: If there is no PySpark.
+        EnvironmentUnfitError: If there is no set for it.
+    """
+    if version is None:
+        raise _no_pyspark()
+    lock = LOCKS / f"spark-{version}"
+    if not lock.is_dir():
+        known = sorted(one.name.removeprefix("spark-") for one in LOCKS.glob("spark-*"))
+        raise EnvironmentUnfitError(
+            f"there is no set of jars for Spark {version}, which is installed",
+            hint=f"install PySpark {', '.join(known[:-1])} or {known[-1]}, or set SAVEPOINTS_JARS "
+            "to a directory with Delta's, Kafka's and S3A's jars for your version",
+        )
+    return lock
+
+
+def resolve(lock_directory: Path) -> tuple[Path, ...]:
+    """Return the jars of one set, downloading them when the cache does not have them yet.
 
     Args:
-        lock_directory: Where `ivy.xml`, `ivysettings.xml` and `SHA256SUMS` are.
+        lock_directory: Where its `ivy.xml` and `SHA256SUMS` are.
 
     Raises:
         EnvironmentUnfitError: If the download fails, or a jar is missing or damaged.
@@ -70,11 +106,7 @@ def resolve_jars(lock_directory: Path = LOCK_DIRECTORY) -> Jars:
         message = f"the cached jars in {directory} are damaged: {'; '.join(problems.values())}"
         hint = f"remove {directory} and run the command again"
         raise EnvironmentUnfitError(message, hint=hint, jars=sorted(problems))
-    found = {
-        group: tuple(directory / name for name in checksums if name.startswith(f"{group}/"))
-        for group in ("spark", "kafka")
-    }
-    return Jars(directory, **found)
+    return tuple(directory / name for name in checksums)
 
 
 def cache_directory() -> Path:
@@ -90,9 +122,12 @@ def pyspark_directory() -> Path:
     """Find PySpark without importing it, which would take a second."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        message = "PySpark is not installed"
-        raise MissingExtraError(message, hint="pip install 'savepoints[spark]'")
+        raise _no_pyspark()
     return Path(spec.submodule_search_locations[0])
+
+
+def _no_pyspark() -> MissingExtraError:
+    return MissingExtraError("PySpark is not installed", hint="pip install 'savepoints[spark]'")
 
 
 def _parse(lock: str) -> dict[str, str]:
@@ -125,7 +160,7 @@ def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) 
 
 def _run_ivy(lock_directory: Path, part: Path, ivy_cache: Path) -> str:
     """Run Ivy and return the last lines that it printed."""
-    settings = Path(os.environ.get("SAVEPOINTS_IVY_SETTINGS") or lock_directory / "ivysettings.xml")
+    settings = Path(os.environ.get("SAVEPOINTS_IVY_SETTINGS") or LOCKS / "ivysettings.xml")
     if not settings.is_file():
         message = f"SAVEPOINTS_IVY_SETTINGS names {settings}, which is not a file"
         raise EnvironmentUnfitError(message, hint="set it to an ivysettings.xml, or unset it")
@@ -137,7 +172,7 @@ def _run_ivy(lock_directory: Path, part: Path, ivy_cache: Path) -> str:
         *("-settings", str(settings)),
         *("-cache", str(ivy_cache)),
         *("-ivy", str(lock_directory / "ivy.xml")),
-        *("-confs", "spark", "kafka"),
+        *("-confs", "*"),
         *("-types", "jar", "bundle"),  # four of Kafka's jars are of the type bundle
         *("-retrieve", f"{part}/[conf]/[artifact]-[revision].[ext]"),
     ]

@@ -85,7 +85,7 @@ class LocalWorld:
                 "AWS_REGION": s3.REGION,
                 "AWS_EC2_METADATA_DISABLED": "true",
                 "SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS": broker.endpoint,
-                "SAVEPOINTS_JARS": str(jars.directory / "spark"),
+                "SAVEPOINTS_JARS": str(jars.spark_directory),
                 _SPARK_OPTIONS: " ".join(one for one in options if one),
             }
             if not os.environ.get("JAVA_HOME"):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from savepoints.config.settings import Settings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
 from savepoints.spark import executors
+from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +44,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 def session(settings: Settings, name: str) -> SparkSession:
     """Return the active session, or create one from the settings; executors get this package."""
     try:
-        from pyspark import SparkContext
+        from pyspark import SparkContext, __version__
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
@@ -57,7 +58,8 @@ def session(settings: Settings, name: str) -> SparkSession:
     if settings.spark.master.startswith("local"):
         # Local workers use this environment, even if it was not activated.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = {**_DELTA, **_QUIET, **s3a_conf(), **_jars(settings), **settings.spark.conf}
+    s3a = s3a_conf(SparkVersion.of(__version__))
+    conf = {**_DELTA, **_QUIET, **s3a, **_jars(settings), **settings.spark.conf}
     own = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
     conf[_JAVA_OPTIONS] = f"{own} {conf.get(_JAVA_OPTIONS, '')}".strip()
     builder = SparkSession.builder.master(settings.spark.master).appName(name)
@@ -94,7 +96,7 @@ def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
     return own
 
 
-def s3a_conf() -> dict[str, str]:
+def s3a_conf(version: SparkVersion) -> dict[str, str]:
     """Return Hadoop's S3A settings that correspond to AWS' environment variables.
 
     Credentials are not copied: S3A asks the AWS SDK's default chain itself (environment, profile
@@ -102,9 +104,7 @@ def s3a_conf() -> dict[str, str]:
     """
     conf = {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "spark.hadoop.fs.s3a.aws.credentials.provider": (
-            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-        ),
+        "spark.hadoop.fs.s3a.aws.credentials.provider": version.aws_credentials,
     }
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

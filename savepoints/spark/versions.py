@@ -66,6 +66,13 @@ class SparkVersion:
         return self.number >= (4, 2)
 
     @property
+    def aws_credentials(self) -> str:
+        """Class of the AWS SDK's default chain of credentials; Spark 3.5 has its version 1."""
+        if self.number < (4, 0):
+            return "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
+        return "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+
+    @property
     def repartitions_by_id(self) -> bool:
         """Whether `DataFrame.repartitionById` exists."""
         return self.number >= (4, 1)

@@ -16,7 +16,7 @@ import savepoints
 from savepoints.checkpoint.state.operators import UNNAMED
 from savepoints.errors import NoCommittedBatchError
 from savepoints.handle import Store
-from savepoints.local.jars import resolve_jars
+from savepoints.local.jars import resolve
 from savepoints.model import FORMS
 from savepoints.state.storage.read import state_session
 from tests.fidelity import typed_state
@@ -47,7 +47,7 @@ TIED_TO_THEIR_PLACE = {
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Give the checkpoints by what Spark calls them."""
-    (jar,) = resolve_jars(LOCK).spark
+    (jar,) = resolve(LOCK)
     place = tmp_path_factory.mktemp("kept")
     with zipfile.ZipFile(jar) as archive:
         archive.extractall(place, [name for name in archive.namelist() if name.startswith(ROOT)])

@@ -29,7 +29,7 @@ from savepoints.config.settings import Settings
 from savepoints.local.jars import resolve_jars
 
 place, files, saved = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
-jars = ",".join(map(str, sorted((resolve_jars().directory / "spark").glob("*.jar"))))
+jars = ",".join(map(str, resolve_jars().spark))
 spark = (
     SparkSession.builder.master("local[2]").appName("bare")
     .config("spark.jars", jars).config("spark.ui.enabled", "false")
