@@ -35,6 +35,7 @@ from savepoints.operations.maintain import gc as _gc
 from savepoints.operations.maintain import rebuild_catalog as _rebuild_catalog
 from savepoints.operations.maintain import rename as _rename
 from savepoints.operations.maintain import tag as _tag
+from savepoints.operations.merge import late as _late
 from savepoints.operations.merge import merge as _merge
 from savepoints.operations.merge.plan import MergePlan
 from savepoints.operations.merge.prepare import MergeRequest
@@ -204,8 +205,9 @@ class Query:
 
     def merge(
         self,
-        batch: str,
+        batch: str | None,
         *,
+        since: datetime | None = None,
         input_name: str | None = None,
         controls: int | None = None,
         quarantine: str | None = None,
@@ -216,7 +218,8 @@ class Query:
         """Plan to work late events into live state and outputs, as if they had come in time.
 
         Args:
-            batch: URI of files or of a Delta table.
+            batch: URI of files or of a Delta table; None for what Spark dropped as late.
+            since: Of that, only what batches dropped that were planned since then; None for all.
             input_name: The input that it belongs to; for an application with one it is known.
             controls: How many entities are replayed as a proof; by the settings when not given.
             quarantine: Where rows go that are not events; without it, such rows are refused.
@@ -228,7 +231,9 @@ class Query:
             LateBatchError: If rows of the batch are not events of the input.
             SourceDataGoneError: If neither archive nor Kafka has the events before.
         """
-        asked = MergeRequest(self.name, batch, input_name, controls, quarantine, policy, until)
+        asked = MergeRequest(
+            self.name, batch, input_name, controls, quarantine, policy, until, since
+        )
         made = _merge.prepare(self.store, asked, progress=progress)
 
         def execute(
@@ -246,6 +251,7 @@ class Query:
     create = plans(_create.plan, _create.execute)
     estimate = calls_about(_estimate.estimate)
     expire = plans(_expire.plan, _expire.execute)
+    late = calls_about(_late.late)
     lineage = calls(_lineage.lineage)
     page = calls(_page.page)
     locate = calls_about(_locate.locate)

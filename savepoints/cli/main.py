@@ -29,7 +29,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "Everyday": ("run", "create", "list", "show", "verify", "rollback", "restore", "check"),
     "Run": ("pause", "resume", "estimate", "locate", "topology"),
     "Experiment": ("fork", "compare", "promote"),
-    "Late data and repair": ("merge", "reset", "edit", "undo", "operations"),
+    "Late data and repair": ("late", "merge", "reset", "edit", "undo", "operations"),
     "State": ("state", "diff", "export"),
     "Upgrade": ("upgrade",),
     "Care": ("expire", "gc", "copy", "tag", "rename", "drill"),

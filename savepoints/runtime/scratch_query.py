@@ -84,7 +84,7 @@ class ScratchQuery:
     @property
     def schema(self) -> StructType:
         """Columns of what it gives."""
-        return self._result.schema
+        return self.result.schema
 
     def events(self, name: str) -> Location:
         """Return where the records of an input lie."""
@@ -119,7 +119,7 @@ class ScratchQuery:
         self.session.conf.set(
             "spark.sql.codegen.factoryMode", "FALLBACK" if compiles else "NO_CODEGEN"
         )
-        writer = self._result.writeStream.outputMode(output_mode(self.app)).foreachBatch(write)
+        writer = self.result.writeStream.outputMode(output_mode(self.app)).foreachBatch(write)
         failure = run_once(writer, self.checkpoint).exception()
         if failure is not None:
             raise SavepointsError(
@@ -140,8 +140,14 @@ class ScratchQuery:
         return spark.read.schema(schema).parquet((self.place / RESULTS).uri.hadoop)
 
     @cached_property
-    def _result(self) -> DataFrame:
-        return self.app.build({name: self._read(name) for name in self.app.inputs})
+    def decoded(self) -> dict[str, DataFrame]:
+        """What the application reads, by input."""
+        return {name: self._read(name) for name in self.app.inputs}
+
+    @cached_property
+    def result(self) -> DataFrame:
+        """What the application makes of it."""
+        return self.app.build(self.decoded)
 
     def _read(self, name: str) -> DataFrame:
         one = self.app.inputs[name]

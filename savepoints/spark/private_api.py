@@ -5,6 +5,7 @@
 | `StreamExecution.sink` | the table of a query that nobody named | 3.5 to 4.2 | name it |
 | `StreamExecution.resolvedCheckpointRoot` | `attach` without `checkpoint=` | 3.5 to 4.2 | give it |
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
+| `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
 
@@ -14,6 +15,7 @@ without being private is in `savepoints.spark.versions`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -56,6 +58,32 @@ def execution(query: StreamingQuery) -> JavaObject:
 def executed_plan(query: StreamingQuery) -> JavaObject:
     """Return the physical plan of a query's last batch."""
     return execution(query).lastExecution().executedPlan()
+
+
+def analyzed_plan(frame: DataFrame) -> JavaObject:
+    """Return the logical plan of a frame, as it was written."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def optimized_plan(frame: DataFrame) -> JavaObject:
+    """Return the logical plan of a frame, as Spark's optimizer leaves it."""
+    return frame._jdf.queryExecution().optimizedPlan()
+
+
+def frame(spark: SparkSession, plan: JavaObject) -> DataFrame:
+    """Return the frame of a logical plan."""
+    from pyspark.sql import DataFrame
+
+    dataset = jvm(spark).org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def sequence(spark: SparkSession, elements: Sequence[JavaObject]) -> JavaObject:
+    """Return a Scala `Seq`."""
+    found = jvm(spark).java.util.ArrayList()
+    for one in elements:
+        found.add(one)
+    return jvm(spark).org.apache.spark.api.python.PythonUtils.toSeq(found)
 
 
 def source_options(frame: JavaObject) -> JavaObject:

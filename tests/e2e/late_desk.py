@@ -106,7 +106,7 @@ class LateDesk:
         pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
         return str(path)
 
-    def prepare(self, batch: str, **options: Any) -> Prepared:
+    def prepare(self, batch: str | None, **options: Any) -> Prepared:
         found = merge.prepare(self.desk.store, MergeRequest(self.desk.query, batch, **options))
         assert isinstance(found, Prepared)
         return found

@@ -207,12 +207,14 @@ def decode(records: DataFrame) -> DataFrame:
     return parsed.select("e.*", "topic", "partition", "offset")
 
 
-def _app(
+def app(
     name: str,
     build: Callable[[Inputs], DataFrame],
     output: Output | None = None,
     sources: int = 1,
 ) -> App:
+    """Return a program over inputs that `decode` reads."""
+
     def by_name(inputs: Mapping[str, DataFrame]) -> DataFrame:
         return build([inputs[f"in{number}"] for number in range(sources)])
 
@@ -228,17 +230,17 @@ def _app(
 # A second is five minutes: then gaps are what they are for the others, and batches too.
 _SCALE = 300
 _ALL = (
-    Case("totals", _app("totals", _totals, Output(mode="upsert", key=("k",)))),
-    Case("window", _app("window", _window)),
-    Case("session", _app("session", _session)),
-    Case("pandas", _app("pandas", _pandas)),
-    Case("transform", _app("transform", _transform)),
+    Case("totals", app("totals", _totals, Output(mode="upsert", key=("k",)))),
+    Case("window", app("window", _window)),
+    Case("session", app("session", _session)),
+    Case("pandas", app("pandas", _pandas)),
+    Case("transform", app("transform", _transform)),
     Case("order_sessions", order_sessions.app, _SCALE),
     Case("order_sessions_transform", order_sessions.app_transform, _SCALE),
-    Case("dedupe", _app("dedupe", _dedupe)),
-    Case("chain", _app("chain", _chain)),
-    Case("join_inner", _app("join_inner", _join("inner"), sources=2)),
-    Case("join_left", _app("join_left", _join("leftouter"), sources=2)),
+    Case("dedupe", app("dedupe", _dedupe)),
+    Case("chain", app("chain", _chain)),
+    Case("join_inner", app("join_inner", _join("inner"), sources=2)),
+    Case("join_left", app("join_left", _join("leftouter"), sources=2)),
 )
 # The short way is exact for them.
 SHORT = {one.name: one for one in _ALL}
@@ -246,9 +248,9 @@ SHORT = {one.name: one for one in _ALL}
 FAITHFUL = {
     one.name: one
     for one in (
-        Case("window_disorder", _app("window_disorder", _dropping), disorder=True),
-        Case("ticking", _app("ticking", _ticking), clocked=True),
-        Case("rearming", _app("rearming", _rearming)),
+        Case("window_disorder", app("window_disorder", _dropping), disorder=True),
+        Case("ticking", app("ticking", _ticking), clocked=True),
+        Case("rearming", app("rearming", _rearming)),
     )
 }
 # For the settings of a query.

@@ -29,6 +29,7 @@ from savepoints.operations.maintain.rebuild_catalog import RebuildPlan, Rebuilt
 from savepoints.operations.maintain.rename import RenamePlan
 from savepoints.operations.maintain.tag import TagPlan
 from savepoints.operations.merge.append import Appended
+from savepoints.operations.merge.late import LateEvents
 from savepoints.operations.merge.plan import AppendingPlan, MergePlan
 from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate.edit import EditPlan
@@ -184,6 +185,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         planned(MergePlan),
         Document({"rolled_back": (RolledBack, "What was done.")}, "With `--undo`"),
     ),
+    "late": (Document({"late": (LateEvents, "What was dropped.")}),),
     "locate": (Document({"located": (Located, "Where they are.")}),),
     "topology": (Document({"topology": (Topology, "Where everything is.")}),),
     "reset": (

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     "--batch", metavar="URI", help="Parquet, JSON or CSV files, a directory, or a Delta table."
 )
 @click.option(
+    "--dropped",
+    is_flag=True,
+    help="Merge what Spark dropped as late, see savepoints late, instead of a batch.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="With --dropped, only what batches dropped that ran since this time: RFC 3339, or an age "
+    "like 1d.",
+)
+@click.option(
     "--input",
     "input_name",
     metavar="NAME",
@@ -67,8 +79,10 @@ def command(
     quarantine: str | None,
     policy: MergePolicy,
     until: datetime | None,
+    since: datetime | None,
     wait: timedelta,
     *,
+    dropped: bool,
     undo: bool,
     consent: Consent,
 ) -> None:
@@ -92,6 +106,9 @@ def command(
     effects of the order of arrival are lost. --policy merge-function replays nothing: functions of
     the application combine the current state with what the late events alone produce.
 
+    --dropped merges the events that the query has read already and Spark dropped as late. Each is
+    taken from where it arrived and put where it belongs, once.
+
     With --undo the query goes back to its state before the merge, outputs included.
 
     \b
@@ -100,25 +117,23 @@ def command(
       savepoints merge order_totals --batch s3://lake/late/orders.parquet --yes
       savepoints merge order_totals --batch late.json --quarantine s3://lake/bad --yes
       savepoints merge order_totals --batch late.json --policy replay-all --dry-run
+      savepoints merge order_totals --dropped --since 1d --yes
       savepoints merge order_totals --undo --yes
     """
     if undo:
-        if batch is not None or input_name is not None or quarantine is not None:
+        if dropped or batch is not None or input_name is not None or quarantine is not None:
             raise UsageError(
                 "--undo cannot be combined with other options of merge",
                 hint=f"savepoints merge {query} --undo",
             )
         undone(call, query, "merge", consent=consent)
         return
-    if batch is None:
-        raise UsageError(
-            "no batch of late events was given", hint=f"savepoints merge {query} --batch URI"
-        )
+    _require_one_of(query, batch, since, until, dropped=dropped)
     from savepoints.operations.merge import merge
     from savepoints.operations.merge.plan import MergePlan
     from savepoints.operations.merge.prepare import MergeRequest
 
-    asked = MergeRequest(query, batch, input_name, controls, quarantine, policy, until)
+    asked = MergeRequest(query, batch, input_name, controls, quarantine, policy, until, since)
     prepared = merge.prepare(call.store, asked, progress=call.output.progress)
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
     if plan.begun:
@@ -130,6 +145,30 @@ def command(
     finally:
         merge.drop(prepared, call.store)
     call.output.result(lambda: _pairs(done, plan.left_out), merged=done)
+
+
+def _require_one_of(
+    query: str,
+    batch: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    *,
+    dropped: bool,
+) -> None:
+    """Require a batch, or `--dropped` with its own option."""
+    if batch is None and not dropped:
+        raise UsageError(
+            "no batch of late events was given",
+            hint=f"savepoints merge {query} --batch URI; or what Spark dropped as late: --dropped",
+        )
+    if batch is not None and dropped:
+        raise UsageError(
+            "--batch and --dropped exclude each other", hint="merge one, then the other"
+        )
+    if since is not None and not dropped:
+        raise UsageError("--since is for --dropped", hint="limit a batch by --until TIME")
+    if until is not None and dropped:
+        raise UsageError("--until is for --batch", hint="limit what was dropped by --since TIME")
 
 
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:

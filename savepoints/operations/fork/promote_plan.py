@@ -156,7 +156,7 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
             raise NotAlignedError(
                 f"{one.rows} late events of {one.batch} were merged into {live} but not into "
                 f"{fork}: they would be lost",
-                hint=f"merge them into the fork: savepoints merge {fork} --batch {one.batch}; "
+                hint=f"merge them into the fork: savepoints merge {fork} {_again(one)}; "
                 f"or fork {live} again",
                 query=fork,
                 merge=one.id,
@@ -224,3 +224,8 @@ def _warnings(
         )
     if state == "stopped":
         yield f"{live} is not running; start it afterwards: savepoints run {live}"
+
+
+def _again(one: Merge) -> str:
+    """Return the option of `merge` for the same events."""
+    return "--dropped" if one.batch == merge_ledger.DROPPED else f"--batch {one.batch}"

@@ -30,6 +30,7 @@ class Affected:
     Attributes:
         merge_id: The merge's own id, which its events have in the archive.
         late: The events that the query has not seen: columns of `archive.SCHEMA`.
+        rows: How many they are; one that is removed and inserted counts once.
         controls: Entities that the batch does not touch, drawn at random: `entity` string.
         history: By input, all events of both that the query has seen: columns of `archive.SCHEMA`.
     """
@@ -123,7 +124,8 @@ def find(
     known = archive.corrected(history[name], live.merge_ids, live.merged_at)
     _require_removable(live, given, known)
     late = scratch.keep(spark, _new(given, known), ours / "late")
-    return Affected(spark, live, name, merge_id, place, late, late.count(), chosen, history)
+    rows = late.select("event_id", "entity").distinct().count()
+    return Affected(spark, live, name, merge_id, place, late, rows, chosen, history)
 
 
 def _controls(

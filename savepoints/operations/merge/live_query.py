@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import CutFiles
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, lowest_offsets
+from savepoints.model import Generation, KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.operations.merge import lineage
 from savepoints.operations.merge.lineage import GenerationHistory, Reach
 from savepoints.runtime.inputs import Inputs
@@ -19,6 +20,8 @@ from savepoints.store.tables.merge_ledger import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 @dataclass(frozen=True)
@@ -124,3 +127,31 @@ class LiveQuery:
                 query=self.name,
                 entities=entities,
             )
+
+
+def require_one_position(query: str, cut: CutFiles) -> None:
+    """Refuse a query whose inputs can be at different places, or ahead of each other.
+
+    Raises:
+        IncompatibleError: If two of its sources read one topic and stand at different offsets, or
+            its watermark is that of the input that is ahead.
+    """
+    stands: dict[tuple[str, int], int] = {}
+    for source in cut.cut.offsets:
+        for topic, parts in (kafka_offsets(source) or {}).items():
+            for part, offset in parts.items():
+                if stands.setdefault((topic, part), offset) != offset:
+                    raise IncompatibleError(
+                        f"two sources of {query} read {topic} and are at different offsets of "
+                        f"partition {part}, {stands[topic, part]} and {offset}",
+                        hint=f"run it to the end of the topic first: savepoints run {query} "
+                        "--until latest",
+                        query=query,
+                    )
+    if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
+        raise IncompatibleError(
+            f"the watermark of {query} follows the most advanced input ({_WATERMARK_POLICY}), so "
+            "late events of the other input could be dropped",
+            hint="set the policy to min, which merges require",
+            query=query,
+        )

@@ -12,16 +12,15 @@ from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
-    IncompatibleError,
     NotAlignedError,
     UnfinishedOperationError,
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, kafka_offsets, lowest_offsets, new_id, rfc3339, utc_now
-from savepoints.operations.merge import affected, assignment, plan_steps, scratch
+from savepoints.model import Generation, lowest_offsets, new_id, rfc3339, utc_now
+from savepoints.operations.merge import affected, assignment, dropped, plan_steps, scratch
 from savepoints.operations.merge.assignment import Assignment
-from savepoints.operations.merge.live_query import LiveQuery
+from savepoints.operations.merge.live_query import LiveQuery, require_one_position
 from savepoints.operations.merge.plan import (
     APPEND,
     PAUSED_FOR,
@@ -56,7 +55,6 @@ _ONLY_ADD: Mapping[MergePolicy, str] = {
     "append": "nothing can be removed from a topic",
     "merge-function": "no function can remove an event from a state that includes it",
 }
-_WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 @dataclass(frozen=True)
@@ -80,17 +78,20 @@ class MergeRequest:
     """What a merge is asked for; `savepoints.Query.merge` says what each of it means."""
 
     query: str
-    batch: str
+    batch: str | None
     input_name: str | None = None
     controls: int | None = None
     quarantine: str | None = None
     policy: MergePolicy = "exact"
     until: datetime | None = None
+    since: datetime | None = None
 
     @property
     def command(self) -> str:
         """The same as a command line, by which an interrupted merge is known again."""
-        words = ["savepoints", "merge", self.query, "--batch", self.batch]
+        words = ["savepoints", "merge", self.query]
+        words += ["--dropped"] if self.batch is None else ["--batch", self.batch]
+        words += ["--since", rfc3339(self.since)] if self.since is not None else []
         words += ["--input", self.input_name] if self.input_name else []
         words += ["--controls", str(self.controls)] if self.controls is not None else []
         words += ["--quarantine", self.quarantine] if self.quarantine else []
@@ -108,11 +109,19 @@ def prepare(
         A plan alone when an interrupted merge is to be finished.
 
     Raises:
-        UsageError: If the query is not in the settings, or its input has no archive.
+        UsageError: If the query is not in the settings, or its input has no archive, or what was
+            dropped is to be merged with another policy.
         NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
     query = asked.query
+    if asked.batch is None and asked.policy != "exact":
+        raise UsageError(
+            f"what was dropped as late cannot be merged with --policy {asked.policy}: the query "
+            "has read it already",
+            hint="omit --policy",
+            query=query,
+        )
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
         if (begun := _unfinished(store, query)) is not None:
             return _resumed(begun, asked.command)
@@ -136,7 +145,7 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
         position |= produce_late.ends(settings.kafka, inputs.topic(name))
     else:
         inputs.archive(name)
-        _require_one_position(query, cut)
+        require_one_position(query, cut)
     live_query = LiveQuery.read(store, inputs, live, position)
     progress("reading the batch (starts Spark if it is not running)")
     from savepoints.spark.session import session, session_for
@@ -147,9 +156,9 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
     place = scratch.place_of(store, operation_id)
     assigned = None
     try:
-        late = _read(few, asked, live_query, name, place)
+        late = _read(few, asked, live_query, name, place, progress)
         plan = _plan(asked, late, live_query, name, operation_id, cut)
-        if plan.merged_by is None:
+        if plan.merged_by is None and late.rows:
             progress("finding the affected entities")
             found = affected.find(
                 session_for(whole, None) if _is_large(asked, late) else few,
@@ -171,9 +180,21 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
 
 
 def _read(
-    spark: SparkSession, asked: MergeRequest, live: LiveQuery, name: str, place: Location
+    spark: SparkSession,
+    asked: MergeRequest,
+    live: LiveQuery,
+    name: str,
+    place: Location,
+    progress: Progress,
 ) -> LateBatch:
     """Read the batch and check its rows."""
+    aside = None if asked.quarantine is None else place / scratch.SET_ASIDE
+    if asked.batch is None:
+        return dropped.as_batch(
+            dropped.find(spark, live, place / "read", since=asked.since, progress=progress),
+            name,
+            quarantine=aside,
+        )
     inputs = live.inputs
     source = LateInput(
         name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode
@@ -187,7 +208,7 @@ def _read(
         # What is newer than all that was read does not come too late to be appended.
         clock=None if asked.policy == "append" else inputs.clock(spark, name, live.until),
         before=asked.until,
-        quarantine=None if asked.quarantine is None else place / scratch.SET_ASIDE,
+        quarantine=aside,
     )
 
 
@@ -234,11 +255,11 @@ def _plan(
         command=asked.command,
         operation_id=operation_id,
         input=name,
-        batch=asked.batch,
+        batch=merge_ledger.DROPPED if asked.batch is None else asked.batch,
         content_hash=late.content_hash,
         set_aside=sum(one.rows for one in late.rejected),
         quarantine=asked.quarantine,
-        known=late.rows,
+        known=late.rows + late.seen,
         policy=asked.policy,
         until=asked.until,
         left_out=late.left_out,
@@ -263,7 +284,7 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
 
 def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     """Return a merge that was interrupted, if it is the same one."""
-    if begun.command != command:
+    if _without_since(begun.command) != _without_since(command):
         raise UnfinishedOperationError(
             f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
             hint=f"finish the merge: savepoints operations resume {begun.operation_id}; or undo "
@@ -291,40 +312,19 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     )
 
 
+def _without_since(command: str) -> list[str]:
+    """Return a command's words without `--since`: an age is another time when it is given again."""
+    words = shlex.split(command)
+    at = words.index("--since") if "--since" in words else len(words)
+    return words[:at] + words[at + 2 :]
+
+
 def _let_go_on(store: Store, query: str, progress: Progress) -> None:
     """Let a query go on that a merge has paused which was killed then."""
     now = pause.state(store, query)
     if now.wanted == "paused" and now.reason.startswith(PAUSED_FOR):
         progress(f"{query} was paused for a merge that was killed: resuming it")
         pause.resume(store, query, progress=progress)
-
-
-def _require_one_position(query: str, cut: CutFiles) -> None:
-    """Refuse a query whose inputs can be at different places, or ahead of each other.
-
-    Raises:
-        IncompatibleError: If two of its sources read one topic and stand at different offsets, or
-            its watermark is that of the input that is ahead.
-    """
-    stands: dict[tuple[str, int], int] = {}
-    for position in cut.cut.offsets:
-        for topic, parts in (kafka_offsets(position) or {}).items():
-            for part, offset in parts.items():
-                if stands.setdefault((topic, part), offset) != offset:
-                    raise IncompatibleError(
-                        f"two sources of {query} read {topic} and are at different offsets of "
-                        f"partition {part}, {stands[topic, part]} and {offset}",
-                        hint=f"run it to the end of the topic first: savepoints run {query} "
-                        "--until latest",
-                        query=query,
-                    )
-    if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
-        raise IncompatibleError(
-            f"the watermark of {query} follows the most advanced input ({_WATERMARK_POLICY}), so "
-            "late events of the other input could be dropped",
-            hint="set the policy to min, which merges require",
-            query=query,
-        )
 
 
 def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -> None:

@@ -19,16 +19,18 @@ from savepoints.sources.events.events import EVENT, POSITION, RAW_SCHEMA
 from savepoints.sources.late import files, validate
 from savepoints.sources.late import records as late_records
 from savepoints.sources.late.files import OP, UNREADABLE
-from savepoints.sources.late.records import LateInput
+from savepoints.sources.late.records import PARTITION, LateInput
 from savepoints.sources.late.validate import DOUBLE, INSERT, REASON, REMOVE, REPLACE, Rejected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["LateBatch", "LateInput", "Rejected", "read", "unknown"]
+__all__ = ["LateBatch", "LateInput", "Rejected", "read", "replacing", "unknown"]
 
 _SEEDS = (1, 2)
+# Of a topic: a number for each record leaves room for 4 * 10^12 offsets.
+_MOST_PARTITIONS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class LateBatch:
             and inserted. Stored, so that every read is the same.
         content_hash: Of the events in any order: two differently seeded xxHash64 of each,
             by XOR, in hex.
+        seen: Events that were left out because the query has counted them.
     """
 
     events: DataFrame
@@ -52,6 +55,7 @@ class LateBatch:
     rejected: tuple[Rejected, ...]
     ignored: tuple[str, ...]
     left_out: int = 0
+    seen: int = 0
 
 
 def read(
@@ -98,13 +102,44 @@ def read(
         left_out = made.where(is_left_out).count()
         made = made.where(~is_left_out)
     checked = validate.checked(made, clock)
-    bad = validate.bad_rows(marked, checked)
+    rejected = _set_aside(validate.bad_rows(marked, checked), batch, quarantine)
+    return replace(_summed_up(checked, rejected, stored.ignored), left_out=left_out)
+
+
+def replacing(
+    events: DataFrame, what: str, *, seen: int = 0, quarantine: Location | None = None
+) -> LateBatch:
+    """Return a batch that takes events from where they arrived and puts them where they belong.
+
+    Args:
+        events: What arrived: columns `EVENT_SCHEMA`, each event once; stored.
+        what: What they are, for messages.
+        seen: Events that were left out because the query has counted them.
+        quarantine: An empty directory for bad rows, instead of refusing the batch.
+    """
+    from pyspark.sql import functions as F
+
+    moved = events.select(*EVENT).withColumns(
+        {
+            "partition": F.lit(PARTITION),
+            # Two numbers each: that of the removal and that of the event that takes its place.
+            "offset": (F.col("offset") * _MOST_PARTITIONS + F.col("partition")) * 2,
+            OP: F.lit(REPLACE),
+        }
+    )
+    checked = validate.checked(moved, None)
+    rejected = _set_aside(validate.bad_rows(checked), what, quarantine)
+    return replace(_summed_up(checked, rejected, ()), seen=seen)
+
+
+def _set_aside(bad: DataFrame, batch: str, quarantine: Location | None) -> tuple[Rejected, ...]:
+    """Store bad rows, or refuse the batch."""
     rejected = validate.rejected(bad)
     if rejected and quarantine is None:
         raise validate.refused(batch, rejected)
     if rejected and quarantine is not None:
         bad.write.mode("error").parquet(quarantine.uri.hadoop)
-    return replace(_summed_up(checked, rejected, stored.ignored), left_out=left_out)
+    return rejected
 
 
 def unknown(batch: DataFrame, known: DataFrame) -> DataFrame:

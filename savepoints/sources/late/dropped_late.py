@@ -1,21 +1,28 @@
-"""Count events that arrived below the live query's watermark.
+"""Events that arrived behind the watermark by which their batch dropped late rows.
 
 Whether a row was dropped also depends on the operator: a window is dropped by its end. So these
-rows may have been dropped; all others were not.
+events may have been dropped; all others were not. `savepoints.runtime.late_rows` tells which were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from savepoints.model import KafkaOffsets
+from savepoints.sources.events.events import POSITION
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_RANGES = "its_topic string, its_partition int, first long, next long, late_ms long"
+# Beside an event: milliseconds since 1970.
+LATE_MS, READ_MS = "late_ms", "read_ms"
+_NUMBER = "delivery"
+_RANGES = (
+    f"its_topic string, its_partition int, first long, next long, {LATE_MS} long, {READ_MS} long"
+)
 
 
 @dataclass(frozen=True)
@@ -24,31 +31,42 @@ class Read:
 
     Attributes:
         late_watermark_ms: The watermark of the batch before, milliseconds since 1970.
+        timestamp_ms: When the batch was planned, milliseconds since 1970.
     """
 
     begin: KafkaOffsets
     end: KafkaOffsets
     late_watermark_ms: int
+    timestamp_ms: int = 0
 
 
-def count(events: DataFrame, batches: Sequence[Read]) -> int:
-    """Count the events that may have been dropped.
+def behind(events: DataFrame, batches: Sequence[Read]) -> DataFrame:
+    """Return the events that may have been dropped.
 
     Args:
         events: `topic`, `partition`, `offset` and `event_time`; late events, whose partition is
-            -1, are not counted.
+            -1, are not among those that are returned.
+
+    Returns:
+        The columns of `events`; `late_ms` bigint, the watermark that the event was not after; and
+        `read_ms` bigint, when its batch was planned.
     """
     from pyspark.sql import functions as F
 
     ranges = [
-        (topic, part, one.begin.get(topic, {}).get(part, 0), end, one.late_watermark_ms)
+        (
+            topic,
+            part,
+            one.begin.get(topic, {}).get(part, 0),
+            end,
+            one.late_watermark_ms,
+            one.timestamp_ms,
+        )
         for one in batches
         for topic, parts in one.end.items()
         for part, end in parts.items()
         if one.late_watermark_ms > 0
     ]
-    if not ranges:
-        return 0
     table = F.broadcast(events.sparkSession.createDataFrame(ranges, _RANGES))
     is_read_by = (
         (F.col("topic") == F.col("its_topic"))
@@ -56,5 +74,37 @@ def count(events: DataFrame, batches: Sequence[Read]) -> int:
         & (F.col("offset") >= F.col("first"))
         & (F.col("offset") < F.col("next"))
     )
-    late = F.unix_millis("event_time") < F.col("late_ms")
-    return events.join(table, is_read_by).where(late).count()
+    return (
+        events.join(table, is_read_by)
+        .where(is_late("event_time"))
+        .select(*events.columns, LATE_MS, READ_MS)
+    )
+
+
+def is_late(column: str) -> Column:
+    """Return whether a time is not after the watermark `late_ms`, as Spark compares them."""
+    from pyspark.sql import functions as F
+
+    return F.unix_micros(column) <= F.col(LATE_MS) * 1000
+
+
+def count(events: DataFrame, batches: Sequence[Read]) -> int:
+    """Count the events that may have been dropped; see `behind`."""
+    if not any(one.late_watermark_ms > 0 for one in batches):
+        return 0
+    return behind(events, batches).count()
+
+
+def once(events: DataFrame) -> DataFrame:
+    """Return of several deliveries of an event the first; the columns of `behind`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    first = Window.partitionBy("entity", "event_id").orderBy(READ_MS, *POSITION)
+    numbered = events.withColumn(_NUMBER, F.row_number().over(first))
+    return numbered.where(f"{_NUMBER} = 1").drop(_NUMBER)
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """Return a time of the batch log."""
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import LateBatchError
@@ -88,8 +89,12 @@ def checked(made: DataFrame, clock: datetime | None) -> DataFrame:
     return own.withColumns({REASON: _first(reasons), DOUBLE: number}).drop("content")
 
 
-def bad_rows(marked: DataFrame, checked: DataFrame) -> DataFrame:
-    """Return `reason` string and `row` string, JSON, of all rows that cannot be merged."""
+def bad_rows(*marked: DataFrame) -> DataFrame:
+    """Return `reason` string and `row` string, JSON, of all rows that cannot be merged.
+
+    Args:
+        marked: From `marked` and `checked`.
+    """
     from pyspark.sql import functions as F
 
     def shown(frame: DataFrame) -> DataFrame:
@@ -99,7 +104,7 @@ def bad_rows(marked: DataFrame, checked: DataFrame) -> DataFrame:
         kind = bad.select(row.alias("row")).schema["row"].dataType
         return bad.select(REASON, columns.as_json(row, kind).alias("row"))
 
-    return shown(marked).unionByName(shown(checked))
+    return reduce(lambda one, more: one.unionByName(more), map(shown, marked))
 
 
 def rejected(bad: DataFrame) -> tuple[Rejected, ...]:

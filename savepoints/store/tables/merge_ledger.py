@@ -30,6 +30,8 @@ from savepoints.store.tables.snapshot import Snapshot
 
 # A generation that begins so with nothing reads everything once more, what was merged too.
 _REREADS_EVERYTHING = "reset"
+# What `Merge.batch` is of events that the query had read, and dropped as late.
+DROPPED = "dropped"
 MergePolicy = Literal["exact", "append", "replay-all", "merge-function"]
 ReplayStrategy = Literal["short", "faithful"]
 
@@ -77,7 +79,8 @@ class MergeFacts(MergeCounts):
 
     Attributes:
         input: Name of the input that the batch is of.
-        batch: URI of the batch, or what was given for it.
+        batch: URI of the batch, or what was given for it; `dropped` for what the watermark had
+            dropped.
         content_hash: Of the batch's events, whatever their order; see `sources.late`.
         first_event_time: Time of the earliest event; None when all events were known already.
         last_event_time: Time of the latest event.

@@ -21,12 +21,17 @@ BATCHES = (
 )
 
 
-def test_events_below_the_watermark_of_their_batch_are_counted(spark: SparkSession) -> None:
-    """Not those of the first batch, of late events, at the watermark itself, or beyond the end."""
+def test_events_behind_the_watermark_of_their_batch_are_counted_trap_at_the_watermark(
+    spark: SparkSession,
+) -> None:
+    """Not those of the first batch, of late events, after the watermark, or beyond the end.
+
+    A trap: Spark drops what is at the watermark itself, too.
+    """
     events = [
         ("a", 0, 0, 10),
         ("a", 0, 2, 49),  # Dropped.
-        ("a", 0, 3, 50),
+        ("a", 0, 3, 50),  # Dropped.
         ("a", 0, 4, 10),
         ("b", 0, 2, 10),  # Dropped.
         ("a", -1, 2, 10),
@@ -35,5 +40,5 @@ def test_events_below_the_watermark_of_their_batch_are_counted(spark: SparkSessi
     frame = spark.createDataFrame(
         rows, "topic string, partition int, offset long, event_time timestamp"
     )
-    assert dropped_late.count(frame, BATCHES) == 2
+    assert dropped_late.count(frame, BATCHES) == 3
     assert dropped_late.count(frame, BATCHES[:1]) == 0

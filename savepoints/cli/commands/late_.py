@@ -1,0 +1,85 @@
+"""List events that Spark dropped as late."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Invocation, common, moment
+
+if TYPE_CHECKING:
+    from savepoints.operations.merge.late import LateEvents
+
+_HOURS = 24
+
+
+@click.command("late")
+@click.argument("query", shell_complete=query_names)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="Look only at batches that ran since this time: RFC 3339, or an age like 1d.",
+)
+@common
+def command(call: Invocation, query: str, since: datetime | None) -> None:
+    """List the events that QUERY read and Spark dropped, because they came after the watermark.
+
+    Spark drops them without an error, and its own count is of rows after partial aggregation. Here
+    the events are found: the batch log has the watermark by which each batch dropped rows, and the
+    program's plan tells what each operator compares with it, the end of a window or the time of an
+    event. Nothing is changed, and the query may be running.
+
+    Events that were merged since are not listed. Second deliveries of events that counted are
+    listed apart, and never merged.
+
+    \b
+    Examples:
+      savepoints late order_totals
+      savepoints late order_totals --since 1d -o json
+      savepoints merge order_totals --dropped --dry-run
+    """
+    from savepoints.operations.merge import late
+
+    found = late.late(call.store, query, since=since, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(late=found)
+        return
+    call.output.pairs(_pairs(found))
+
+
+def _pairs(found: LateEvents) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = [
+        ("query", f"{found.query}, generation {found.generation}, {found.batches} batches"),
+        ("dropped", f"{found.events} events of {found.entities} entities"),
+    ]
+    if len(found.inputs) > 1:
+        pairs += [(f"input {name}", f"{count} events") for name, count in found.inputs.items()]
+    if found.again:
+        pairs.append(("delivered twice", f"{found.again} events, which counted the first time"))
+    if not found.events:
+        return pairs
+    middle, most, nearly, longest = found.missed_seconds
+    return [
+        *pairs,
+        *(
+            (
+                one.name,
+                f"{one.rows} rows of {one.events} events, missing from {one.results} results",
+            )
+            for one in found.operators
+        ),
+        (
+            "too late by",
+            f"{middle:g} s (half), {most:g} s (90 %), {nearly:g} s (99 %), {longest:g} s (all)",
+        ),
+        *(
+            (f"{one.hour:%Y-%m-%d %H}:00", f"{one.events} events of {one.entities} entities")
+            for one in found.hours[-_HOURS:]
+        ),
+        *(("not in", uri) for uri in found.outputs),
+        ("merge them", f"savepoints merge {found.query} --dropped --dry-run"),
+    ]

@@ -1,0 +1,187 @@
+"""What the watermark dropped of a query's events: found in the batch log and the archive.
+
+The batch log has the offsets and the watermark of each batch, so it is known of each event by what
+it was judged; `runtime.late_rows` asks the program's own plan. Events that a merge has worked in
+since, and second deliveries of events that counted, are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from savepoints.errors import IncompatibleError
+from savepoints.io import Location
+from savepoints.model import lowest_offsets, rfc3339
+from savepoints.operations.merge import scratch
+from savepoints.operations.merge.live_query import LiveQuery
+from savepoints.plan import Progress
+from savepoints.runtime import late_rows
+from savepoints.runtime.archive_of import is_before
+from savepoints.sources.archive import archive
+from savepoints.sources.archive.files import SCHEMA
+from savepoints.sources.events.events import POSITION
+from savepoints.sources.late import batch as late_batch
+from savepoints.sources.late import dropped_late
+from savepoints.sources.late.batch import LateBatch
+from savepoints.sources.late.dropped_late import LATE_MS, READ_MS, Read, moment_of
+from savepoints.store.batch_log import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """The events that the present of a query lacks because they came too late.
+
+    Attributes:
+        reads: The batches that were looked at, in order.
+        events: By input, each event once: columns of `archive.SCHEMA`, and `late_ms`, `read_ms`.
+        rows: What was dropped of them; columns of `late_rows.dropped`.
+        again: By input, how many events were dropped that had counted already, by their id: second
+            deliveries, which a merge leaves out.
+    """
+
+    reads: Sequence[Read]
+    events: Mapping[str, DataFrame]
+    rows: DataFrame
+    again: Mapping[str, int]
+
+
+def find(
+    spark: SparkSession,
+    live: LiveQuery,
+    place: Location,
+    *,
+    since: datetime | None,
+    progress: Progress,
+) -> Dropped:
+    """Find what was dropped.
+
+    Args:
+        place: An empty directory.
+        since: Only what batches read that were planned since then; None for all.
+
+    Raises:
+        IncompatibleError: If the batch log lacks a batch, or the program's plan does not tell.
+    """
+    reads = _reads(live, since)
+    names = list(live.inputs.app.inputs)
+    if not any(one.late_watermark_ms > 0 for one in reads):
+        nothing = {name: _nothing(spark) for name in names}
+        rows = late_rows.dropped(spark, live.inputs.app, {}, place / "rows")
+        return Dropped(reads, nothing, rows, dict.fromkeys(names, 0))
+    progress(f"reading the events of {len(reads)} batches of {live.name}")
+    behind = {
+        name: scratch.keep(spark, _behind(spark, live, name, reads), place / "behind" / name)
+        for name in names
+    }
+    rows = late_rows.dropped(spark, live.inputs.app, behind, place / "rows")
+    rows = scratch.keep(spark, rows, place / "dropped")
+    whose = reduce(
+        lambda one, more: one.unionByName(more),
+        (
+            frame.join(rows, list(POSITION), "left_semi").select("entity")
+            for frame in behind.values()
+        ),
+    )
+    entities = scratch.keep(spark, whose.distinct(), place / "entities")
+    events, again = {}, {}
+    for name, frame in behind.items():
+        lost = frame.join(rows, list(POSITION), "left_semi")
+        counted = _counted(spark, live, name, entities, rows)
+        fresh = lost.join(counted, ["entity", "event_id"], "left_anti")
+        events[name] = scratch.keep(spark, dropped_late.once(fresh), place / "events" / name)
+        again[name] = lost.count() - fresh.count()
+    return Dropped(reads, events, rows, again)
+
+
+def as_batch(found: Dropped, name: str, *, quarantine: Location | None) -> LateBatch:
+    """Return what was dropped of an input as a late batch, which a merge works in."""
+    return late_batch.replacing(
+        found.events[name],
+        "what was dropped as late",
+        seen=found.again[name],
+        quarantine=quarantine,
+    )
+
+
+def _reads(live: LiveQuery, since: datetime | None) -> list[Read]:
+    """Return the batches that made the present of a query, from some time on."""
+    known = {
+        number: one
+        for number, one in live.batches().items()
+        if is_before(lowest_offsets(one.offsets), live.until)
+    }
+    newest = max(known, default=-1)
+    wanted = [
+        one for one in known.values() if since is None or moment_of(one.timestamp_ms) >= since
+    ]
+    first = min((one.batch_id for one in wanted), default=newest + 1)
+    if since is None and not live.reach.ends_with:
+        first = min(live.reach.first.values())
+    _require_all(live, known, first, newest)
+    begin = live.beginning if first == 0 else lowest_offsets(known[first - 1].offsets)
+    found = []
+    late_ms = 0 if first == 0 else known[first - 1].watermark_ms
+    for number in range(first, newest + 1):
+        one = known[number]
+        end = lowest_offsets(one.offsets)
+        found.append(Read(begin, end, late_ms, one.timestamp_ms))
+        begin, late_ms = end, one.watermark_ms
+    return found
+
+
+def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest: int) -> None:
+    # And the one before: by its watermark late rows are dropped.
+    lost = [one for one in range(max(first - 1, 0), newest + 1) if one not in known]
+    if not lost:
+        return
+    after = known.get(lost[-1] + 2)
+    hint = (
+        f"look only at what was read later: --since {rfc3339(moment_of(after.timestamp_ms))}"
+        if after is not None
+        else "look again when the query has run more batches: savepoints run records them"
+    )
+    why = f" ({live.reach.ends_with})" if live.reach.ends_with else ""
+    raise IncompatibleError(
+        f"cannot tell what {live.name} dropped: the batch log lacks {len(lost)} batches from batch "
+        f"{lost[0]} on{why}",
+        hint=hint,
+        query=live.name,
+        batches=lost[:20],
+    )
+
+
+def _behind(spark: SparkSession, live: LiveQuery, name: str, reads: Sequence[Read]) -> DataFrame:
+    """Return the events of an input that may have been dropped, and were not merged since."""
+    rows = live.events(
+        spark, name, since=reads[0].begin, until=reads[-1].end, merges=live.merge_ids
+    )
+    kept = archive.applied(rows, live.merge_ids, live.merged_at).where("merge_id is null")
+    return dropped_late.behind(kept, reads)
+
+
+def _counted(
+    spark: SparkSession, live: LiveQuery, name: str, entities: DataFrame, rows: DataFrame
+) -> DataFrame:
+    """Return the ids of events of some entities that have counted: `entity`, `event_id`."""
+    seen = live.events(
+        spark,
+        name,
+        since=live.beginning,
+        until=live.until,
+        entities=entities,
+        merges=live.merge_ids,
+    )
+    seen = archive.applied(seen, live.merge_ids, live.merged_at)
+    kept = seen.join(rows.select(*POSITION).distinct(), list(POSITION), "left_anti")
+    return kept.select("entity", "event_id").distinct()
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], f"{SCHEMA}, {LATE_MS} bigint, {READ_MS} bigint")

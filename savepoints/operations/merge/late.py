@@ -1,0 +1,97 @@
+"""`late`: what Spark dropped silently because it came too late, and what would change with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.io import Location
+from savepoints.model import lowest_offsets, new_id, utc_now
+from savepoints.operations.merge import dropped, scratch
+from savepoints.operations.merge.dropped import Dropped
+from savepoints.operations.merge.live_query import LiveQuery, require_one_position
+from savepoints.plan import Progress, silent
+from savepoints.runtime import app as apps
+from savepoints.runtime.inputs import Inputs
+from savepoints.sources.late import late_figures
+from savepoints.sources.late.late_figures import LateFigures
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateEvents(LateFigures):
+    """What a query dropped as late, and lacks.
+
+    Attributes:
+        since: Only batches that were planned since then; None for all.
+        batches: How many batches were looked at.
+        inputs: The events of each input.
+        again: Dropped events that had counted before, by their id; they are none of the others.
+        outputs: The tables that lack them.
+    """
+
+    query: str
+    generation: int
+    since: datetime | None
+    batches: int
+    again: int
+    inputs: Mapping[str, int]
+    outputs: tuple[str, ...]
+
+
+def late(
+    store: Store,
+    query: str,
+    *,
+    since: datetime | None = None,
+    progress: Progress = silent,
+) -> LateEvents:
+    """List what a query dropped as late; nothing is changed, and the query may run.
+
+    Args:
+        query: A query that `run` started, with its program in the settings.
+        since: Only what batches dropped that were planned since then; None for all.
+
+    Raises:
+        IncompatibleError: If the batch log lacks a batch, or the program's plan does not tell what
+            is dropped.
+        SourceDataGoneError: If neither archive nor Kafka has the events any more.
+    """
+    from savepoints.spark.session import session, session_for
+
+    settings = bindings.complete(store)
+    generation = store.generations.current(query)
+    bound = settings.bound(query, "its program and sources are unknown")
+    inputs = Inputs(apps.load_for(query, bound), bound, settings.kafka)
+    cut = read_cut(Location.of(generation.checkpoint))
+    require_one_position(query, cut)
+    live = LiveQuery.read(store, inputs, generation, lowest_offsets(cut.cut.offsets))
+    progress("reading the batch log (starts Spark if it is not running)")
+    spark = session_for(session(settings, f"savepoints late {query}"), 0)
+    operation_id = new_id("op", utc_now())
+    place = scratch.place_of(store, operation_id)
+    try:
+        found = dropped.find(spark, live, place, since=since, progress=progress)
+        return _report(live, found, since)
+    finally:
+        scratch.discard(store, operation_id)
+
+
+def _report(live: LiveQuery, found: Dropped, since: datetime | None) -> LateEvents:
+    events = reduce(lambda one, more: one.unionByName(more), found.events.values())
+    figures = late_figures.of(events, found.rows)
+    bound = live.inputs.bound
+    return LateEvents(
+        query=live.name,
+        generation=live.generation,
+        since=since,
+        batches=len(found.reads),
+        **vars(figures),
+        again=sum(found.again.values()),
+        inputs={name: frame.count() for name, frame in found.events.items()},
+        outputs=tuple(bound.outputs[name] for name in live.inputs.app.outputs),
+    )

@@ -1,0 +1,125 @@
+"""Figures of what was dropped as late: how much, by which operator, how late, of which hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from savepoints.sources.events.events import POSITION
+from savepoints.sources.late.dropped_late import moment_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SHARES = (0.5, 0.9, 0.99, 1.0)
+
+
+@dataclass(frozen=True)
+class LateHour:
+    """The late events of one hour.
+
+    Attributes:
+        hour: Its beginning, by the time of the events.
+        entities: Entities that they are of.
+    """
+
+    hour: datetime
+    events: int
+    entities: int
+
+
+@dataclass(frozen=True)
+class LateOperator:
+    """What one operator dropped.
+
+    Attributes:
+        name: The operator, in words.
+        events: Events that rows were dropped of.
+        rows: The rows: an event is in several sliding windows, and may be exploded.
+        results: What they are missing from: windows, sessions or times, of each entity.
+    """
+
+    name: str
+    events: int
+    rows: int
+    results: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateFigures:
+    """What was dropped, in figures.
+
+    Attributes:
+        events: The events.
+        entities: Entities that they are of.
+        operators: What each operator dropped.
+        missed_seconds: How far behind the watermark the events were, or the ends of their windows:
+            the middle, 90 %, 99 % and the most. So much longer the watermark would have to wait.
+        hours: By the time of the events.
+    """
+
+    events: int
+    entities: int
+    operators: tuple[LateOperator, ...]
+    missed_seconds: tuple[float, ...]
+    hours: tuple[LateHour, ...]
+
+
+def of(events: DataFrame, rows: DataFrame) -> LateFigures:
+    """Count events that were dropped.
+
+    Args:
+        events: They, each once: at least `topic`, `partition`, `offset`, `entity`, `event_time`.
+        rows: What was dropped of them and of others; columns of
+            `savepoints.runtime.late_rows.dropped`.
+    """
+    from pyspark.sql import functions as F
+
+    lost = rows.join(events.select(*POSITION, "entity"), list(POSITION))
+    counts = events.agg(F.count("*").alias("n"), F.count_distinct("entity").alias("k")).collect()[0]
+    return LateFigures(
+        events=int(counts["n"]),
+        entities=int(counts["k"]),
+        operators=_operators(lost),
+        missed_seconds=_missed(lost),
+        hours=_hours(events),
+    )
+
+
+def _operators(lost: DataFrame) -> tuple[LateOperator, ...]:
+    from pyspark.sql import functions as F
+
+    rows = lost.groupBy("operator").agg(
+        F.count_distinct(*POSITION).alias("events"),
+        F.count("*").alias("n"),
+        F.count_distinct("entity", "compared").alias("results"),
+    )
+    return tuple(
+        LateOperator(one["operator"], int(one["events"]), int(one["n"]), int(one["results"]))
+        for one in rows.orderBy("operator").collect()
+    )
+
+
+def _missed(lost: DataFrame) -> tuple[float, ...]:
+    """Return how far behind the watermark events were, in seconds, at `_SHARES` of them."""
+    from pyspark.sql import functions as F
+
+    behind = F.col("late_ms") - F.unix_micros("compared") / 1000
+    each = lost.groupBy(*POSITION).agg(F.max(behind).alias("missed"))
+    (row,) = each.agg(F.percentile("missed", list(_SHARES)).alias("shares")).collect()
+    return tuple(round(one / 1000, 3) for one in row["shares"] or ())
+
+
+def _hours(events: DataFrame) -> tuple[LateHour, ...]:
+    from pyspark.sql import functions as F
+
+    micros = 3_600_000_000
+    hour = F.floor(F.unix_micros("event_time") / micros) * 3600
+    rows = events.groupBy(hour.alias("begin")).agg(
+        F.count("*").alias("n"), F.count_distinct("entity").alias("entities")
+    )
+    return tuple(
+        LateHour(moment_of(int(one["begin"]) * 1000), int(one["n"]), int(one["entities"]))
+        for one in rows.orderBy("begin").collect()
+    )

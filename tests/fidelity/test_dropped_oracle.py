@@ -1,0 +1,51 @@
+"""What the watermark dropped, merged back, equals a run that got it in time.
+
+State, outputs, and the outputs of all later batches, for each way in which Spark drops late rows;
+thirty families of entities each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fidelity import merge_families
+from tests.fidelity.dropped_cases import DROPPING
+from tests.fidelity.dropped_oracle import DroppedMerge
+from tests.fidelity.merge_families import ONCE
+from tests.fidelity.test_merge_oracle import EMPTY_BATCHES, SEEDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
+
+
+def merge_of(spark: SparkSession, place: Path, name: str, seed: int, count: int) -> DroppedMerge:
+    one = DROPPING[name]
+    families = merge_families.drawn(count, ONCE, one.case.sources, disorder=True, seed=seed)
+    return DroppedMerge(
+        spark, one.case, place, families, conf={EMPTY_BATCHES: "false"}, program=one
+    )
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("name", DROPPING)
+def test_what_was_dropped_is_found_and_merged_back(
+    spark: SparkSession, tmp_path: Path, name: str, seed: int
+) -> None:
+    """Just what the program's rule says is found; without the merge outputs lack it."""
+    merge = merge_of(spark, tmp_path, name, seed, SEEDS)
+    assert merge.found_ids == merge.by_hand
+    assert len(merge.moved) >= SEEDS // 2
+
+    merged = merge.merged("faithful")
+
+    assert merge.controls.rows
+    assert merge.controls.equal, merge.controls.sample
+    assert not merge.control_outputs
+    outcome = merge.outcome(merged)
+    assert outcome.exact, str(outcome)
+    assert merge.outcome(merge.unmerged()).outputs_in_the_end, "it makes a difference"
