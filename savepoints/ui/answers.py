@@ -129,7 +129,9 @@ def _last_savepoint(
     facts: StoreFacts, newest: Savepoint | None, usual: timedelta | None, *, lives: bool
 ) -> Answer:
     if newest is None:
-        return Answer("Last savepoint", "none", "no complete savepoint on the present line", "bad")
+        return Answer(
+            "Last savepoint", "none", "no complete savepoint on the current timeline", "bad"
+        )
     age = facts.at - newest.created_at
     note = f"batch {newest.cut.batch_id}, {newest.kind}"
     if usual is None:
@@ -167,7 +169,7 @@ def _restorable(facts: StoreFacts, sources: SourceFacts, newest: Savepoint | Non
 def _lag(facts: StoreFacts, sources: SourceFacts) -> Answer:
     place = sources.topology
     if place is None:
-        return Answer("Lag", "unknown", sources.problem or "not looked for", "unknown")
+        return Answer("Lag", "unknown", sources.problem or "not checked", "unknown")
     behind = f"batch {place.batch_id} committed {span_text(facts.at - place.committed_at)} ago"
     kafka = [one for one in place.sources if one.kind == "kafka"]
     lags = [one.lag for one in kafka]

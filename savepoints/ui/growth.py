@@ -51,7 +51,7 @@ def growth(facts: StoreFacts, query: str) -> tuple[Growth, ...]:
         tuple[str, Callable[[Savepoint], float | None], Callable[[float], str]], ...
     ] = (
         ("State rows", _rows, lambda value: count_text(round(value), "row")),
-        ("Bytes new in each savepoint", _bytes, lambda value: bytes_text(round(value))),
+        ("New bytes per savepoint", _bytes, lambda value: bytes_text(round(value))),
         ("Duration of a savepoint", lambda one: one.cost.seconds, _seconds),
     )
     return tuple(chart for title, of, text in measures for chart in _chart(title, mine, of, text))

@@ -122,7 +122,7 @@ def headline(found: Sequence[QueryAnswers]) -> str:
         return "No savepoints yet"
     troubled = [one for one in found if one.problems]
     if not troubled:
-        return "All is in order" if found[1:] else f"{found[0].query} is in order"
+        return "Everything is in order" if found[1:] else f"{found[0].query} is in order"
     if found[1:]:
         verb = "needs" if len(troubled) == 1 else "need"
         return f"{len(troubled)} of {len(found)} queries {verb} attention"

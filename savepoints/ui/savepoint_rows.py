@@ -149,8 +149,8 @@ def _offsets(one: Savepoint) -> Iterator[tuple[str, str, str]]:
 
 
 def _commands(one: Savepoint, before: Savepoint | None) -> Iterator[tuple[str, str]]:
-    yield "Everything about it", f"savepoints show {one.id}"
-    yield "Roll back to it, after a look at the plan", f"savepoints rollback {one.id} --dry-run"
+    yield "Show all details", f"savepoints show {one.id}"
+    yield "Preview a rollback to it", f"savepoints rollback {one.id} --dry-run"
     yield "Check its files", f"savepoints verify {one.id}"
     yield "Try a restore", f"savepoints drill {one.id}"
     if before:

@@ -97,7 +97,7 @@ def test_kafka_that_does_not_answer_is_no_error_of_show_or_list(
 
     assert (shown.code, listed.code) == (0, 0)
     for called in (shown, listed):
-        assert "unknown: Kafka at localhost:1 does not" in " ".join(called.out.split())
+        assert "unknown: Kafka at localhost:1 is not responding" in " ".join(called.out.split())
     assert "Restorable" not in call("show", one.id, "--no-source-check", *at).out
 
 

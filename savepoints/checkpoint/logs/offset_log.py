@@ -121,7 +121,7 @@ def with_batch(
     version, metadata, lines = _split(data, name)
     if len(positions) != len(lines):
         raise IncompatibleError(
-            f"{name} has {len(lines)} sources, and positions were given for {len(positions)}",
+            f"{name} has {len(lines)} sources, but positions were given for {len(positions)}",
             hint="the program must read the same sources as the checkpoint",
             file=name,
         )

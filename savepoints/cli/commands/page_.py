@@ -19,7 +19,7 @@ from savepoints.errors import UsageError
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.html",
-    help="Where to write it. An existing file is replaced in one move.",
+    help="Where to write it. An existing file is replaced atomically.",
 )
 @click.option(
     "--query",

@@ -24,7 +24,7 @@ from savepoints.cli.options import Invocation, common
 def command(call: Invocation, port: int, *, no_source_check: bool) -> None:
     """Serve the page of the store on 127.0.0.1 until Ctrl-C. Needs no JVM.
 
-    The same page as `savepoints page`, read again at each request, and a comparison of any two
+    The same page as `savepoints page`, reloaded at each request, plus a comparison of any two
     savepoints. It is read-only and answers only this machine; from elsewhere, use an SSH tunnel:
     ssh -L 8321:127.0.0.1:8321 HOST. Add ?query=NAME or ?since=30d to the address to narrow it.
 

@@ -134,7 +134,7 @@ def _input(outside: ExternalInput) -> str:
 
 
 def _query(query: PipelineQuery) -> str:
-    batch = "no batch known" if query.batch_id is None else f"batch {query.batch_id}"
+    batch = "newest batch unknown" if query.batch_id is None else f"batch {query.batch_id}"
     return f"{query.name} (generation {query.generation}, {batch})"
 
 

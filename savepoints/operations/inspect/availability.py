@@ -195,7 +195,7 @@ def _verdict(
         problems.append(f"the savepoint is {savepoint.state}{why}")
     problems += [f"Kafka has no topic {name}" for name in sorted(position.keys() - topics.keys())]
     renewed = [name for name in sorted(position) if _is_renewed(savepoint, name, topics)]
-    problems += [f"topic {name} was deleted and recreated since" for name in renewed]
+    problems += [f"topic {name} has since been deleted and recreated" for name in renewed]
     gone = [
         (one, topics[one.topic].ranges.get(one.partition))
         for one in partitions

@@ -121,7 +121,7 @@ class LiveQuery:
         if entities and self.reach.ends_with:
             raise IncompatibleError(
                 f"{entities} of the entities would have to be replayed from before a change that "
-                f"is not the effect of any event: {self.reach.ends_with}",
+                f"no event caused: {self.reach.ends_with}",
                 hint="merge only events that are newer than that change, or correct the state by "
                 f"hand: savepoints edit latest --query {self.name}",
                 query=self.name,

@@ -172,8 +172,8 @@ def _not_merged(plan: MergePlan) -> tuple[str, ...]:
     notes = []
     if plan.left_out and plan.until is not None:
         notes.append(
-            f"{plan.left_out} rows of the batch are excluded, because they are not from before "
-            f"{rfc3339(plan.until)}"
+            f"{plan.left_out} rows of the batch are excluded by --until: their event time is not "
+            f"before {rfc3339(plan.until)}"
         )
     if plan.set_aside:
         notes.append(f"{plan.set_aside} rows of the batch are not valid events and are set aside")

@@ -254,7 +254,7 @@ def _arrived_by(
         if _is_before(read, there):
             return _of_savepoint(savepoint, said, None if read == there else there)
     raise SavepointNotFoundError(
-        f"no savepoint of {query} is from before {rfc3339(moment)}, when Kafka was at "
+        f"no savepoint of {query} was taken before {rfc3339(moment)}, when Kafka was at "
         f"{kafka_position(there)}",
         hint=f"list them: savepoints list --query {query}; or start over: savepoints reset "
         f"{query} --to-earliest",

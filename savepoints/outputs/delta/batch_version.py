@@ -198,8 +198,8 @@ def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
         return _of_checkpoints(uri, table, app_ids, batch_id, oldest, following)
     if following == 0:
         raise NotAlignedError(
-            f"{uri} was created by a batch of {' or '.join(app_ids)} after batch {batch_id}, so no "
-            "version of it belongs to that batch",
+            f"{uri} was created by a batch of {' or '.join(app_ids)} after batch {batch_id}, so it "
+            "has no version for that batch",
             hint="take the savepoint at a newer batch",
             uri=uri,
             batch_id=batch_id,

@@ -65,7 +65,7 @@ def arrivals(
                 place: max(0, one.end - starts.get(place, one.end)) for place, one in filled.items()
             }
             found.append(
-                ArrivalCounts(window, counts, f"records of the last {duration_text(window)}")
+                ArrivalCounts(window, counts, f"records in the last {duration_text(window)}")
             )
     return found or _since_the_first(filled, settings, now)
 

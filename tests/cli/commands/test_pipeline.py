@@ -73,7 +73,7 @@ def test_what_is_not_known_is_said(call: Call, queries: Queries) -> None:
     assert called.code == 0
     (note,) = [line for line in called.out.splitlines() if line.startswith("note: ")]
     assert "the checkpoint of bronze cannot be read" in note
-    assert "bronze (generation 1, no batch known)" in called.out
+    assert "bronze (generation 1, newest batch unknown)" in called.out
 
 
 def test_a_query_that_the_store_does_not_know(call: Call, queries: Queries) -> None:

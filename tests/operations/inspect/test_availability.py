@@ -110,7 +110,7 @@ def test_a_topic_that_was_deleted_and_recreated_makes_its_savepoints_unrestorabl
     found = availability.check_savepoint(before, broker.settings)
     assert (found.restorable, found.reason) == (
         "no",
-        f"topic {topic} was deleted and recreated since",
+        f"topic {topic} has since been deleted and recreated",
     )
     assert [one.available for one in found.partitions] == ["no"]
 
