@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     )
     from savepoints.handle import Query, SavepointHandle, Store
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
+    from savepoints.operations.cascade.cascade import Cascaded, MergedThrough
     from savepoints.operations.check.check import Health
     from savepoints.operations.fork.fork import Forked
     from savepoints.operations.fork.promote import Promoted
@@ -115,6 +116,7 @@ _NAMES = {
     "savepoints.bound_plan": ("BoundPlan",),
     "savepoints.handle": ("Query", "SavepointHandle", "Store"),
     "savepoints.model": ("Cut", "Generation", "OutputVersion", "Savepoint"),
+    "savepoints.operations.cascade.cascade": ("Cascaded", "MergedThrough"),
     "savepoints.operations.check.check": ("Health",),
     "savepoints.operations.fork.fork": ("Forked",),
     "savepoints.operations.fork.promote": ("Promoted",),
@@ -163,6 +165,7 @@ __all__ = [
     "Attempt",
     "BeforeLast",
     "BoundPlan",
+    "Cascaded",
     "CheckFailedError",
     "CheckpointDamagedError",
     "CheckpointNotFoundError",
@@ -192,6 +195,7 @@ __all__ = [
     "LockedError",
     "MergeFunctions",
     "Merged",
+    "MergedThrough",
     "MissingExtraError",
     "Moved",
     "NativeOnlyError",

@@ -13,6 +13,8 @@ from functools import partial
 
 from savepoints.bound_plan import BoundPlan, Context, calls, calls_about, named, plans, plans_about
 from savepoints.model import Form, Generation, Savepoint
+from savepoints.operations.cascade import cascade as _cascade
+from savepoints.operations.cascade.cascade import Downstream, MergedThrough
 from savepoints.operations.check import check as _check
 from savepoints.operations.fork import compare as _compare
 from savepoints.operations.fork import fork as _fork
@@ -142,6 +144,7 @@ class Store(root.Store):
         return BoundPlan(plan, self, _compare.execute)
 
     check = calls(_check.check)
+
     create = plans(_create.plan, _create.execute)
     expire = plans(_expire.plan, _expire.execute)
     gc = plans(_gc.plan, _gc.execute)
@@ -244,6 +247,42 @@ class Query:
             progress: Progress = silent,
         ) -> Merged:
             return _merge.execute(made, store, wait=wait, progress=progress)
+
+        plan = made if isinstance(made, MergePlan) else made.plan
+        return BoundPlan(plan, self.store, execute)
+
+    def merge_through(
+        self,
+        batch: str,
+        *,
+        downstream: Downstream = "merge",
+        input_name: str | None = None,
+        controls: int | None = None,
+        quarantine: str | None = None,
+        until: datetime | None = None,
+        progress: Progress = silent,
+    ) -> BoundPlan[MergePlan, ..., MergedThrough]:
+        """Plan to merge late events exactly, into this query and all that read its tables.
+
+        Args:
+            downstream: `plan` finds out what would change in each reader, and changes nothing.
+
+        Other arguments and errors as for `merge`, and:
+
+        Raises:
+            IncompatibleError: If a reader cannot take over corrections exactly.
+        """
+        asked = MergeRequest(self.name, batch, input_name, controls, quarantine, "exact", until)
+        made = _cascade.prepare(self.store, asked, downstream, progress=progress)
+
+        def execute(
+            _plan: MergePlan,
+            store: root.Store,
+            *,
+            wait: timedelta = _WAIT,
+            progress: Progress = silent,
+        ) -> MergedThrough:
+            return _cascade.execute(made, store, downstream, wait=wait, progress=progress)
 
         plan = made if isinstance(made, MergePlan) else made.plan
         return BoundPlan(plan, self.store, execute)

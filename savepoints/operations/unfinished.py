@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
+from savepoints.operations.cascade import carry_out as cascade
+from savepoints.operations.cascade import cascade_plan
+from savepoints.operations.cascade.cascade_plan import CascadePlan
 from savepoints.operations.fork import fork, promote, promote_steps
 from savepoints.operations.fork.fork import Forked, ForkPlan
 from savepoints.operations.fork.promote_steps import PromotionPlan
@@ -20,14 +25,34 @@ from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
 _PLANS: dict[
-    str, type[RollbackPlan | ResetPlan | PromotionPlan | MergingPlan | ForkPlan | AppendingPlan]
+    str,
+    type[
+        RollbackPlan
+        | ResetPlan
+        | PromotionPlan
+        | MergingPlan
+        | ForkPlan
+        | AppendingPlan
+        | CascadePlan
+    ],
 ] = {
+    cascade_plan.VERB: CascadePlan,
     merge_plan.APPEND: AppendingPlan,
     fork.VERB: ForkPlan,
     merge_plan.VERB: MergingPlan,
     promote_steps.VERB: PromotionPlan,
     rollback.VERB: RollbackPlan,
     reset.VERB: ResetPlan,
+}
+
+_FINISH: dict[type[Plan], Callable[..., Moved | Forked | Appended]] = {
+    AppendingPlan: append.finish,
+    CascadePlan: cascade.finish,
+    ForkPlan: fork.execute,
+    MergingPlan: merge.finish,
+    PromotionPlan: promote.finish,
+    ResetPlan: reset.execute,
+    RollbackPlan: rollback.execute,
 }
 
 
@@ -60,7 +85,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]
-    if isinstance(begun, MergingPlan):
+    if isinstance(begun, MergingPlan | CascadePlan):
         changed += [one.live for one in begun.corrections]
     outputs = [
         Step(f"output_{one.output.name}", f"restore {one.output.uri} to version {one.newest}")
@@ -75,18 +100,7 @@ def resume(
 ) -> Moved | Forked | Appended:
     """Finish an operation that was interrupted, following the plan that it began with."""
     begun = plan(store, operation_id)
-    if isinstance(begun, ForkPlan):
-        return fork.execute(begun, store, progress=progress)
-    if isinstance(begun, AppendingPlan):
-        return append.finish(begun, store, progress=progress)
-    if isinstance(begun, PromotionPlan):
-        return promote.finish(begun, store, progress=progress)
-    if isinstance(begun, MergingPlan):
-        return merge.finish(begun, store, progress=progress)
-    if isinstance(begun, ResetPlan):
-        return reset.execute(begun, store, progress=progress)
-    assert isinstance(begun, RollbackPlan)
-    return rollback.execute(begun, store, progress=progress)
+    return _FINISH[type(begun)](begun, store, progress=progress)
 
 
 def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Operation:
@@ -105,6 +119,8 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
         promote.undo(begun, store, progress=progress)
     elif isinstance(begun, MergingPlan):
         merge.undo(begun, store, progress=progress)
+    elif isinstance(begun, CascadePlan):
+        cascade.undo(begun, store, progress=progress)
     else:
         generation_change.undo(begun, store, progress=progress)
     return find(store, operation.id)

@@ -26,9 +26,9 @@ from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
 from savepoints.runtime.inputs import Inputs
-from savepoints.sources import delta_stream
 from savepoints.sources.events.events import RAW_SCHEMA
 from savepoints.sources.kafka.spark_options import reader_options
+from savepoints.sources.tables import stream
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ class Runner:
     def _read(self, name: str) -> DataFrame:
         one = self._app.inputs[name]
         if isinstance(one, TableInput):
-            return delta_stream.read(
+            return stream.read(
                 self._spark, self._inputs.table(name), one.schema, changes=one.changes
             )
         reader = (

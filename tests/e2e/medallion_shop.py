@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from spark_jobs.medallion import truth
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from spark_jobs.orders.producer import produce
 from tests import spark_session
-from tests.e2e.shop import called
+from tests.e2e.shop import called, environment
 
 OUTPUTS = {"bronze": "orders", "silver": "lines", "gold": "days"}
 INPUTS = {"silver": ("orders", "bronze"), "gold": ("lines", "silver")}
@@ -111,6 +113,18 @@ class MedallionShop:
     def call(self, *arguments: str) -> tuple[int, str, str]:
         """Call the command line in this process."""
         return called(*arguments, "--config", str(self.directory / "savepoints.toml"))
+
+    def command(self, *arguments: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
+        """Call the command line in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "savepoints", *arguments],
+            cwd=self.directory,
+            env=environment(crash_at),
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
 
     def json(self, *arguments: str) -> Any:
         """Call the command line in this process; it must succeed; returns its JSON document."""

@@ -8,6 +8,7 @@ from typing import Any
 from savepoints.checkpoint.evolution.upgrade import Upgrade
 from savepoints.config.effective import Effective
 from savepoints.model import Savepoint
+from savepoints.operations.cascade.cascade import Cascaded
 from savepoints.operations.check.check import Health
 from savepoints.operations.fork.compare import ComparePlan
 from savepoints.operations.fork.fork import Forked, ForkPlan, ForksPlan
@@ -181,7 +182,12 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"rolled_back": (RolledBack, "What was done.")}, "With `--undo`"),
     ),
     "merge": (
-        Document({"merged": (Merged, "What was done.")}),
+        Document(
+            {
+                "merged": (Merged | None, "What was done; null with `--downstream plan`."),
+                "downstream": (list[Cascaded], "What of each reader changes or has changed."),
+            }
+        ),
         planned(MergePlan),
         Document({"rolled_back": (RolledBack, "What was done.")}, "With `--undo`"),
     ),

@@ -12,7 +12,7 @@ from savepoints.errors import IncompatibleError, NotFoundError, UsageError
 from savepoints.runtime.app import App, Output, TableInput, load_for
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import run_on_nothing
-from savepoints.sources import delta_stream
+from savepoints.sources.tables import stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,12 +64,12 @@ def test_the_change_data_feed_has_more_columns() -> None:
 def test_a_table_that_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     uri = str(tmp_path / "table")
     with pytest.raises(NotFoundError, match="there is no table"):
-        delta_stream.read(spark, uri, LINES.schema)
+        stream.read(spark, uri, LINES.schema)
     spark.range(1).selectExpr("cast(id as int) as n").write.format("delta").save(uri)
     with pytest.raises(
         IncompatibleError, match=r"n bigint \(it has int\), at timestamp \(it has no such column\)"
     ):
-        delta_stream.read(spark, uri, LINES.schema)
+        stream.read(spark, uri, LINES.schema)
 
 
 @pytest.mark.spark

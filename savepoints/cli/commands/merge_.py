@@ -14,6 +14,7 @@ from savepoints.config.duration import duration_text
 from savepoints.errors import UsageError
 
 if TYPE_CHECKING:
+    from savepoints.operations.cascade.cascade import Downstream, MergedThrough
     from savepoints.operations.merge.merge import Merged
     from savepoints.store.tables.merge_ledger import MergePolicy
 
@@ -66,6 +67,14 @@ if TYPE_CHECKING:
     callback=moment,
     help="Merge only events before this time: RFC 3339, or an age like 7d.",
 )
+@click.option(
+    "--downstream",
+    type=click.Choice(["none", "plan", "merge"]),
+    default="none",
+    show_default=True,
+    help="What to do about queries that read the tables of QUERY: leave them alone, show what "
+    "would change in each, or correct each.",
+)
 @click.option("--undo", is_flag=True, help="Undo the last merge of QUERY.")
 @pausing_the_run
 @mutating
@@ -80,6 +89,7 @@ def command(
     policy: MergePolicy,
     until: datetime | None,
     since: datetime | None,
+    downstream: Downstream,
     wait: timedelta,
     *,
     dropped: bool,
@@ -109,6 +119,11 @@ def command(
     --dropped merges the events that the query has read already and Spark dropped as late. Each is
     taken from where it arrived and put where it belongs, once.
 
+    Queries that read a table of QUERY do not notice a correction by themselves. With --downstream
+    merge each of them is corrected, too, and those that read from it: what the correction touches
+    is replayed from the table. Everything is computed and checked before anything is changed. With
+    --downstream plan that is all: it shows the rows that would change, and changes nothing.
+
     With --undo the query goes back to its state before the merge, outputs included.
 
     \b
@@ -118,6 +133,8 @@ def command(
       savepoints merge order_totals --batch late.json --quarantine s3://lake/bad --yes
       savepoints merge order_totals --batch late.json --policy replay-all --dry-run
       savepoints merge order_totals --dropped --since 1d --yes
+      savepoints merge bronze --batch s3://lake/late --downstream plan
+      savepoints merge bronze --batch s3://lake/late --downstream merge --yes
       savepoints merge order_totals --undo --yes
     """
     if undo:
@@ -129,22 +146,41 @@ def command(
         undone(call, query, "merge", consent=consent)
         return
     _require_one_of(query, batch, since, until, dropped=dropped)
+    from savepoints.operations.cascade import cascade
     from savepoints.operations.merge import merge
     from savepoints.operations.merge.plan import MergePlan
     from savepoints.operations.merge.prepare import MergeRequest
 
     asked = MergeRequest(query, batch, input_name, controls, quarantine, policy, until, since)
-    prepared = merge.prepare(call.store, asked, progress=call.output.progress)
+    prepared = cascade.prepare(call.store, asked, downstream, progress=call.output.progress)
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
     if plan.begun:
         call.output.progress(f"resuming the interrupted merge {plan.operation_id}")
+    unasked = plan.has_nothing_to_do or downstream == "plan"
     try:
-        if not call.confirm(plan, consent, unasked=plan.has_nothing_to_do):
+        if not call.confirm(plan, consent, unasked=unasked):
             return
-        done = merge.execute(prepared, call.store, wait=wait, progress=call.output.progress)
+        done = cascade.execute(
+            prepared, call.store, downstream, wait=wait, progress=call.output.progress
+        )
     finally:
         merge.drop(prepared, call.store)
-    call.output.result(lambda: _pairs(done, plan.left_out), merged=done)
+    _show(call, done, plan.left_out)
+
+
+def _show(call: Invocation, done: MergedThrough, left_out: int) -> None:
+    merged = done.merged
+    pairs = [] if merged is None else _pairs(merged, left_out)
+    for one in done.downstream:
+        changed = (
+            f"{one.rows_removed} rows replaced by {one.rows_added}, of {one.entities} entities; "
+            f"{one.controls} control entities identical"
+        )
+        now = "" if one.generation is None else f", now generation {one.generation}"
+        pairs.append((f"downstream {one.query}", changed + now))
+    if merged is None:
+        pairs.append(("nothing was changed", "merge with --downstream merge"))
+    call.output.result(lambda: pairs, merged=merged, downstream=list(done.downstream))
 
 
 def _require_one_of(

@@ -28,6 +28,8 @@ from savepoints.operations.rollback.generation_change import Moved, NewCheckpoin
 from savepoints.operations.run import pause_for_verb
 from savepoints.operations.savepoint import export, restore
 from savepoints.outputs.correct import correct
+from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version
 from savepoints.plan import Progress
 from savepoints.runtime import app as apps
@@ -91,21 +93,34 @@ def _correct(
     check: Callable[[], None],
 ) -> None:
     """Correct the rows of each output; done again after a crash it comes to the same."""
-    place = Location.of(plan.place)
-    touched = None if plan.of_all else _touched(spark, place)
-    results = spark.read.parquet((_replay(plan) / scratch_query.RESULTS).uri.hadoop)
     for one in plan.corrections:
         check()
         progress(correct.what(one))
-        entities, replayed = None, results
-        if touched is not None:
-            entities = affected_entities.versioned(
-                touched, plan.base_versions[one.live.output.name]
-            )
-            if functions is not None:
-                replayed = merge_functions.rows(spark, one, entities, results, functions)
+        entities, replayed = _sides(spark, plan, one, functions)
         correct.execute(spark, one, entities, replayed)
         faults.reach(f"merge.corrected_{one.live.output.name}")
+
+
+def _sides(
+    spark: SparkSession, plan: MergingPlan, one: Correction, functions: MergeFunctions | None
+) -> tuple[DataFrame | None, DataFrame]:
+    """Return the entities that an output is corrected for, and the rows that they should have."""
+    place = Location.of(plan.place)
+    results = spark.read.parquet((_replay(plan) / scratch_query.RESULTS).uri.hadoop)
+    if plan.of_all:
+        return None, results
+    versions = plan.base_versions[one.live.output.name]
+    entities = affected_entities.versioned(_touched(spark, place), versions)
+    if functions is not None:
+        return entities, merge_functions.rows(spark, one, entities, results, functions)
+    return entities, results
+
+
+def differing(spark: SparkSession, plan: MergingPlan, one: Correction) -> Differing:
+    """Return what the correction of an output of an exact merge is going to change."""
+    entities, replayed = _sides(spark, plan, one, None)
+    assert entities is not None
+    return correct.differing(spark, one, entities, replayed)
 
 
 def _settle(

@@ -15,6 +15,7 @@ Killed before step 4 the same command starts over; in step 4 it resumes by its j
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
@@ -66,6 +67,7 @@ def execute(
     store: Store,
     *,
     wait: timedelta = timedelta(minutes=10),
+    before: Callable[[MergingPlan], None] = lambda _: None,
     progress: Progress = silent,
 ) -> Merged:
     """Merge.
@@ -110,7 +112,7 @@ def execute(
         try:
             if plan.policy == "append":
                 return _append(prepared, assignment, store, progress, started)
-            done = _merge(prepared, assignment, store, wait, progress, started)
+            done = _merge(prepared, assignment, store, wait, before, progress, started)
             if done.way is not None:
                 noted.note(parameters={**noted.event.parameters, "way": done.way})
             return done
@@ -163,6 +165,7 @@ def _merge(
     assignment: Assignment,
     store: Store,
     wait: timedelta,
+    before: Callable[[MergingPlan], None],
     progress: Progress,
     started: float,
 ) -> Merged:
@@ -184,6 +187,7 @@ def _merge(
             faults.reach("merge.paused")
             with lease.hold(store.root, plan.query, VERB) as held:
                 splicing = _plan_splice(prepared, assignment, replay, store, since)
+                before(splicing)
                 held.check()
                 moved = apply.carry_out(splicing, store, held, progress=progress)
         pause_seconds = None if since is None else (utc_now() - since).total_seconds()

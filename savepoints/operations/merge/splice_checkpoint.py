@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
+from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.checkpoint.small_files import Skeleton
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
@@ -33,6 +35,7 @@ def write(
     replayed: SavedRows,
     fields: EntityFields,
     entities: DataFrame | None,
+    sources: SourceMap | None = None,
 ) -> None:
     """Write everything of the new checkpoint but `metadata`, and check it.
 
@@ -41,6 +44,7 @@ def write(
         live: The cut that is corrected. Nobody writes to its checkpoint any more.
         entities: The entities that are replaced: entity (string); None for all, and then no field
             is needed.
+        sources: Where the sources go on; None for where they are.
 
     Raises:
         NotAlignedError: If a query could not go on from what was written.
@@ -55,9 +59,14 @@ def write(
         conf[ROW_CHECKSUM_KEY] = "false"  # Snapshots written here have none.
     skeleton = Skeleton(target.uri, cut.partitions, conf)
     paths = [one.path for one in files.small if one.path != _SEAL]
-    in_parallel(
-        lambda path: target.put(path, skeleton.changed(path, live.checkpoint.get(path))), paths
-    )
+
+    def copy(path: str) -> None:
+        data = skeleton.changed(path, live.checkpoint.get(path))
+        if sources is not None and path.startswith("offsets/"):
+            data = offset_log.with_sources(data, path, sources)
+        target.put(path, data)
+
+    in_parallel(copy, paths)
     operators = files.operator_states
     if operators:
         if entities is None:

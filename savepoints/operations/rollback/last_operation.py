@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from savepoints.errors import NotFoundError
+from collections.abc import Sequence
+
+from savepoints.errors import IncompatibleError, NotFoundError
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -17,14 +19,13 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
 
     Raises:
         NotFoundError: If the last operation on the query was another one.
+        IncompatibleError: If queries that read its tables have taken it over.
     """
     wanted = _UNDONE if verb is None else {verb}
-    done = [
-        one
-        for one in journal.all_operations(store.root)
-        if one.query == query and one.state == "finished"
-    ]
+    known = journal.all_operations(store.root)
+    done = [one for one in known if one.query == query and one.state == "finished"]
     if done and done[0].verb in wanted:
+        _refuse_followed(done[0], known)
         return done[0]
     what = (
         f"the last operation was the {done[0].verb} {done[0].id}"
@@ -36,3 +37,21 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
         hint=f"list its operations: savepoints operations list --query {query}",
         query=query,
     )
+
+
+def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
+    """Refuse to take back what other queries have in their state and tables."""
+    followers = sorted(
+        one.query
+        for one in known
+        if one.state == "finished" and one.plan.get("follows", {}).get("operation_id") == last.id
+    )
+    if followers:
+        raise IncompatibleError(
+            f"{', '.join(followers)} took over the correction of the {last.verb} {last.id}, and "
+            "would keep it",
+            hint="remove the events again through all of them: savepoints merge "
+            f"{last.query} --batch URI --downstream merge, with op remove in the batch",
+            query=last.query,
+            operation=last.id,
+        )

@@ -23,6 +23,7 @@ from savepoints.model import OutputVersion
 from savepoints.outputs.correct import commit, replace_all
 from savepoints.outputs.correct.commit import Mark
 from savepoints.outputs.correct.entity_rows import EntityRows
+from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.write import Mode
@@ -153,9 +154,7 @@ def execute(
             spark, correction.live, replayed, mark, mode=correction.mode, key=correction.key
         )
         return _done(output.uri, correction)
-    rows = EntityRows.of(spark, correction.live, correction.entity, correction.mode, correction.key)
-    rows.require_applicable(replayed)
-    rows.refuse_taken_keys(entities, replayed)
+    rows = _rows(spark, correction, entities, replayed)
     found = rows.differing(entities, replayed)
     found.frame.persist()
     try:
@@ -170,6 +169,26 @@ def execute(
     finally:
         found.frame.unpersist()
     return _done(output.uri, correction)
+
+
+def differing(
+    spark: SparkSession, correction: Correction, entities: DataFrame, replayed: DataFrame
+) -> Differing:
+    """Return the rows that `execute` would replace; nothing is written.
+
+    Args and errors as for `execute`.
+    """
+    return _rows(spark, correction, entities, replayed).differing(entities, replayed)
+
+
+def _rows(
+    spark: SparkSession, correction: Correction, entities: DataFrame, replayed: DataFrame
+) -> EntityRows:
+    assert correction.entity is not None
+    rows = EntityRows.of(spark, correction.live, correction.entity, correction.mode, correction.key)
+    rows.require_applicable(replayed)
+    rows.refuse_taken_keys(entities, replayed)
+    return rows
 
 
 def undo(correction: Correction, operation_id: str) -> None:

@@ -72,6 +72,18 @@ class Differing:
         """The rows to put in, in the table's columns, each as often as it is missing then."""
         return _added(self.frame).select(f"{ROW}.*")
 
+    @property
+    def changes(self) -> tuple[DataFrame, DataFrame]:
+        """The rows that the table loses and those that it gets, each as often, in its columns."""
+        from pyspark.sql import functions as F
+
+        def surplus(more: Column) -> DataFrame:
+            times = F.array_repeat(ROW, more.cast("int"))
+            return self.frame.where(more > 0).select(F.explode(times).alias(ROW)).select(f"{ROW}.*")
+
+        have, want = F.col("have"), F.col("want")
+        return surplus(have - want), surplus(want - have)
+
     def paired(self, key: Sequence[str]) -> DataFrame:
         """Return the rows to take out, each beside the one that takes its place, if one does.
 

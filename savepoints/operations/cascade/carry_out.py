@@ -1,0 +1,204 @@
+"""A reader takes over a correction of its table: by its journal, killed anywhere and run again.
+
+A safety savepoint, a new checkpoint with the replayed state of the affected entities whose source
+goes on behind the correction, the reader's own rows corrected, and the new generation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from savepoints import faults
+from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.logs.source_positions import SourceMap
+from savepoints.errors import UnfinishedOperationError
+from savepoints.io import Location
+from savepoints.model import rfc3339, utc_now
+from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan
+from savepoints.operations.cascade.prepare import AFTER
+from savepoints.operations.merge import scratch, splice_checkpoint
+from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
+from savepoints.operations.run import pause_for_verb
+from savepoints.operations.savepoint import export, restore
+from savepoints.outputs.correct import commit, correct
+from savepoints.plan import Progress, silent
+from savepoints.runtime import scratch_query
+from savepoints.runtime.replay import Live
+from savepoints.sources.tables.events import ENTITY
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.locks.lease import Lease
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def announce(plan: CascadePlan, store: Store) -> None:
+    """Begin the journal, before the correction itself: from then on it is finished or undone.
+
+    The caller holds the reader's lease.
+    """
+    journal.refuse_unfinished(store.root, plan.query)
+    begun_at = rfc3339(utc_now())
+    Journal.begin(
+        store.root,
+        Operation(plan.operation_id, VERB, plan.query, plan.to_json(), plan.command, begun_at),
+    )
+
+
+def withdraw(plan: CascadePlan, store: Store) -> None:
+    """Take back what was announced only: the correction that it follows was never begun."""
+    operation = journal.unfinished(store.root, plan.query)
+    if operation is not None and operation.id == plan.operation_id:
+        Journal(store.root, operation).finish(undone=True)
+    scratch.discard(store, plan.operation_id)
+
+
+def carry_out(
+    plan: CascadePlan, store: Store, held: Lease, *, progress: Progress = silent
+) -> Moved:
+    """Let the reader go on with the correction; the caller holds its lease.
+
+    Raises:
+        UnfinishedOperationError: If the merge that it follows is not finished.
+    """
+    from savepoints.spark.session import session, session_for
+
+    _require_followed(plan, store)
+    settings = bindings.complete(store)
+    spark = session_for(session(settings, f"savepoints merge {plan.follows.query}"), 0)
+    follows = plan.follows
+    version, _ = commit.find_correction(follows.table, follows.app_id, follows.batch_id)
+    behind = table_position.after(follows.table_id, version).text
+
+    def write() -> NewCheckpoint:
+        progress(f"writing {plan.checkpoint} with the new states")
+        return _write(spark, plan, store, behind)
+
+    work = Work(
+        write,
+        complete=OwnStep("outputs_corrected", lambda check: _correct(spark, plan, progress, check)),
+        follow=OwnStep("settled", lambda check: _settle(plan, store, check)),
+    )
+    moved = generation_change.carry_out(plan, store, work, held, progress=progress)
+    scratch.discard(store, plan.operation_id)
+    return moved
+
+
+def finish(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Moved:
+    """Finish one that was interrupted."""
+    with lease.hold(store.root, plan.query, VERB) as held:
+        return carry_out(plan, store, held, progress=progress)
+
+
+def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> None:
+    """Take back what an interrupted one has done so far.
+
+    Raises:
+        UnfinishedOperationError: If the merge that it follows is done: then it can only be
+            finished, or its reader would fail at the correction.
+    """
+    followed = _followed(plan, store)
+    if followed is not None and followed.state != "undone":
+        raise UnfinishedOperationError(
+            f"{plan.query} reads {plan.follows.table}, which the merge {followed.id} has corrected",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}",
+            operation=plan.operation_id,
+        )
+
+    def undo_corrections() -> None:
+        for one in plan.corrections:
+            correct.undo(one, plan.operation_id)
+
+    pause_for_verb.undo(plan, store, undo_corrections, paused=plan.paused, progress=progress)
+    scratch.discard(store, plan.operation_id)
+
+
+def _followed(plan: CascadePlan, store: Store) -> Operation | None:
+    known = journal.all_operations(store.root)
+    return next((one for one in known if one.id == plan.follows.operation_id), None)
+
+
+def _require_followed(plan: CascadePlan, store: Store) -> None:
+    followed = _followed(plan, store)
+    if followed is None or followed.state != "finished":
+        state = "was never begun" if followed is None else f"is {followed.state}"
+        raise UnfinishedOperationError(
+            f"the cascade {plan.operation_id} of {plan.query} follows the merge "
+            f"{plan.follows.operation_id} of {plan.follows.query}, which {state}",
+            hint=f"do the whole of it again: {plan.command}; or undo this one: savepoints "
+            f"operations undo {plan.operation_id}",
+            query=plan.query,
+            operation=plan.operation_id,
+        )
+
+
+def _write(spark: SparkSession, plan: CascadePlan, store: Store, behind: str) -> NewCheckpoint:
+    """Write the new checkpoint from the safety savepoint and the replayed state."""
+    from savepoints.state.storage.row_sources import CheckpointRows
+
+    begun = time.monotonic()
+    assert plan.safety_id is not None
+    place = Location.of(plan.place)
+    restoring = restore.plan(
+        store, plan.safety_id, plan.checkpoint, form="native", owner=plan.operation_id, asked=False
+    )
+    stored = store.manifest(plan.safety_id)
+    live = place / scratch.LIVE
+    live.delete(info.path for info in live.list())
+    export.mount(stored, store, live)
+    checkpoint = place / AFTER / scratch_query.CHECKPOINT
+    replayed = CheckpointRows.of(spark, checkpoint, read_cut(checkpoint, plan.replayed_batch))
+    done = restore.fill(
+        restoring,
+        store,
+        stored,
+        lambda: splice_checkpoint.write(
+            spark,
+            Location.of(plan.checkpoint),
+            Live(live, read_cut(live, plan.batch_id)),
+            replayed,
+            {int(operator): field for operator, field in plan.entity_fields.items()},
+            _entities(spark, plan),
+            SourceMap((behind,), ("0",)),
+        ),
+        begun=begun,
+    )
+    return NewCheckpoint(done.seconds, done.bytes_written)
+
+
+def _correct(
+    spark: SparkSession, plan: CascadePlan, progress: Progress, check: Callable[[], None]
+) -> None:
+    """Correct the rows of each output; done again after a crash it comes to the same."""
+    entities = _entities(spark, plan).selectExpr(ENTITY, "cast(null as bigint) as version")
+    results = spark.read.parquet(
+        (Location.of(plan.place) / AFTER / scratch_query.RESULTS).uri.hadoop
+    )
+    for one in plan.corrections:
+        check()
+        progress(correct.what(one))
+        correct.execute(spark, one, entities, results)
+        faults.reach(f"cascade.corrected_{one.live.output.name}")
+
+
+def _settle(plan: CascadePlan, store: Store, check: Callable[[], None]) -> None:
+    check()
+    pause_for_verb.settle(
+        store,
+        plan.query,
+        kind="merge",
+        description=f"with the correction of {plan.follows.table} taken over",
+        savepoint_id=plan.first_id,
+        paused=plan.paused,
+    )
+
+
+def _entities(spark: SparkSession, plan: CascadePlan) -> DataFrame:
+    return spark.read.parquet((Location.of(plan.place) / scratch.ENTITIES).uri.hadoop)

@@ -1,0 +1,371 @@
+"""What a correction of its table changes of a reader: computed and proved, nothing is changed.
+
+The reader stands still and has read its table to the end. The entities that the correction touches,
+and some others as controls, are replayed from the rows of the table as it is: that must give the
+state and the rows that the reader has. If it does, a replay of the rows as they will be gives what
+the reader would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.state import layout
+from savepoints.config.settings import Settings
+from savepoints.errors import CheckFailedError, IncompatibleError, NotAlignedError
+from savepoints.io import Location
+from savepoints.model import Generation, Savepoint, new_id, utc_now
+from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
+from savepoints.operations.cascade.readers import Reader
+from savepoints.operations.cascade.table_replay import replay
+from savepoints.operations.merge import scratch
+from savepoints.operations.rollback import output_ids, safety_savepoint
+from savepoints.operations.rollback.next_checkpoint import next_checkpoint
+from savepoints.operations.savepoint import create, export, history, plan_basis
+from savepoints.outputs.correct import controls as correct_controls
+from savepoints.outputs.correct import correct
+from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.delta import log
+from savepoints.outputs.delta.write import app_id, owner_prefix
+from savepoints.plan import Progress, Step
+from savepoints.runtime.replay import Replay
+from savepoints.sources.archive import sample_entities
+from savepoints.sources.tables import events
+from savepoints.sources.tables.events import ENTITY
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BEFORE, AFTER, CUT = "before", "after", "cut"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a table is going to lose and to get.
+
+    Attributes:
+        version: The version that the table has now.
+        removed: Rows that it loses, each as often.
+        added: Rows that it gets.
+    """
+
+    correction: Correction
+    version: int
+    removed: DataFrame
+    added: DataFrame
+
+
+@dataclass(frozen=True)
+class _Replaying:
+    """A reader at its newest cut, and where what is made of it lies."""
+
+    spark: SparkSession
+    store: Store
+    settings: Settings
+    reader: Reader
+    operation_id: str
+    place: Location
+    progress: Progress
+
+
+def prepare(
+    spark: SparkSession,
+    store: Store,
+    reader: Reader,
+    change: Change,
+    *,
+    merge_id: str,
+    merged: str,
+    paused: bool,
+    command: str,
+    progress: Progress,
+) -> tuple[CascadePlan, Mapping[str, Change]]:
+    """Find out how a reader goes on with a correction of its table.
+
+    Args:
+        change: What is going to be changed in the table; it changes something.
+        merge_id: The merge that it comes from.
+        merged: The query of that merge.
+        command: How to finish all of it, as a command line.
+
+    Returns:
+        What is to be done, and by output what that changes.
+
+    Raises:
+        NotAlignedError: If the reader has not read its table to the end.
+        CheckFailedError: If the replay of what is there does not give what the reader has.
+    """
+    operation_id = new_id("op", utc_now())
+    work = _Replaying(
+        spark,
+        store,
+        bindings.complete(store),
+        reader,
+        operation_id,
+        scratch.place_of(store, operation_id),
+        progress,
+    )
+    try:
+        return _prepare(work, change, merge_id, merged, command, paused=paused)
+    except BaseException:
+        scratch.discard(store, operation_id)
+        raise
+
+
+def _prepare(
+    work: _Replaying, change: Change, merge_id: str, merged: str, command: str, *, paused: bool
+) -> tuple[CascadePlan, Mapping[str, Change]]:
+    spark, reader, place = work.spark, work.reader, work.place
+    live = work.store.generations.current(reader.query)
+    _require_read(reader, live, change.version)
+    removed = scratch.keep(spark, _events(spark, reader, change.removed), place / "removed")
+    added = scratch.keep(spark, _events(spark, reader, change.added), place / "added")
+    entities = scratch.keep(
+        spark, removed.unionByName(added).select(ENTITY).distinct(), place / scratch.ENTITIES
+    )
+    table = _events(spark, reader, events.version(spark, reader.table, change.version))
+    controls = _controls(work, table, entities)
+    before = scratch.keep(
+        spark, events.of_entities(table, entities.unionByName(controls)), place / "events"
+    )
+    proof = create.save(
+        work.store,
+        reader.query,
+        kind="merge",
+        description=f"the live query that the cascade {work.operation_id} was compared with",
+    )
+    cut = place / CUT
+    export.mount(work.store.manifest(proof.id), work.store, cut)
+    work.progress(f"{reader.query}: replaying what it has read of {entities.count()} entities")
+    _prove(work, proof, cut, before, entities.unionByName(controls))
+    work.progress(f"{reader.query}: replaying them as corrected")
+    after = replay(
+        spark,
+        reader,
+        cut,
+        place / AFTER,
+        events.corrected(events.of_entities(before, entities), removed, added),
+    )
+    corrections = _corrections(work, live, cut)
+    changes = _changes(work, corrections, entities, after)
+    fields = _fields(after, entities)
+    plan = _plan(work, live, corrections)
+    return (
+        replace(
+            plan,
+            follows=Followed(
+                merge_id,
+                merged,
+                reader.table,
+                reader.table_id,
+                change.correction.app_id,
+                change.correction.batch_id,
+            ),
+            replayed_batch=after.state().files.cut.batch_id,
+            entity_fields={str(number): field for number, field in fields.items()},
+            entities=entities.count(),
+            controls=controls.count(),
+            rows_removed=sum(one.removed.count() for one in changes.values()),
+            rows_added=sum(one.added.count() for one in changes.values()),
+            paused=paused,
+            command=command,
+        ),
+        changes,
+    )
+
+
+def _require_read(reader: Reader, live: Generation, version: int) -> None:
+    """Check that a reader has read all rows of its table, and begun nothing else."""
+    now = position.read(Location.of(live.checkpoint))
+    (text,) = now.positions
+    stands = table_position.parse(text)
+    assert stands is not None
+    unread = (
+        [
+            one.version
+            for one in log.commits(reader.table, version)
+            if one.version >= stands.version and one.changes_data
+        ]
+        if stands.version <= version
+        else []
+    )
+    if unread or now.begun is not None or stands.in_snapshot:
+        raise NotAlignedError(
+            f"{reader.query} has not read {reader.table} up to version {version}",
+            hint=f"nothing was changed; run it first: savepoints run {reader.query} --until latest",
+            query=reader.query,
+        )
+
+
+def _events(spark: SparkSession, reader: Reader, rows: DataFrame) -> DataFrame:
+    """Return rows of the table as events of the reader."""
+    columns = spark.createDataFrame([], reader.source.schema).columns
+    try:
+        return events.events(rows, columns, reader.decoding)
+    except IncompatibleError as error:
+        raise IncompatibleError(
+            f"{reader.query}, input {reader.input}: {error.message}",
+            hint=f"{error.hint}; or merge without the readers: --downstream none",
+            query=reader.query,
+        ) from None
+
+
+def _controls(work: _Replaying, table: DataFrame, entities: DataFrame) -> DataFrame:
+    """Draw entities that the correction does not touch: `entity` string."""
+    count = work.settings.merge.controls
+    found = sample_entities.among(table, count, entities, work.operation_id)
+    return work.spark.createDataFrame([(one,) for one in found], f"{ENTITY} string")
+
+
+def _prove(
+    work: _Replaying, proof: Savepoint, cut: Location, rows: DataFrame, entities: DataFrame
+) -> None:
+    """Check that a replay of what the reader has read gives what it has."""
+    from savepoints.state.merge import controls as merge_controls
+    from savepoints.state.storage.row_sources import CheckpointRows
+
+    reader = work.reader
+    made = replay(work.spark, reader, cut, work.place / BEFORE, rows)
+    tolerance = work.settings.merge.tolerance
+    state = merge_controls.compare_states(
+        CheckpointRows.of(work.spark, cut, read_cut(cut)),
+        made.state(),
+        made.operators,
+        _fields(made, entities),
+        entities,
+        layout=layout.read(cut),
+        tolerance=tolerance,
+    )
+    from_nothing = entities.selectExpr(ENTITY, "cast(null as bigint) as version")
+    differing = [f"{state.different} rows of state"] if state.different else []
+    for one in proof.outputs:
+        output = reader.app.outputs[one.name]
+        found = correct_controls.compare_rows(
+            work.spark,
+            one,
+            from_nothing,
+            made.outputs(),
+            mode=output.mode,
+            key=output.key,
+            entity=reader.entity_of(one.name),
+            everybody=entities,
+            own_rows=reader.bound.own_rows.get(one.name),
+            tolerance=tolerance,
+        )
+        if found.entities:
+            sample = f", for example {found.sample[0]}" if found.sample else ""
+            differing.append(f"{found.missing + found.extra} rows of {one.name}{sample}")
+    if differing:
+        raise CheckFailedError(
+            f"{reader.query} cannot take over the correction exactly: a replay of the rows that it "
+            f"has read of {reader.table} differs from what it has: {' and '.join(differing)}",
+            hint="nothing was changed; the program may depend on the order of arrival, on batches "
+            "or on rows that were late; merge without it (--downstream none) and rebuild it from "
+            "its table",
+            query=reader.query,
+            checks=differing,
+        )
+
+
+def _fields(made: Replay, entities: DataFrame) -> dict[int, str]:
+    from savepoints.state.merge import splice
+
+    saved = made.state()
+    return splice.entity_fields(made.keys(saved), saved, made.operators, entities)
+
+
+def _corrections(work: _Replaying, live: Generation, cut: Location) -> tuple[Correction, ...]:
+    """Find out whether the outputs can be corrected without loss; nothing is written."""
+    reader, bound = work.reader, work.reader.bound
+    known = output_ids.own_ids(work.store, reader.query)
+    number = work.store.generations.next_number(live.query)
+    return tuple(
+        correct.plan(
+            name,
+            bound.outputs[name],
+            [None],
+            mode=output.mode,
+            key=output.key,
+            entity=reader.entity_of(name),
+            owner=owner_prefix(reader.query),
+            own_ids=(*known, *([bound.app_ids[name]] if name in bound.app_ids else [])),
+            app_id=app_id(reader.query, name, number),
+            batch_id=read_cut(cut).cut.batch_id,
+            merge_id=work.operation_id,
+            own_rows=bound.own_rows.get(name),
+        )
+        for name, output in reader.app.outputs.items()
+    )
+
+
+def _changes(
+    work: _Replaying, corrections: tuple[Correction, ...], entities: DataFrame, after: Replay
+) -> dict[str, Change]:
+    found = {}
+    for one in corrections:
+        name = one.live.output.name
+        from_nothing = entities.selectExpr(ENTITY, "cast(null as bigint) as version")
+        lost, got = correct.differing(work.spark, one, from_nothing, after.outputs()).changes
+        place = work.place / "changes" / name
+        found[name] = Change(
+            one,
+            one.live.newest,
+            scratch.keep(work.spark, lost, place / "removed"),
+            scratch.keep(work.spark, got, place / "added"),
+        )
+    return found
+
+
+def _plan(
+    work: _Replaying,
+    live: Generation,
+    corrections: tuple[Correction, ...],
+) -> CascadePlan:
+    """Return the plan but for what it follows and the counts."""
+    store, query = work.store, work.reader.query
+    from_batch, safety_id = safety_savepoint.plan(live, work.reader.bound.outputs, work.settings)
+    number = store.generations.next_number(query)
+    checkpoint = next_checkpoint(work.settings, query, number)
+    return CascadePlan(
+        verb=VERB,
+        query=query,
+        steps=(
+            *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
+            Step("checkpoint_written", f"write {checkpoint} with the affected states replaced"),
+            *(Step("outputs_corrected", correct.what(one)) for one in corrections),
+            Step("generation_begun", f"begin generation {number} of {query}"),
+            Step("settled", "take a savepoint of where it begins"),
+        ),
+        warnings=(),
+        command="",
+        operation_id=work.operation_id,
+        savepoint_id=safety_id,
+        safety_id=safety_id,
+        from_checkpoint=live.checkpoint,
+        from_batch=from_batch,
+        generation=number,
+        checkpoint=checkpoint,
+        outputs=(),
+        output_uris=history.output_uris(store, query, work.settings),
+        binding=bindings.find(store.root, query, live.generation),
+        basis=plan_basis.read(store, query),
+        follows=Followed("", "", "", "", "", -1),
+        batch_id=from_batch if from_batch is not None else -1,
+        place=str(work.place),
+        replayed_batch=-1,
+        entity_fields={},
+        corrections=corrections,
+        entities=0,
+        rows_removed=0,
+        rows_added=0,
+        controls=0,
+        paused=False,
+        first_id=new_id("sp", utc_now()),
+    )

@@ -1,0 +1,151 @@
+"""Who reads the tables of a query, and whether they can take over corrections of these tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import IncompatibleError, SavepointsError
+from savepoints.io import Location
+from savepoints.operations.merge import replay_strategy
+from savepoints.operations.pipeline.pipeline import pipeline
+from savepoints.operations.pipeline.pipeline_graph import (
+    FindingKind,
+    PipelineEdge,
+    PipelineQuery,
+)
+from savepoints.runtime import app as apps
+from savepoints.runtime.app import App, TableInput
+from savepoints.sources.events.events import Decoding
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+# With any of these nobody knows who reads whose rows.
+_UNCLEAR: frozenset[FindingKind] = frozenset(
+    {
+        "cycle", "shared_table", "copied_table", "replaced_table", "beyond_table",
+        "unreadable_checkpoint", "no_position",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A query that reads one table, which a query of its pipeline writes.
+
+    Attributes:
+        query: Its name.
+        writer: Who writes the table.
+        app: Its program.
+        input: The input that is the table.
+        source: That input.
+        table: Where the table is.
+        table_id: Delta's own id of it.
+    """
+
+    query: str
+    writer: str
+    app: App
+    bound: QuerySettings
+    input: str
+    source: TableInput
+    table: str
+    table_id: str
+
+    @property
+    def decoding(self) -> Decoding:
+        """How it reads rows of the table as events."""
+        one = self.source
+        return Decoding(one.decode, one.entity_key, one.event_time, one.event_id)
+
+    def entity_of(self, output: str) -> str:
+        """Return the column of an output with the entity that a row is about."""
+        return self.app.outputs[output].entity_key or self.source.entity_key
+
+
+def names(store: Store, query: str) -> tuple[str, ...]:
+    """Return the queries that the rows of a query reach, writers before readers; no JVM."""
+    return tuple(one for one in pipeline(store, query).downstream if one != query)
+
+
+def find(store: Store, query: str) -> tuple[Reader, ...]:
+    """Return the queries that the rows of a query reach, writers before readers; no JVM.
+
+    Raises:
+        IncompatibleError: If one of them cannot take over corrections exactly; all are named.
+    """
+    found = pipeline(store, query)
+    settings = bindings.complete(store)
+    refused = [one.what for one in found.findings if one.kind in _UNCLEAR]
+    reached = {query, *found.downstream}
+    readers = []
+    for one in found.queries:
+        if one.name == query or one.name not in reached:
+            continue
+        edges = [edge for edge in found.edges if edge.reader == one.name]
+        try:
+            readers.append(_reader(one, edges, settings))
+        except SavepointsError as error:
+            refused.append(f"{one.name}: {error.message}")
+    refused += _not_appended(readers, settings)
+    if refused:
+        raise IncompatibleError(
+            f"the queries that read from {query} cannot take over corrections exactly: "
+            + "; ".join(refused),
+            hint="nothing was changed; merge without them (--downstream none), then rebuild each "
+            "of them from its tables: docs/pipelines.md",
+            query=query,
+            reasons=refused,
+        )
+    return tuple(readers)
+
+
+def _reader(one: PipelineQuery, edges: Sequence[PipelineEdge], settings: Settings) -> Reader:
+    """Return what a query needs to be replayed from its table.
+
+    Raises:
+        SavepointsError: If it cannot be; its message says why.
+    """
+    bound = settings.bound(one.name, "its program is unknown")
+    app = apps.load_for(one.name, bound)
+    if len(app.inputs) != 1 or len(one.sources) != 1 or len(edges) != 1:
+        raise _cannot(f"it has {len(one.sources)} sources, and only one table can be replayed")
+    ((name, source),) = app.inputs.items()
+    (edge,) = edges
+    if not isinstance(source, TableInput) or edge.writer is None or edge.table_uri is None:
+        raise _cannot(f"its input {name} is not a table that a query of the store writes")
+    if source.changes:
+        raise _cannot(
+            f"its input {name} is the change data feed of a table, whose rows are not the events "
+            "that it has read"
+        )
+    if str(Location.of(bound.tables[name])) != str(Location.of(edge.table_uri)):
+        raise _cannot(f"its settings say {bound.tables[name]}, and it has read {edge.table_uri}")
+    if edge.position.in_snapshot:
+        raise _cannot("it has not read the whole table that was there when it began")
+    files = read_cut(Location.of(one.checkpoint))
+    if against := replay_strategy.reasons_against_short(files.operators):
+        raise _cannot("; ".join(against))
+    return Reader(one.name, edge.writer, app, bound, name, source, edge.table_uri, edge.table_id)
+
+
+def _not_appended(readers: Sequence[Reader], settings: Settings) -> list[str]:
+    """Say whose tables are read although their rows change with each batch."""
+    refused = []
+    for name in dict.fromkeys(one.writer for one in readers):
+        bound = settings.bound(name, "its program is unknown")
+        app = apps.load_for(name, bound)
+        read = {str(Location.of(one.table)) for one in readers if one.writer == name}
+        refused += [
+            f"{name} writes {bound.outputs[output]} by {one.mode}, so the table is not what its "
+            "readers have read"
+            for output, one in app.outputs.items()
+            if one.mode != "append" and str(Location.of(bound.outputs[output])) in read
+        ]
+    return refused
+
+
+def _cannot(why: str) -> IncompatibleError:
+    return IncompatibleError(why, hint="merge without it: --downstream none")

@@ -1,0 +1,1 @@
+"""Delta tables that queries read: as streams, and as events to replay."""

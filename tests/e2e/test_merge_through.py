@@ -1,0 +1,164 @@
+"""Late orders merged through bronze, silver and gold: each table equals pandas over all orders.
+
+Pandas computes all levels from the orders that count, which is what a replay of all of them through
+all queries gives.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from savepoints.local import LocalWorld
+from savepoints.outputs.delta.batch_version import open_table
+from savepoints.store.locks import journal
+from spark_jobs.medallion.truth import LEVELS
+from spark_jobs.orders.cdnow import Order, orders_between, read_orders
+from spark_jobs.orders.codec import encode_order, order_key
+from tests.e2e.late_shop import day, ids, late_orders
+from tests.e2e.medallion_shop import RIGHT, MedallionShop
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1800),
+]
+
+# Before anything is changed, and in the journals of silver and gold.
+POINTS = (
+    "cascade.planned",
+    "cascade.begun",
+    "merge.checkpoint_written",
+    "cascade.merged",
+    "cascade.checkpoint_written",
+    "cascade.corrected_lines",
+    "cascade.generation_begun",
+    "cascade.corrected_days",
+    "cascade.settled",
+)
+HELD = late_orders(1, 3)
+
+
+@pytest.fixture
+def shop(world: LocalWorld, world_environment: dict[str, str], tmp_path: Path) -> MedallionShop:
+    return MedallionShop.open(world, tmp_path)
+
+
+def batch(shop: MedallionShop, late: Sequence[Order], wrong: Sequence[Order] = ()) -> list[str]:
+    """Write orders to add and to remove, and return the command that merges them into bronze."""
+    rows = [
+        {"key": order_key(one.customer_id), "value": encode_order(one), "op": op}
+        for orders, op in ((late, "insert"), (wrong, "remove"))
+        for one in orders
+    ]
+    columns: list[pa.Field[Any]] = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("op", pa.string()),
+    ]
+    path = shop.directory / "late.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
+    return ["merge", "bronze", "--batch", str(path), "--yes"]
+
+
+def standing(shop: MedallionShop) -> list[tuple[int, int]]:
+    """Return of each level its generation and the version of its table."""
+    return [
+        (shop.store.generations.current(level).generation, open_table(shop.table(level)).version())
+        for level in LEVELS
+    ]
+
+
+def behind(shop: MedallionShop) -> None:
+    """Let orders come, without some; silver and gold have not read all of them."""
+    shop.sell(day(0), day(2), without=ids(HELD))
+    shop.run()
+    shop.sell(day(2), day(6), without=ids(HELD))
+    shop.run("bronze")
+
+
+def test_late_orders_count_at_each_level_as_if_they_had_come_in_time(shop: MedallionShop) -> None:
+    behind(shop)
+
+    done = shop.json(*batch(shop, HELD), "--downstream", "merge")
+
+    assert [one["query"] for one in done["downstream"]] == ["silver", "gold"]
+    assert shop.differing(day(6)) == RIGHT
+    # State and positions are right, too.
+    shop.sell(day(6), day(8))
+    shop.run()
+    assert shop.differing(day(8)) == RIGHT
+    again = shop.json(*batch(shop, HELD), "--downstream", "merge")
+    assert again["merged"]["merged_by"] == done["merged"]["operation_id"]
+    code, _, err = shop.call("merge", "bronze", "--undo", "--yes")
+    assert (code, "gold, silver took over" in err) == (16, True), err
+
+
+def test_trap_without_the_cascade_the_readers_are_wrong(shop: MedallionShop) -> None:
+    """And what a plan says would change is what differs from the truth."""
+    behind(shop)
+    shop.run()
+    before, wrong = standing(shop), shop.differing(day(6))
+
+    planned = shop.json(*batch(shop, HELD), "--downstream", "plan")
+
+    assert standing(shop) == before
+    assert planned["merged"] is None
+    changed = {
+        one["query"]: one["rows_removed"] + one["rows_added"] for one in planned["downstream"]
+    }
+    assert changed == {"silver": wrong["silver"], "gold": wrong["gold"]}
+    shop.json(*batch(shop, HELD))
+    shop.run("silver", "gold")
+    left = shop.differing(day(6))
+    assert left["bronze"] == 0
+    assert left["silver"] > 0
+    assert left["gold"] > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_equals_a_replay_of_all_orders_through_all_queries(
+    shop: MedallionShop, seed: int
+) -> None:
+    """Orders missing and orders that never were, at random; each level reads when it likes."""
+    chance = random.Random(seed)
+    known = [*orders_between(read_orders(), until_date=day(6))]
+    held = [one for one in known if chance.random() < 0.03]
+    left = [one for one in known if one.order_id not in ids(held)]
+    wrong = [one for one in left if chance.random() < 0.02]
+    ends = sorted(chance.sample(range(1, 6), 2))
+    for begin, end in zip([0, *ends], [*ends, 6], strict=True):
+        shop.sell(day(begin), day(end), without=ids(held))
+        shop.run(*LEVELS[: chance.randint(1, 3) if begin else 3])
+
+    shop.json(*batch(shop, held, wrong), "--downstream", "merge")
+
+    assert shop.differing(day(6), without=ids(wrong)) == RIGHT
+    shop.sell(day(6), day(7))
+    shop.run()
+    assert shop.differing(day(7), without=ids(wrong)) == RIGHT
+
+
+def test_killed_at_each_step_the_same_command_goes_on(shop: MedallionShop) -> None:
+    behind(shop)
+    words = [*batch(shop, HELD), "--downstream", "merge"]
+    for point in POINTS:
+        done = shop.command(*words, crash_at=point)
+        assert done.returncode == -signal.SIGKILL, (point, done.stderr)
+
+    shop.json(*words)
+
+    assert not journal.all_unfinished(shop.store.root)
+    assert shop.differing(day(6)) == RIGHT
+    shop.sell(day(6), day(7))
+    shop.run()
+    assert shop.differing(day(7)) == RIGHT
