@@ -13,10 +13,10 @@ SEEDED := $(if $(SEED),TESTS_SEED=$(SEED))
 FAST := not nightly and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ab demo-late test test-fast test-nightly test-versions bench lint fix typecheck lock reference site jars world clean
+.PHONY: help demo demo-ab demo-late demo-pipeline test test-fast test-nightly test-versions bench lint fix typecheck lock reference site jars world clean
 
 help: ## Show what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(VENV)/.installed ## The whole story on real Kafka, S3, Delta and orders (3 to 5 minutes)
 	@$(BIN)/savepoints demo
@@ -26,6 +26,9 @@ demo-ab: java $(VENV)/.installed ## Two versions from one state, compared, and o
 
 demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are merged (3 to 5 minutes)
 	@$(BIN)/savepoints demo late
+
+demo-pipeline: java $(VENV)/.installed ## Bronze, silver and gold: late orders merged through all three (5 to 8 minutes)
+	@$(BIN)/savepoints demo pipeline
 
 test: java $(VENV)/.installed ## What a change needs (7 to 10 minutes); SEED=1 draws by that number
 	@$(SEEDED) $(BIN)/python -m tests.tier change

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.e2e, pytest.mark.spark, pytest.ma
         ("rollback", "$ savepoints rollback @", 10),
         ("ab", "$ savepoints promote tiers_v2 --yes", 10),
         ("late", "$ savepoints merge order_totals", 8),
+        ("pipeline", "$ savepoints merge bronze", 12),
     ],
 )
 def test_the_demo_comes_out_right(tmp_path: Path, story: str, typed: str, checks: int) -> None:

@@ -9,6 +9,9 @@ takes over from the live query, and that is undone.
 
 `late`: last year's orders arrive today and are merged as if they had arrived on time.
 
+`pipeline`: orders go through bronze, silver and gold; savepoints of all three are taken as one, and
+late orders are merged through all of them.
+
 Each story compares its result with a pandas computation over the raw file.
 """
 
@@ -32,7 +35,10 @@ _NEEDED = (
 
 @click.command("demo")
 @click.argument(
-    "name", metavar="[STORY]", type=click.Choice(["rollback", "ab", "late"]), default="rollback"
+    "name",
+    metavar="[STORY]",
+    type=click.Choice(["rollback", "ab", "late", "pipeline"]),
+    default="rollback",
 )
 @click.option("--keep", is_flag=True, help="Keep Kafka, S3 and the store running afterwards.")
 @common
@@ -40,15 +46,17 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
     """Run a complete demo on real Kafka, S3, Delta and real orders.
 
     STORY is rollback (undo what a bug corrupted), ab (compare two versions that start from one
-    state; writes a report to this directory) or late (merge last year's orders into the live
-    query). Starts everything on free ports of this machine and stops it at the end. Exit code 1
-    if the result is not exactly right.
+    state; writes a report to this directory), late (merge last year's orders into the live query)
+    or pipeline (late orders through three queries that read each other's tables). Starts everything
+    on free ports of this machine and stops it at the end. Exit code 1 if the result is not exactly
+    right.
 
     \b
     Examples:
       savepoints demo
       savepoints demo ab
       savepoints demo late
+      savepoints demo pipeline
       savepoints demo --keep
     """
     missing = [one for one in _NEEDED if find_spec(one) is None]
@@ -60,6 +68,7 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
     from savepoints.cli.demo.story import BUCKET
     from savepoints.cli.demo.story_ab import AbStory
     from savepoints.cli.demo.story_late import LateStory
+    from savepoints.cli.demo.story_pipeline import PipelineStory
     from savepoints.cli.demo.story_rollback import RollbackStory
     from savepoints.local import LocalWorld
 
@@ -73,10 +82,11 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
         else:
             cleanup.callback(world.stop)
         world.create_bucket(BUCKET)
-        stories: dict[str, type[RollbackStory | AbStory | LateStory]] = {
+        stories: dict[str, type[RollbackStory | AbStory | LateStory | PipelineStory]] = {
             "rollback": RollbackStory,
             "ab": AbStory,
             "late": LateStory,
+            "pipeline": PipelineStory,
         }
         story = stories[name](call.output, world, directory)
         right = story.tell()

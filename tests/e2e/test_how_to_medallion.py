@@ -1,0 +1,60 @@
+"""Every command of docs/how-to/medallion.md runs, and each level is what pandas computes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from savepoints.local import LocalWorld
+from spark_jobs.medallion.truth import LEVELS, differing, truth
+from spark_jobs.orders.__main__ import main as orders
+from tests.e2e.shop import called
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1200),
+]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "medallion.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_every_command_of_the_page_runs(
+    spark: SparkSession,
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = f"medallion-{tmp_path.name}"
+    world.create_bucket("lake")
+    # A topic of its own: other pages use the one that this page names.
+    place = f'[queries.bronze.topics]\norders = "{topic}"\n'
+    Path("savepoints.toml").write_text(f"{blocks('toml')[0]}\n{place}")
+    commands = [line[2:] for block in blocks("console") for line in block.splitlines()]
+    assert len(commands) >= 9
+    for line in commands:
+        words = shlex.split(line.replace("--topic orders", f"--topic {topic}"))
+        if words[0] == "savepoints":
+            code, out, err = called(*words[1:])
+            assert code == 0, f"{line}\n{out}\n{err}"
+        else:
+            assert orders(words[3:]) == 0, line
+    wanted = truth(date(1997, 1, 5))
+    assert [differing(one, f"s3://lake/{one}", wanted[one]) for one in LEVELS] == [0, 0, 0]
