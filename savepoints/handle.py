@@ -46,6 +46,7 @@ from savepoints.operations.migrate import edit as _edit
 from savepoints.operations.migrate import migrate as _migrate
 from savepoints.operations.migrate import upgrade_check as _upgrade_check
 from savepoints.operations.pipeline import group_savepoint as _group_savepoint
+from savepoints.operations.pipeline import groups as _groups
 from savepoints.operations.pipeline import pipeline as _pipeline
 from savepoints.operations.rollback import reset as _reset
 from savepoints.operations.rollback import restore_point as _restore_point
@@ -298,6 +299,8 @@ class Query:
     pipeline = calls_about(_pipeline.pipeline)
     create_group = plans_about(_group_savepoint.plan, _group_savepoint.execute)
     group = calls_about(_group_savepoint.read)
+    groups = calls_about(_groups.groups)
+    copy_group = plans_about(_groups.plan_copy, _groups.execute_copy)
     promote = plans_about(_promote.plan, _promote.execute)
     rename = plans_about(_rename.plan, _rename.execute)
     reset = plans_about(_reset.plan, _reset.execute)

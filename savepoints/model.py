@@ -62,6 +62,10 @@ def checked_name(text: str, what: str) -> str:
     return text
 
 
+# How the tag of a group of savepoints begins that nobody has named.
+GROUP_TAG = "group-"
+
+
 def checked_tag(text: str) -> str:
     """Return the text if it can be a tag, which names a savepoint as an id does.
 

@@ -6,13 +6,15 @@ month is kept until the count is used up, and the oldest of all is kept while a 
 so that a policy that has just been set up keeps as much history as it allows. What earlier
 versions of restic lack is that last rule and `-1` for all.
 
-Three differences, all of which keep more:
+Four differences, all of which keep more:
 
 - Times are those at which the savepoints were taken, as recorded, in UTC; never their names.
 - A broken savepoint uses up no count: it never pushes a good one out. It is kept for as long as it
   would be if it were whole, as somebody may want to repair it from a copy. The same goes for one
   that was edited by hand, which may be a try only: the query's own states do not go because of it.
 - What something still needs is protected, whatever the policy says: see `decide`.
+- Savepoints of several queries with one tag are a group: it stays as a whole for as long as one of
+  them stays. The tag of a group that nobody has named (`group-…`) protects nothing by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 
 from savepoints.config.duration import duration_text
 from savepoints.config.settings import RetentionSettings
-from savepoints.model import Labels, Savepoint
+from savepoints.model import GROUP_TAG, Labels, Savepoint
 
 ALL = -1
 
@@ -76,8 +78,16 @@ class RetentionPolicy:
 
     def protects(self, labels: Labels) -> tuple[str, ...]:
         """Return why people's tags, pins or state keep a savepoint; empty if nothing does."""
-        tags = (tag for tag in labels.tags if self.keep_tags is None or tag in self.keep_tags)
+        tags = (
+            tag
+            for tag in labels.tags
+            if (tag in self.keep_tags if self.keep_tags else self._is_name(tag))
+        )
         return (*(("pinned",) if labels.pinned else ()), *(f"tagged {tag}" for tag in tags))
+
+    def _is_name(self, tag: str) -> bool:
+        """Return True if every tag protects and somebody has given this one."""
+        return self.keep_tags is None and not tag.startswith(GROUP_TAG)
 
     def __str__(self) -> str:
         """Write it for people: `7 daily, within 2d`."""
@@ -154,9 +164,28 @@ def decide(
         for found in (_protected(mine, chosen), needed, _policy_keeps(mine, chosen, now)):
             for one in mine:
                 reasons[one.id] += found.get(one.id, ())
+    _keep_whole(there, reasons)
     return tuple(
         Decision(one, bool(reasons[one.id]), tuple(dict.fromkeys(reasons[one.id]))) for one in there
     )
+
+
+def _keep_whole(there: Sequence[Savepoint], reasons: dict[str, list[str]]) -> None:
+    """Let all savepoints of a group stay if one stays; one that does may be in another group."""
+    tagged: dict[str, list[Savepoint]] = {}
+    for one in there:
+        for tag in one.tags:
+            tagged.setdefault(tag, []).append(one)
+    groups = {tag: mine for tag, mine in tagged.items() if len({one.query for one in mine}) > 1}
+    left = True
+    while left:
+        left = False
+        for tag, mine in groups.items():
+            stays = [one for one in mine if reasons[one.id]]
+            for one in mine:
+                if stays and not reasons[one.id]:
+                    reasons[one.id].append(f"in the group {tag} with {stays[0].id}")
+                    left = True
 
 
 def _protected(newest_first: Sequence[Savepoint], policy: RetentionPolicy) -> KeepReasons:

@@ -36,6 +36,7 @@ from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate.edit import EditPlan
 from savepoints.operations.migrate.migrate import MigrationPlan
 from savepoints.operations.pipeline.group_savepoint import Group, GroupPlan
+from savepoints.operations.pipeline.groups import GroupCopyPlan
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
@@ -136,6 +137,11 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "pipeline show": (Document({"pipeline": (Pipeline, "Who reads whom.")}),),
     "pipeline create": (_GROUP, planned(GroupPlan)),
     "pipeline verify": (_GROUP,),
+    "pipeline list": (Document({"groups": (list[Group], "The newest first.")}),),
+    "pipeline copy": (
+        Document({"copied": (list[Copied], "What was copied, a savepoint each.")}),
+        planned(GroupCopyPlan),
+    ),
     "state": (
         Document(
             {

@@ -396,3 +396,57 @@ def test_a_policy_as_json() -> None:
         "keep_last": 2, "keep_hourly": 0, "keep_daily": 0, "keep_weekly": 0, "keep_monthly": 0,
         "keep_within_seconds": 3600.0, "keep_tags": ["a"],
     }  # fmt: skip
+
+
+def grouped(count: int) -> list[Savepoint]:
+    """Return a savepoint of each of two queries for each group, the groups hours apart."""
+    return [
+        savepoint(
+            2 * number + at,
+            query=query,
+            created_at=BEGINNING + timedelta(hours=number),
+            tags=(f"group-{number}",),
+        )
+        for number in range(count)
+        for at, query in enumerate(("silver", "gold"))
+    ]
+
+
+def test_trap_a_group_stays_or_goes_as_a_whole() -> None:
+    there = grouped(4)
+    policies = {
+        "silver": RetentionPolicy(keep_last=1),
+        "gold": RetentionPolicy(keep_last=3),
+    }
+    found = decide(there, policies, {}, now=LATER)
+    stays = {one.savepoint.tags for one in found if one.kept}
+    goes = {one.savepoint.tags for one in found if not one.kept}
+    assert stays == {("group-1",), ("group-2",), ("group-3",)}
+    assert goes == {("group-0",)}
+    reasons = {one.savepoint.id: one.reasons for one in found}
+    assert reasons[there[2].id] == (f"in the group group-1 with {there[3].id}",)
+
+
+def test_a_query_without_a_policy_keeps_its_groups_whole() -> None:
+    found = decide(grouped(3), {"silver": RetentionPolicy(keep_last=1)}, {}, now=LATER)
+    assert all(one.kept for one in found)
+
+
+def test_a_savepoint_in_two_groups_keeps_both_whole() -> None:
+    old, other, new, last = grouped(2)
+    linked = replace(other, tags=("group-0", "both"))
+    third = replace(old, id=old.id[:-1] + "x", query="bronze", tags=("both",))
+    newer = replace(third, id=old.id[:-1] + "y", tags=(), created_at=BEGINNING + timedelta(hours=9))
+    policies = dict.fromkeys(("silver", "gold"), RetentionPolicy(keep_last=1)) | {
+        "bronze": RetentionPolicy(keep_last=2)
+    }
+    found = decide([old, linked, new, last, third, newer], policies, {}, now=LATER)
+    assert all(one.kept for one in found)
+    without = decide([old, other, new, last, newer], policies, {}, now=LATER)
+    assert {one.savepoint.id for one in without if not one.kept} == {old.id, other.id}
+
+
+def test_a_tag_that_names_a_group_for_a_machine_protects_only_where_it_is_named() -> None:
+    labels = savepoint(1, tags=("group-1",)).labels
+    assert RetentionPolicy(keep_last=1).protects(labels) == ()
+    assert RetentionPolicy(keep_tags=("group-1",)).protects(labels) == ("tagged group-1",)

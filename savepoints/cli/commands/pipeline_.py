@@ -9,7 +9,7 @@ import click
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, duration, mutating, saved_forms
 from savepoints.errors import VerificationError
-from savepoints.model import Form
+from savepoints.model import Form, utc_now
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -56,7 +56,7 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
 
 @command.command("create")
 @click.argument("query", shell_complete=query_names)
-@click.option("--tag", required=True, help="Tag for the savepoint of each query.")
+@click.option("--tag", help="Tag for the savepoint of each query; by default group- and the time.")
 @saved_forms("native", help="Form of the savepoints.")
 @click.option(
     "--wait",
@@ -70,7 +70,7 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
 def create(
     call: Invocation,
     query: str,
-    tag: str,
+    tag: str | None,
     forms: tuple[Form, ...],
     wait: timedelta,
     *,
@@ -89,9 +89,10 @@ def create(
       savepoints pipeline create order_totals --tag before-release --dry-run
     """
     from savepoints.cli.render import pipeline_text
-    from savepoints.operations.pipeline import group_savepoint
+    from savepoints.operations.pipeline import group_savepoint, groups
 
-    plan = group_savepoint.plan(call.store, query, name=tag, forms=forms)
+    name = tag or groups.tag_of(utc_now())
+    plan = group_savepoint.plan(call.store, query, name=name, forms=forms)
     if not call.confirm(plan, consent, unasked=True):
         return
     group = group_savepoint.execute(plan, call.store, wait=wait, progress=call.output.progress)
@@ -124,3 +125,52 @@ def verify(call: Invocation, query: str, tag: str) -> None:
             hint=f"take others: savepoints pipeline create {query} --tag OTHER",
             query=query,
         )
+
+
+@command.command("list")
+@click.argument("query", shell_complete=query_names)
+@common
+def list_(call: Invocation, query: str) -> None:
+    """List the groups of savepoints of the pipeline of QUERY, the newest first.
+
+    A group is what savepoints of several of its queries with one tag are. Needs no JVM.
+
+    \b
+    Examples:
+      savepoints pipeline list order_totals
+    """
+    from savepoints.cli.render import pipeline_text
+    from savepoints.operations.pipeline.groups import groups
+
+    pipeline_text.show_groups(call.output, groups(call.store, query))
+
+
+@command.command("copy")
+@click.argument("query", shell_complete=query_names)
+@click.argument("destination", metavar="DEST")
+@click.option("--tag", required=True, help="Tag of the savepoints.")
+@mutating
+@common
+def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: Consent) -> None:
+    """Copy the savepoints of a tag, one of each query of a pipeline, into the store at DEST.
+
+    As `savepoints copy` for each of them; refused if one is missing or they do not fit together.
+    If interrupted, run the command again to resume.
+
+    \b
+    Examples:
+      savepoints pipeline copy order_totals s3://elsewhere/savepoints --tag before-release --yes
+    """
+    from savepoints.operations.pipeline import groups
+
+    plan = groups.plan_copy(call.store, query, destination, name=tag)
+    if not call.confirm(plan, consent, unasked=not plan.steps):
+        return
+    done = groups.execute_copy(plan, call.store, progress=call.output.progress)
+    call.output.result(
+        lambda: [
+            *((f"savepoint {one.savepoint_id}", f"{one.objects_copied} files") for one in done),
+            ("destination", destination),
+        ],
+        copied=list(done),
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Terminal
+from savepoints.model import rfc3339
 from savepoints.operations.inspect.mermaid import quoted
 from savepoints.operations.pipeline.pipeline_graph import (
     ExternalInput,
@@ -166,6 +167,25 @@ def show_group(output: Terminal, group: Group) -> None:
             (one.query, one.id, one.cut.batch_id, *read)
             for one in group.savepoints
             for read in _reads(group, one.query)
+        ),
+    )
+
+
+def show_groups(output: Terminal, groups: Sequence[Group]) -> None:
+    """Print groups, as one JSON document or a line each."""
+    if output.format == "json":
+        output.document(groups=list(groups))
+        return
+    output.table(
+        ("group", "taken at", "savepoints", "fits together"),
+        (
+            (
+                one.tag,
+                rfc3339(max(each.created_at for each in one.savepoints)),
+                ", ".join(f"{each.query} batch {each.cut.batch_id}" for each in one.savepoints),
+                "; ".join(one.problems) or "yes",
+            )
+            for one in groups
         ),
     )
 

@@ -156,7 +156,9 @@ def plan(
             "[retention] in the settings",
         )
     mine = [one for one in rows if one.query in policies]
-    decisions = decide(mine, policies, removal.needed(store), now=utc_now())
+    # Of all queries: one that is not asked about keeps its part of a group, and so the whole of it.
+    decided = decide(rows, policies, removal.needed(store), now=utc_now())
+    decisions = tuple(one for one in decided if one.savepoint.query in policies)
     interrupted = [one for one in mine if one.state == "expired"]
     going = [one.savepoint for one in decisions if not one.kept] + interrupted
     query_ids = sorted({one.query_id for one in going})
@@ -204,20 +206,22 @@ def execute(plan: ExpirePlan, store: Store, *, progress: Progress = silent) -> E
     parameters = {name: str(policy) for name, policy in plan.policies.items()}
     only = plan.query if plan.query in plan.policies else None
     with recording(store, plan.verb, query=only, parameters=parameters) as noted:
-        for query_id, verdicts in groups.items():
-            name = verdicts[0].query
-            with ExitStack() as stack:
+        with ExitStack() as stack:
+            held: dict[str, Lease] = {}
+            for query_id, verdicts in groups.items():
+                name = verdicts[0].query
                 try:
-                    held = stack.enter_context(
-                        lease.hold_files(store.root, query_id, name, plan.verb)
-                    )
+                    files = lease.hold_files(store.root, query_id, name, plan.verb)
+                    held[query_id] = stack.enter_context(files)
                 except LockedError as error:
                     if len(groups) == 1:
                         raise
                     locked[name] = error.message
-                    continue
-                ids = [one.savepoint_id for one in verdicts]
-                removed.append(_expire(plan, store, query_id, ids, held, progress))
+            # Those of the others keep their part of a group, and so the whole of it.
+            policies = {name: one for name, one in plan.policies.items() if name not in locked}
+            for query_id, mine in held.items():
+                ids = [one.savepoint_id for one in groups[query_id]]
+                removed.append(_expire(policies, store, query_id, ids, mine, progress))
         done = Expired(
             removed=tuple(name for one in removed for name in one.ids),
             kept={name: why for one in removed for name, why in one.kept.items()},
@@ -278,7 +282,7 @@ def _verdict(decision: Decision, there: Inventory) -> ExpiryDecision:
 
 
 def _expire(
-    plan: ExpirePlan,
+    policies: Mapping[str, RetentionPolicy],
     store: Store,
     query_id: str,
     ids: Sequence[str],
@@ -286,14 +290,13 @@ def _expire(
     progress: Progress,
 ) -> Removed:
     """Mark what may still go, and remove it, of one query id."""
-    rows = [one for one in store.catalog.all() if one.query in plan.policies]
-    decisions = decide(rows, plan.policies, removal.needed(store), now=utc_now())
+    decisions = decide(store.catalog.all(), policies, removal.needed(store), now=utc_now())
     kept = {
         one.savepoint.id: one.reasons for one in decisions if one.kept and one.savepoint.id in ids
     }
     going = [one.savepoint for one in decisions if not one.kept and one.savepoint.id in ids]
     marked: set[str] = set()
-    for query, policy in plan.policies.items():
+    for query, policy in policies.items():
         mine = [one.id for one in going if one.query == query]
         if mine:
             held.check()

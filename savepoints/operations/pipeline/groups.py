@@ -1,0 +1,112 @@
+"""`pipeline list` and `pipeline copy`: groups of savepoints, each as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from savepoints.errors import NotAlignedError
+from savepoints.model import GROUP_TAG, Savepoint
+from savepoints.operations.maintain import copy
+from savepoints.operations.maintain.copy import Copied, CopyPlan
+from savepoints.operations.pipeline import group_check, group_savepoint
+from savepoints.operations.pipeline.group_savepoint import Group
+from savepoints.operations.pipeline.pipeline import pipeline
+from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.store.root import Store
+
+
+@dataclass(frozen=True)
+class GroupCopyPlan(Plan):
+    """What `pipeline copy` is going to do.
+
+    Attributes:
+        tag: The tag of the group.
+        destination: Root of the other store.
+        copies: A copy for each savepoint.
+    """
+
+    tag: str
+    destination: str
+    copies: tuple[CopyPlan, ...]
+
+
+def tag_of(moment: datetime) -> str:
+    """Return the tag of a group that nobody names: `group-20261125T101500Z`."""
+    return f"{GROUP_TAG}{moment:%Y%m%dT%H%M%SZ}"
+
+
+def groups(store: Store, query: str) -> tuple[Group, ...]:
+    """Return the groups of the pipeline that a query belongs to, the newest first; no JVM.
+
+    A group is what savepoints of several of its queries with one tag are.
+
+    Raises:
+        QueryNotFoundError: If the store has no query of that name.
+    """
+    store = store.snapshot()
+    members = [one.name for one in reversed(pipeline(store, query).queries)]
+    tagged: dict[str, dict[str, Savepoint]] = {}
+    for one in store.catalog.all():
+        if one.query in members and one.state != "expired":
+            for tag in one.tags:
+                tagged.setdefault(tag, {})[one.query] = one
+    found = [
+        _group(tag, mine, members)
+        for tag, mine in tagged.items()
+        if len(mine) > 1 or tag.startswith(GROUP_TAG)
+    ]
+    return tuple(sorted(found, key=_newest, reverse=True))
+
+
+def plan_copy(store: Store, query: str, destination: str, *, name: str) -> GroupCopyPlan:
+    """Plan a copy of a group into another store; nothing is written.
+
+    Args:
+        query: Name of any query of the pipeline.
+        destination: Root of the other store; where there is none, one is made.
+        name: The tag of the group.
+
+    Raises:
+        SavepointNotFoundError: If no query of the pipeline has a savepoint of the tag.
+        NotAlignedError: If a query has none, or they do not fit together.
+    """
+    group = group_savepoint.read(store, query, name)
+    if group.problems:
+        raise NotAlignedError(
+            f"the group {name} cannot be copied as one: {'; '.join(group.problems)}",
+            hint="copy single savepoints with savepoints copy",
+            query=query,
+        )
+    copies = tuple(copy.plan(store, one.id, destination) for one in group.savepoints)
+    return GroupCopyPlan(
+        verb="pipeline copy",
+        query=query,
+        steps=tuple(
+            Step("copied", f"copy {one.savepoint_id} of {one.query} to {one.destination}")
+            for one in copies
+            if not one.done
+        ),
+        warnings=tuple(dict.fromkeys(text for one in copies for text in one.warnings)),
+        tag=name,
+        destination=destination,
+        copies=copies,
+    )
+
+
+def execute_copy(
+    plan: GroupCopyPlan, store: Store, *, progress: Progress = silent
+) -> tuple[Copied, ...]:
+    """Copy the savepoints; run again after a crash, it goes on."""
+    return tuple(copy.execute(one, store, progress=progress) for one in plan.copies)
+
+
+def _group(tag: str, tagged: dict[str, Savepoint], members: Sequence[str]) -> Group:
+    savepoints = tuple(tagged[one] for one in members if one in tagged)
+    missing = tuple(one for one in members if one not in tagged)
+    return Group(tag, savepoints, group_check.reads(savepoints, savepoints), missing)
+
+
+def _newest(group: Group) -> datetime:
+    return max(one.created_at for one in group.savepoints)

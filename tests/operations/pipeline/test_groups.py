@@ -1,0 +1,90 @@
+"""Groups of savepoints are listed, copied and expired as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import pytest
+
+from savepoints.errors import NotAlignedError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.operations.maintain import expire
+from savepoints.operations.pipeline import group_savepoint, groups
+from savepoints.store.retention_policy import RetentionPolicy
+from tests.operations.pipeline.test_group_savepoint import chain, taken
+from tests.pipelines import Queries
+from tests.samples import take
+
+NAMES = ["gold", "silver", "bronze"]
+
+
+@pytest.fixture
+def queries(local_store: Store, on_local: Location) -> Queries:
+    found = Queries(local_store, on_local)
+    chain(found)
+    return found
+
+
+def test_a_group_without_a_name_is_called_by_its_time() -> None:
+    moment = datetime(2026, 11, 25, 10, 15, tzinfo=timezone.utc)
+    assert groups.tag_of(moment) == "group-20261125T101500Z"
+
+
+def test_they_are_listed_the_newest_first_with_what_is_missing(queries: Queries) -> None:
+    taken(queries, "first")
+    taken(queries, "group-2")
+    store = queries.configured_store
+    gold = next(one for one in store.catalog.all() if one.query == "gold" and "first" in one.tags)
+    untag(store, gold.id)
+
+    newest, first = groups.groups(store, "bronze")
+
+    assert (newest.tag, [one.query for one in newest.savepoints]) == ("group-2", NAMES)
+    assert newest.problems == ()
+    assert (first.tag, first.missing) == ("first", ("gold",))
+
+
+def untag(store: Store, savepoint_id: str) -> None:
+    """Take a savepoint's tags away."""
+    store.catalog.relabel([savepoint_id], lambda labels: replace(labels, tags=()))
+
+
+def test_it_is_copied_as_one_and_half_of_it_never(queries: Queries, on_local: Location) -> None:
+    taken(queries, "whole")
+    store, elsewhere = queries.configured_store, on_local / "elsewhere"
+
+    plan = groups.plan_copy(store, "silver", str(elsewhere), name="whole")
+    done = groups.execute_copy(plan, store)
+
+    assert len(done) == 3
+    there = Store.at(str(elsewhere)).catalog.all()
+    assert {(one.query, one.tags) for one in there} == {(name, ("whole",)) for name in NAMES}
+    assert groups.plan_copy(store, "silver", str(elsewhere), name="whole").steps == ()
+    half = next(one for one in store.catalog.all() if one.query == "bronze")
+    untag(store, half.id)
+    with pytest.raises(NotAlignedError, match="bronze has no savepoint whole"):
+        groups.plan_copy(store, "silver", str(elsewhere), name="whole")
+
+
+def test_trap_expire_never_removes_half_a_group(queries: Queries) -> None:
+    """Not even where one query alone is asked about."""
+    for number in range(3):
+        taken(queries, f"group-{number}")
+    store, one = queries.configured_store, RetentionPolicy(keep_last=1)
+    assert expire.plan(store, one, query="silver").removed == ()
+
+    done = expire.execute(expire.plan(store, one), store)
+
+    assert len(done.removed) == 6
+    assert {each.tags for each in store.catalog.all()} == {("group-2",)}
+    assert group_savepoint.read(store, "gold", "group-2").problems == ()
+
+
+def test_a_savepoint_of_its_own_beside_groups_goes_as_ever(queries: Queries) -> None:
+    alone = take(queries.store, queries.checkpoint("gold"), query="gold")
+    taken(queries, "group-1")
+    store = queries.configured_store
+    done = expire.execute(expire.plan(store, RetentionPolicy(keep_last=1)), store)
+    assert done.removed == (alone.id,)
