@@ -24,6 +24,7 @@ from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from spark_jobs.orders.codec import encode_order, order_key
 from tests.e2e.late_shop import day, ids, late_orders
 from tests.e2e.medallion_shop import RIGHT, MedallionShop
+from tests.spark_session import wait_until
 
 pytestmark = [
     pytest.mark.nightly,
@@ -140,6 +141,25 @@ def test_it_equals_a_replay_of_all_orders_through_all_queries(
     shop.sell(day(6), day(7))
     shop.run()
     assert shop.differing(day(7), without=ids(wrong)) == RIGHT
+
+
+def test_readers_that_run_are_paused_and_go_on(shop: MedallionShop) -> None:
+    shop.sell(day(0), day(4), without=ids(HELD))
+    shop.run()
+    with shop.running("silver") as silver, shop.running("gold") as gold:
+        done = shop.json(*batch(shop, HELD), "--downstream", "merge")
+
+        assert [one["generation"] for one in done["downstream"]] == [2, 2]
+        assert shop.differing(day(4)) == RIGHT
+        shop.sell(day(4), day(5))
+        shop.run("bronze")
+
+        def arrived() -> bool:
+            silver()
+            gold()
+            return shop.differing(day(5)) == RIGHT
+
+        wait_until(arrived, "silver and gold have read on")
 
 
 @pytest.mark.parametrize("points", POINTS)

@@ -89,7 +89,7 @@ def find(store: Store, query: str) -> tuple[Reader, ...]:
             readers.append(_reader(one, edges, settings))
         except SavepointsError as error:
             refused.append(f"{one.name}: {error.message}")
-    refused += _not_appended(readers, settings)
+    refused += _not_appended(query, readers, settings)
     if refused:
         raise IncompatibleError(
             f"the queries that read from {query} cannot take over corrections exactly: "
@@ -131,18 +131,19 @@ def _reader(one: PipelineQuery, edges: Sequence[PipelineEdge], settings: Setting
     return Reader(one.name, edge.writer, app, bound, name, source, edge.table_uri, edge.table_id)
 
 
-def _not_appended(readers: Sequence[Reader], settings: Settings) -> list[str]:
+def _not_appended(query: str, readers: Sequence[Reader], settings: Settings) -> list[str]:
     """Say whose tables are read although their rows change with each batch."""
+    bound = settings.bound(query, "its program is unknown")
+    writers = {query: (apps.load_for(query, bound), bound)}
+    writers |= {one.query: (one.app, one.bound) for one in readers}
     refused = []
-    for name in dict.fromkeys(one.writer for one in readers):
-        bound = settings.bound(name, "its program is unknown")
-        app = apps.load_for(name, bound)
+    for name, (app, written) in writers.items():
         read = {str(Location.of(one.table)) for one in readers if one.writer == name}
         refused += [
-            f"{name} writes {bound.outputs[output]} by {one.mode}, so the table is not what its "
+            f"{name} writes {written.outputs[output]} by {one.mode}, so the table is not what its "
             "readers have read"
             for output, one in app.outputs.items()
-            if one.mode != "append" and str(Location.of(bound.outputs[output])) in read
+            if one.mode != "append" and str(Location.of(written.outputs[output])) in read
         ]
     return refused
 
