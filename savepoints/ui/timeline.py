@@ -324,5 +324,5 @@ def _lost(facts: StoreFacts, shown: Sequence[Savepoint], axis: Axis) -> Band | N
     ]
     if not gone:
         return None
-    title = f"Up to {moment_text(max(gone))}: Kafka no longer has the records that follow these savepoints"
+    title = f"Up to {moment_text(max(gone))}: Kafka no longer has the records after these"
     return Band(_GUTTER, round(axis.x(max(gone)) - _GUTTER + 8, 1), title)

@@ -90,7 +90,7 @@ def test_growth_is_drawn_from_zero_and_ends_at_the_newest() -> None:
     first = rows_.points.split()[0].split(",")
     assert first[0] == "6.0"
     assert abs(float(first[1]) - (84 - 74 * 20_400 / 21_200)) < 0.1
-    assert bytes_.title.startswith("Bytes")
+    assert bytes_.title.startswith("New bytes")
     assert seconds.newest == "1.7 s"
 
 
