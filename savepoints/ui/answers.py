@@ -116,7 +116,7 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
             doing = facts.busy[query]
             status += ", running" if doing in ("run", "attach") else f", {doing} under way"
         else:
-            status += ", nothing holds its lease"
+            status += ", not running as far as the store knows"
     return QueryAnswers(
         query,
         status,

@@ -301,7 +301,7 @@ def _chips(drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis) -> Ite
         left = min(x - 6, WIDTH - width - 2)
         if left < free_from.get(lane.row, 0):
             # The mark has the tags in its title, and the table has them.
-            yield Chip(x - 3, y + 10, 6, "", f"{', '.join(names)}: {one.id}")
+            yield Chip(x - 3, _y(lane.row) - 9, 6, "", f"{', '.join(names)}: {one.id}")
             continue
         free_from[lane.row] = left + width + _CHIP_ROOM
         yield Chip(left, y, width, text, f"{', '.join(names)}: {one.id}")

@@ -123,10 +123,11 @@ def command(
       savepoints compare totals_a totals_b --metric "revenue=SELECT sum(total) FROM totals" --yes
     """
     from savepoints.cli.render import comparison_text
-    from savepoints.operations.fork import compare, report
+    from savepoints.operations.fork import compare
+    from savepoints.ui import environment, report
 
     if page is not None:
-        report.require()
+        environment.require("reports")
         if not page.absolute().parent.is_dir():
             raise UsageError(
                 f"the directory {page.absolute().parent} for the report does not exist",
@@ -145,7 +146,8 @@ def command(
         return 0
     found = compare.execute(plan, call.store, progress=call.output.progress)
     if page is not None:
-        report.write(found, page)
+        again = report.command(found, keys=keys, metrics=metrics, state=not no_state)
+        report.write(found, page, again)
     if call.output.format == "json":
         document = {"schema_version": SCHEMA_VERSION, "comparison": found.to_json()}
         call.output.write(json.dumps(document, indent=2))

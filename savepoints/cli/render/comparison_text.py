@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from savepoints.cli.output import Terminal
-from savepoints.operations.fork.report import Line, lines, number
 from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.texts import bytes_text, or_dash
+from savepoints.ui.report import Line, lines, number
 
 _VERDICTS = {
     "same": "same: no difference",
@@ -82,7 +82,7 @@ def _outputs(output: Terminal, pair: QueryPair) -> None:
         _columns(output, one)
         if one.sample:
             output.line(f"Rows of {one.name}")
-            output.table(("", "row", "before", "after"), map(_row, lines(one.sample)))
+            output.table(("", "row", pair.before, pair.after), map(_row, lines(one.sample)))
 
 
 def _columns(output: Terminal, one: OutputDifference) -> None:

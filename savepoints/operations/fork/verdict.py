@@ -127,6 +127,14 @@ class StateDifference:
     equal: bool
     diff: Diff
 
+    @property
+    def counted(self) -> str:
+        """Say how many rows differ, and of how many, as far as that is known."""
+        if self.rows is None:
+            return "an unknown number of rows differs"
+        of = f" of {round(self.rows / self.share):,}" if self.share else ""
+        return f"{self.rows:,}{of} rows differ"
+
 
 @dataclass(frozen=True)
 class QueryPair:
@@ -216,7 +224,7 @@ def _findings(pair: QueryPair, limits: ThresholdSettings) -> Iterator[_Finding]:
         yield from _of_metric(metric, limits.metrics.get(metric.name, 0.0))
     ratio, most = pair.seconds_ratio, limits.seconds
     if ratio is not None and most is not None and ratio > most:
-        yield _Finding(f"ran {ratio:.2f} times as long (at most {most:g})", exceeds=True)
+        yield _Finding(f"ran {ratio:.2f} times as long (allowed {most:g})", exceeds=True)
 
 
 def _of_output(output: OutputDifference, limits: ThresholdSettings) -> Iterator[_Finding]:
@@ -224,7 +232,7 @@ def _of_output(output: OutputDifference, limits: ThresholdSettings) -> Iterator[
         rows = output.equal + output.different_rows
         text = f"{output.name}: {output.different_rows:,} of {rows:,} rows differ"
         yield _Finding(
-            f"{text} ({_percent(output.share)}; at most {_percent(limits.rows)})",
+            f"{text} ({_percent(output.share)}, allowed {_percent(limits.rows)})",
             exceeds=output.share > limits.rows,
         )
     if output.different_columns:
@@ -232,7 +240,7 @@ def _of_output(output: OutputDifference, limits: ThresholdSettings) -> Iterator[
             f"{output.name}: {output.different_columns} columns added, dropped or changed in type"
         )
         yield _Finding(
-            f"{text} (at most {limits.columns})", exceeds=output.different_columns > limits.columns
+            f"{text} (allowed {limits.columns})", exceeds=output.different_columns > limits.columns
         )
 
 
@@ -243,17 +251,17 @@ def _of_state(state: StateDifference, limits: ThresholdSettings) -> Iterator[_Fi
         yield _Finding(f"the watermarks are {marks.before} and {marks.after} ms", exceeds=True)
     if state.equal:
         return
-    most = f"at most {_percent(limits.state_rows)}"
+    most = f"allowed {_percent(limits.state_rows)}"
     if state.share is None:
         yield _Finding(
             f"the state differs; without the canonical form it is unknown by how much ({most})",
             exceeds=True,
         )
         return
-    text = f"state: {state.rows:,} rows differ" if state.rows else "state: operators differ"
+    text = f"state: {state.counted}" if state.rows else "state: operators differ"
     # Operators may differ without any rows: then only a threshold lets them pass.
     exceeds = state.share > limits.state_rows or not limits.state_rows
-    yield _Finding(f"{text} ({_percent(state.share)}; {most})", exceeds)
+    yield _Finding(f"{text} ({_percent(state.share)}, {most})", exceeds)
 
 
 def _of_metric(metric: MetricDifference, most: float) -> Iterator[_Finding]:
@@ -264,7 +272,7 @@ def _of_metric(metric: MetricDifference, most: float) -> Iterator[_Finding]:
         yield _Finding(f"metric {metric.name}: {values}", exceeds=True)
         return
     yield _Finding(
-        f"metric {metric.name}: {values} ({metric.relative:+.4%}; at most {_percent(most)})",
+        f"metric {metric.name}: {values} ({metric.relative:+.4%}, allowed {_percent(most)})",
         exceeds=abs(metric.relative) > most,
     )
 

@@ -1,6 +1,7 @@
-"""A comparison as one page of HTML that stands by itself: no script, nothing loaded from elsewhere.
+"""The report of a comparison: one page of HTML, no script, nothing loaded from elsewhere.
 
-Everything that comes from data is escaped by the template engine, and secrets are masked.
+Neither query is the old one or the good one, so they have their names, and colours that judge
+nothing. What is drawn is how far a query is from the baseline.
 """
 
 from __future__ import annotations
@@ -10,19 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from shlex import join
+from typing import Any
 
-from savepoints.config import secrets
-from savepoints.errors import MissingExtraError, UsageError
 from savepoints.model import utc_now
-from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
+from savepoints.operations.fork.verdict import Comparison, MetricDifference, QueryPair, Variant
 from savepoints.spark.multiset import RowDifference
 from savepoints.state.typed.compare import RowChange
+from savepoints.ui.environment import environment
+from savepoints.ui.page import write as write_file
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-_TEMPLATE = Path(__file__).with_name("report.html.j2")
 _HEADLINES = {
     "same": "No difference",
     "within": "Differences within the thresholds",
@@ -33,20 +31,25 @@ _ROW = 38
 # What fits beside a value on a phone.
 _LONGEST_LABEL = 28
 _MANY = 1000
+# Half of a chart: the baseline is in its middle.
+_HALF = 50.0
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a chart.
+    """One bar of a chart, in percent of its width.
 
     Attributes:
-        percent: Its length as a part of the longest, at least a hair for what is not 0.
+        x: Where it begins.
+        width: At least a hair for what is not 0; 0 for no bar.
+        first: It is the baseline.
     """
 
     label: str
     value: str
     y: int
-    percent: float
+    x: float
+    width: float
     first: bool
 
 
@@ -56,11 +59,13 @@ class Chart:
 
     Attributes:
         height: Of all of it, in CSS pixels.
+        zero: Where bars begin that go to both sides, in percent; None when all go to the right.
     """
 
     title: str
     bars: tuple[Bar, ...]
     height: int
+    zero: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,8 @@ class Line:
     """A row that differs, as it is shown.
 
     Attributes:
-        values: Name, value before and value after; None where there is none.
+        difference: `changed`, or that only one of them has it.
+        values: Name, value in the baseline and in the other query; None where there is none.
     """
 
     difference: str
@@ -76,34 +82,45 @@ class Line:
     values: tuple[tuple[str, str | None, str | None], ...]
 
 
-def require() -> None:
-    """Check that reports can be made, before anything is run for one."""
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(
-            "reports need jinja2, which is not installed",
-            hint="pip install 'savepoints[report]', or omit --report",
-        ) from None
+def write(comparison: Comparison, path: Path, again: str) -> None:
+    """Write the page to a file.
+
+    Args:
+        again: The command line that repeats the comparison.
+
+    Raises:
+        UsageError: If it cannot be written there.
+    """
+    write_file(render(comparison, utc_now(), again), path)
 
 
-def write(comparison: Comparison, path: Path) -> None:
-    """Write the page."""
-    page = render(comparison, utc_now())
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"the report cannot be written: {error}", hint="choose another path for --report"
-        ) from None
+def command(
+    comparison: Comparison,
+    *,
+    keys: Mapping[str, Sequence[str]],
+    metrics: Mapping[str, str],
+    state: bool,
+) -> str:
+    """Return the command line that repeats a comparison at the same offsets."""
+    first = comparison.variants[0]
+    return join(
+        [
+            "savepoints", "compare", *(one.query for one in comparison.variants),
+            "--until", first.savepoint,
+            *(word for name, one in keys.items() for word in ("--key", f"{name}={','.join(one)}")),
+            *(word for name, sql in metrics.items() for word in ("--metric", f"{name}={sql}")),
+            *([] if state else ["--no-state"]),
+            "--yes",
+        ]
+    )  # fmt: skip
 
 
-def render(comparison: Comparison, now: datetime) -> str:
+def render(comparison: Comparison, now: datetime, again: str) -> str:
     """Return the page, made at a time in UTC."""
-    require()
-    template = _environment().from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    template = environment().get_template("report.html.j2")
     return template.render(
         made_at=f"{now:%Y-%m-%d %H:%M} UTC",
+        again=again,
         headline=_HEADLINES[comparison.verdict],
         headlines=_HEADLINES,
         comparison=comparison,
@@ -115,26 +132,14 @@ def render(comparison: Comparison, now: datetime) -> str:
             for topic, parts in sorted(comparison.offsets.items())
             for part, offset in sorted(parts.items())
         ],
+        column_chart=_column_chart,
+        lines=lines,
+        state_lines=_state_lines,
+        number=number,
+        percent=_percent,
+        change=_change,
+        unit=_unit,
     )
-
-
-def _environment() -> Environment:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=lambda one: secrets.mask_data(one) if isinstance(one, str) else one,
-    )
-    environment.filters |= {"number": number, "percent": _percent, "change": _change}
-    environment.globals |= {
-        "column_chart": _column_chart,
-        "lines": lines,
-        "state_lines": _state_lines,
-    }
-    return environment
 
 
 def number(value: float | None) -> str:
@@ -151,7 +156,7 @@ def lines(sample: Sequence[RowDifference]) -> list[Line]:
     return [
         Line(
             one.difference,
-            _fields(one.key) + (f" (no. {one.number})" if one.number > 1 else ""),
+            _fields(one.key) + (f" (row {one.number} of this key)" if one.number > 1 else ""),
             tuple(_values(one.before, one.after)),
         )
         for one in sample
@@ -210,48 +215,64 @@ def _change(share: float | None) -> str:
     return "-" if share is None else f"{share * 100:+.4g}%" if share else "0%"
 
 
+def _unit(column: str, unit: str | None) -> str:
+    """Name a column with its unit, if its differences have one that is no plain number."""
+    return f"{column} ({unit})" if unit == "seconds" else column
+
+
 def _metric_chart(comparison: Comparison, name: str) -> Chart:
-    found = [(one.query, one.metrics[name]) for one in comparison.variants]
-    return _chart(name, found)
+    return _against_baseline(name, [(one.query, one.metrics[name]) for one in comparison.variants])
 
 
 def _column_chart(pair: QueryPair, at: int) -> Chart:
     """Show in how many rows each column of an output changed."""
-    changes = [(one.column, float(one.rows)) for one in pair.outputs[at].changes]
-    return _chart("Rows in which a column changed", changes, baseline=False)
+    changes = pair.outputs[at].changes
+    most = max((one.rows for one in changes), default=0)
+    bars = tuple(
+        Bar(_shortened(one.column), number(one.rows), nth * _ROW, 0.0,
+            _length(one.rows / most * 100 if most else 0.0), first=False)
+        for nth, one in enumerate(changes)
+    )  # fmt: skip
+    return Chart("Rows in which a column differs", bars, _ROW * len(bars))
 
 
 def _cost_charts(variants: Sequence[Variant]) -> Iterator[Chart]:
     costs = [(one.query, one.cost) for one in variants if one.cost is not None]
     if len(costs) == len(variants):
-        yield _chart("Seconds to the common end", [(query, one.seconds) for query, one in costs])
-        yield _chart(
+        yield _against_baseline(
+            "Seconds to the common end", [(query, one.seconds) for query, one in costs]
+        )
+        yield _against_baseline(
             "Input rows per second", [(query, one.rows_per_second) for query, one in costs]
         )
     if any(one.state_rows is not None for one in variants):
-        yield _chart("State rows", [(one.query, one.state_rows) for one in variants])
-        yield _chart("State, kB", [(one.query, _kilobytes(one.state_bytes)) for one in variants])
+        yield _against_baseline("State rows", [(one.query, one.state_rows) for one in variants])
+        yield _against_baseline(
+            "State, kB", [(one.query, _kilobytes(one.state_bytes)) for one in variants]
+        )
 
 
 def _kilobytes(size: int | None) -> float | None:
     return None if size is None else size / 1000
 
 
-def _chart(
-    title: str, values: Sequence[tuple[str, float | None]], *, baseline: bool = True
-) -> Chart:
-    most = max((abs(value) for _, value in values if value is not None), default=0.0)
-    bars = tuple(
-        Bar(
-            _shortened(label),
-            number(value),
-            at * _ROW,
-            0.0 if not value else max(0.5, round(100 * abs(value) / most, 1)),
-            baseline and at == 0,
-        )
-        for at, (label, value) in enumerate(values)
-    )
-    return Chart(title, bars, _ROW * len(bars))
+def _against_baseline(title: str, values: Sequence[tuple[str, float | None]]) -> Chart:
+    """Draw how far each value is from the first: to the right what is more, to the left less."""
+    first = values[0][1]
+    found = [MetricDifference.of(title, first, value) for _, value in values]
+    most = max((abs(one.difference) for one in found if one.difference is not None), default=0.0)
+    bars = []
+    for nth, ((label, value), one) in enumerate(zip(values, found, strict=True)):
+        width = _length(abs(one.difference or 0) / most * _HALF if most else 0.0)
+        share = f" ({_change(one.relative)})" if nth and one.relative is not None else ""
+        left = _HALF - width if (one.difference or 0) < 0 else _HALF
+        text = number(value) + share
+        bars.append(Bar(_shortened(label), text, nth * _ROW, left, width, first=nth == 0))
+    return Chart(title, tuple(bars), _ROW * len(bars), _HALF)
+
+
+def _length(percent: float) -> float:
+    return 0.0 if not percent else max(0.5, round(percent, 1))
 
 
 def _shortened(label: str) -> str:
