@@ -30,12 +30,7 @@ class Uri:
 
     @classmethod
     def parse(cls, text: str) -> Uri:
-        """Read a URI or a local path.
-
-        Raises:
-            UsageError: If the bucket is missing or the path climbs with `..`.
-            IncompatibleError: If the scheme is not one of s3, s3a, file.
-        """
+        """Read a URI or a local path."""
         scheme, separator, rest = text.partition("://")
         if not separator:
             if (match := _SCHEME.match(text)) and match.group(1) != "file":

@@ -128,9 +128,6 @@ class Invocation:
 
         Returns:
             False for a dry run or if the user declines.
-
-        Raises:
-            UsageError: If there is no terminal to ask on and `--yes` is missing.
         """
         if consent.dry_run and self.output.format == "json":
             self.output.document(dry_run=True, plan=plan.to_json())

@@ -67,10 +67,6 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
     Args:
         file: Replaces `savepoints.toml` and `pyproject.toml`, as `SAVEPOINTS_CONFIG` does.
         profile: Name of a `[profiles.NAME]` table, which wins over everything else in the files.
-
-    Raises:
-        UsageError: If a file that was named does not exist, if one is not TOML, or if none has the
-            profile.
     """
     files = [Layer(origin, _read(path, table)) for path, origin, table in _places(file)]
     profiles: list[Layer] = []
@@ -124,11 +120,7 @@ def origin(path: tuple[str, ...], places: Iterable[Layer]) -> str | None:
 
 
 def refuse_unknown_variables(settings: Iterable[str]) -> None:
-    """Reject an unknown `SAVEPOINTS_*` variable, which is probably mistyped.
-
-    Raises:
-        UsageError: Names it, and the most similar setting.
-    """
+    """Reject an unknown `SAVEPOINTS_*` variable, which is probably mistyped."""
     roots = [variable([name]) for name in settings]
     known = [*roots, *OTHER_VARIABLES]
     for name in os.environ:

@@ -104,11 +104,7 @@ def resume(
 
 
 def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Operation:
-    """Take back what an interrupted operation has done so far.
-
-    Raises:
-        UsageError: If it is finished, or so nearly that it can only be finished.
-    """
+    """Take back what an interrupted operation has done so far."""
     operation = find(store, operation_id)
     begun = _plan(operation)
     if isinstance(begun, ForkPlan):

@@ -260,9 +260,6 @@ def load(reference: str) -> App:
     """Import an application by `package.module:attribute`.
 
     Modules in the working directory are found, as with `python -m`.
-
-    Raises:
-        UsageError: If there is no such module or attribute, or it is no `App`.
     """
     module_name, separator, attribute = reference.partition(":")
     if not separator or not module_name or not attribute:
@@ -300,10 +297,6 @@ def load_for(query: str, bound: QuerySettings) -> App:
 
     One application may run as several queries: a fork, for example. That has to be said by
     `app_name`, so that a query does not by mistake go on with the program of another one.
-
-    Raises:
-        UsageError: If it cannot be imported, is of another name, or has an output or an input that
-            needs a table and has none.
     """
     application = load(bound.app)
     if application.name not in {query, bound.app_name}:
@@ -319,11 +312,7 @@ def load_for(query: str, bound: QuerySettings) -> App:
 
 
 def require_tables(application: App, tables: Mapping[str, str]) -> None:
-    """Check that each output has a table.
-
-    Raises:
-        UsageError: If one has none.
-    """
+    """Check that each output has a table."""
     missing = [name for name in application.outputs if name not in tables]
     if missing:
         raise UsageError(

@@ -116,7 +116,6 @@ class ArchivedInputs:
 
         Raises:
             NotFoundError: If an archive does not have the events of one.
-            NotAlignedError: If an archive does not go as far as one of them, or the position.
         """
         pending = self.pending(position)
         for one in pending:

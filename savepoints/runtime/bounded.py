@@ -79,12 +79,6 @@ def run_to(
         through: Where each source is after each of the first batches, as Spark's JSON: those of
             another query that came to the ends from here. The query has run a batch already, and
             has begun none but the first of these.
-
-    Raises:
-        UsageError: If the ends lie before what was read or beyond what Kafka has, or leave out a
-            partition.
-        NotAlignedError: If a batch was begun that goes beyond the ends and is in an output already,
-            or several are planned.
     """
     started = time.monotonic()
     run = _BoundedRun(runner, ends, ranges, scratch, check, progress)
@@ -156,9 +150,6 @@ def reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> Kafk
 
     Args:
         ends: Where it is to go; more than it has seen only by new partitions.
-
-    Raises:
-        IncompatibleError: If a source is not Kafka.
     """
     for position in now.positions:
         _offsets(position)
@@ -166,11 +157,7 @@ def reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> Kafk
 
 
 def is_reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> bool:
-    """Say whether a query has nothing to do to be at the given offsets, before Spark is started.
-
-    Raises:
-        UsageError: If the ends cannot be reached from there.
-    """
+    """Say whether a query has nothing to do to be at the given offsets, before Spark is started."""
     begin = _beginning(now, ends, ranges)
     begun = now.begun is not None and is_within(now.begun_positions, ends)
     return count(begin, ends) == 0 and not begun and not now.watermark_moved

@@ -47,8 +47,6 @@ def resolve(
         not looked at.
 
     Raises:
-        UsageError: If the time is in the future or has no zone, the file is not of that form or
-            leaves out a partition that Kafka has, or the savepoint is of other topics.
         SavepointNotFoundError: If it is none of these.
     """
     if until == "latest":

@@ -152,12 +152,7 @@ class Replay:
         return splice.keys(saved, self.operators, names, join_keys)
 
     def seed(self, bases: Sequence[ReplayBase], *, watermark_ms: int, timestamp_ms: int) -> None:
-        """Begin with the state that entities had; without it a replay begins with nothing.
-
-        Raises:
-            IncompatibleError: If an operator is not kept by the entity, or a base has other state
-                than the live query.
-        """
+        """Begin with the state that entities had; without it a replay begins with nothing."""
         from savepoints.state.merge import splice
         from savepoints.state.storage import write
 

@@ -106,9 +106,6 @@ def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None,
 
     Args:
         starts: See the module; in the form of `checked`.
-
-    Raises:
-        UsageError: If a source is kept that the savepoint does not have.
     """
     found: list[str | None] = []
     for start in starts:

@@ -176,11 +176,7 @@ def changelog_lineage(data: bytes, codec: str, path: str) -> dict[int, str]:
 
 
 def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
-    """Return the SST files that a RocksDB snapshot refers to, relative to its directory.
-
-    Raises:
-        IncompatibleError: If it is not a snapshot of RocksDB's state store.
-    """
+    """Return the SST files that a RocksDB snapshot refers to, relative to its directory."""
     try:
         with zipfile.ZipFile(io.BytesIO(snapshot)) as archive:
             version, _, body = archive.read("metadata").decode().partition("\n")

@@ -87,9 +87,6 @@ def of_directories(directories: Iterable[StoreDirectory], partitions: int | None
     """Describe the operators of a checkpoint of Spark before 4.0, which wrote no metadata.
 
     Their stores are known by their directories; what they are called is not.
-
-    Raises:
-        IncompatibleError: If there is none for one of the operators, which count from 0.
     """
     stores: dict[int, set[str]] = {}
     for one in directories:

@@ -167,11 +167,7 @@ class _Through:
 def prepare(
     store: Store, request: MergeRequest, downstream: Downstream, *, progress: Progress = silent
 ) -> Prepared | MergePlan:
-    """Plan a merge, having refused readers that could not take it over; see `merge.prepare`.
-
-    Raises:
-        IncompatibleError: If a reader cannot be merged through, or the policy is not `exact`.
-    """
+    """Plan a merge, having refused readers that could not take it over; see `merge.prepare`."""
     if downstream != "none":
         if request.policy != "exact":
             raise IncompatibleError(

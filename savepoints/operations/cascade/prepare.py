@@ -97,10 +97,6 @@ def prepare(
 
     Returns:
         What is to be done, and by output what that changes.
-
-    Raises:
-        NotAlignedError: If the reader has not read its table to the end.
-        CheckFailedError: If the replay of what is there does not give what the reader has.
     """
     operation_id = new_id("op", utc_now())
     work = _Replaying(

@@ -71,11 +71,7 @@ def names(store: Store, query: str) -> tuple[str, ...]:
 
 
 def find(store: Store, query: str) -> tuple[Reader, ...]:
-    """Return the queries that the rows of a query reach, writers before readers; no JVM.
-
-    Raises:
-        IncompatibleError: If one of them cannot take over corrections exactly; all are named.
-    """
+    """Return the queries that the rows of a query reach, writers before readers; no JVM."""
     found = pipeline(store, query)
     settings = bindings.complete(store)
     refused = [one.what for one in found.findings if one.kind in _UNCLEAR]

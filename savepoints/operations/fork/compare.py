@@ -107,8 +107,6 @@ def plan(
     """Find out where the queries are, and where all of them are to end; nothing is run.
 
     Raises:
-        UsageError: If fewer than two queries are named, they read different topics, or the end
-            cannot be reached.
         QueryNotFoundError: If the store has no such query.
         QueryRunningError: If one is running.
         LockedError: If another verb has one.
@@ -168,11 +166,9 @@ def execute(plan: ComparePlan, store: Store, *, progress: Progress = silent) -> 
     Raises:
         QueryRunningError: If a query is running.
         LockedError: If another verb has one.
-        UsageError: If one has gone beyond the end since.
         SourceDataGoneError: If Kafka no longer has what comes next.
         LayoutChangedError: If fields of restored state have other names in its program.
         IncompatibleError: If outputs or state cannot be compared.
-        SavepointsError: If a query fails, or the comparison was asked to stop.
     """
     settings = bindings.complete(store)
     names = [one.query for one in plan.runs]

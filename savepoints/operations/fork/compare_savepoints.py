@@ -63,8 +63,6 @@ def compare_at(
         savepoints: Their names, that of the baseline first; at most one of each query.
 
     Raises:
-        UsageError: If fewer than two are named, a key is of no output, or a metric is none.
-        NotAlignedError: If they are not of the same offsets, or an output's version is gone.
         IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
     """
     settings = bindings.complete(store)

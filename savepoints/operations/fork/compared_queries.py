@@ -102,11 +102,7 @@ class ComparisonRun:
 
 
 def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuery:
-    """Find a query and what it runs.
-
-    Raises:
-        UsageError: If nothing says what it runs, or its program cannot be imported.
-    """
+    """Find a query and what it runs."""
     generation = store.generations.current(query)
     bound = settings.bound(query, "it cannot be run")
     application = apps.load_for(query, bound)

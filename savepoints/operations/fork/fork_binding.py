@@ -46,11 +46,7 @@ def bind_fork(
     checkpoints: str | None,
     outputs: Mapping[str, str],
 ) -> Bound:
-    """Find out what a fork is bound to.
-
-    Raises:
-        UsageError: If something is not known or contradicts the table `[queries.NAME]`.
-    """
+    """Find out what a fork is bound to."""
     generations = {saved.query: saved.generation}
     completed = bindings.complete(store, generations=generations)
     origin, table = completed.queries.get(saved.query), store.settings.queries.get(name)

@@ -128,7 +128,6 @@ def plan_all(
     """Plan several forks of one savepoint, each an operation of its own; see `plan`.
 
     Raises:
-        UsageError: If no name is given, or one twice.
         TargetExistsError: If two of them would write to one place.
     """
     store = store.snapshot()
@@ -166,7 +165,6 @@ def plan(
 
     Raises:
         TargetExistsError: If the query or one of its places exists and is not this very fork.
-        UsageError: If what it runs, or where it lives, is not known or contradicts the settings.
         NotAlignedError: If the version of an output is gone.
         IncompatibleError: If an output has features of which a copy is not known to be exact.
     """

@@ -87,7 +87,6 @@ def execute(
     """Promote; goes on where an earlier attempt was killed.
 
     Raises:
-        CheckFailedError: If a check failed; the live query goes on as if nothing had happened.
         PartlyDoneError: If the live query does not pause, or does not go on, within the time.
         LockedError: If another verb has one of the two.
         StalePlanError: If one of the two has begun another generation since the plan, or late

@@ -134,7 +134,6 @@ def execute(plan: CopyPlan, store: Store, *, progress: Progress = silent) -> Cop
 
     Raises:
         LockedError: If savepoints of the query are added or removed at the destination.
-        VerificationError: If a file of the savepoint is damaged.
         TargetExistsError: If the destination has another savepoint of this id by now.
     """
     begun = time.monotonic()

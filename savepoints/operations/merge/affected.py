@@ -97,9 +97,6 @@ def find(
 
     Args:
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
-
-    Raises:
-        LateBatchError: If the batch removes what is not there.
     """
     chosen = _controls(spark, live, name, given, controls, merge_id)
     ours = place / "affected"

@@ -149,7 +149,6 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
 
     Raises:
         UsageError: If the new generation has begun.
-        NotAlignedError: If others have written to an output since.
     """
 
     def undo_corrections() -> None:

@@ -65,9 +65,6 @@ def find(
     Args:
         place: An empty directory.
         since: Only what batches read that were planned since then; None for all.
-
-    Raises:
-        IncompatibleError: If the batch log lacks a batch, or the program's plan does not tell.
     """
     reads = _reads(live, since)
     names = list(live.inputs.app.inputs)

@@ -79,7 +79,6 @@ def rows(
 
     Raises:
         SeveralRowsError: If the key of the function does not tell rows apart.
-        IncompatibleError: If the rows are no rows of the table.
     """
     from savepoints.outputs.correct import combine as correct_combine
 

@@ -130,12 +130,7 @@ class LiveQuery:
 
 
 def require_one_position(query: str, cut: CutFiles) -> None:
-    """Refuse a query whose inputs can be at different places, or ahead of each other.
-
-    Raises:
-        IncompatibleError: If two of its sources read one topic and stand at different offsets, or
-            its watermark is that of the input that is ahead.
-    """
+    """Refuse a query whose inputs can be at different places, or ahead of each other."""
     stands: dict[tuple[str, int], int] = {}
     for source in cut.cut.offsets:
         for topic, parts in (kafka_offsets(source) or {}).items():

@@ -109,9 +109,6 @@ def prepare(
         A plan alone when an interrupted merge is to be finished.
 
     Raises:
-        UsageError: If the query is not in the settings, or its input has no archive, or what was
-            dropped is to be merged with another policy.
-        NotAlignedError: If a batch of it was begun and not finished.
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
     query = asked.query

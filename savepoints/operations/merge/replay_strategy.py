@@ -86,11 +86,7 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
 def refuse_unknown(
     assignment: Assignment, known: Mapping[int, Batch], files: CutFiles, against: Sequence[str]
 ) -> None:
-    """Refuse a replay batch by batch where not all batches are known.
-
-    Raises:
-        IncompatibleError: If some are not.
-    """
+    """Refuse a replay batch by batch where not all batches are known."""
     if lost := _lost(assignment, known, files):
         raise IncompatibleError(
             f"{assignment.live.name} cannot be replayed exactly: not in a few slices, because "
@@ -110,11 +106,7 @@ def replayed(
     planned: Sequence[str],
     progress: Progress,
 ) -> MergeReplay:
-    """Replay up to a cut, and prove by the controls that it comes out as the live query has it.
-
-    Raises:
-        IncompatibleError: If it cannot be replayed exactly.
-    """
+    """Replay up to a cut, and prove by the controls that it comes out as the live query has it."""
     known = assignment.live.batches()
     replay = MergeReplay(assignment, place, cut, progress, "short", proof)
     files = replay.files

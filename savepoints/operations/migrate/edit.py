@@ -93,14 +93,10 @@ def plan(
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
-        NotFoundError: If no row fits, or none would be changed.
-        UsageError: If the change is none, names what is not there, sets something of a key, or
-            concerns more rows than it may.
         NativeOnlyError: If an operator has no canonical form, or the savepoint has only its native
             form, which this Spark cannot read.
         IncompatibleError: If the change would make the state inconsistent, or the state cannot be
             decoded.
-        VerificationError: If the savepoint is broken.
     """
     store = store.snapshot()
     _require_change(change, reason)
@@ -157,8 +153,6 @@ def execute(
 
     Raises:
         LockedError: If another savepoint of the query is being taken, or one removed.
-        VerificationError: If files of the edited savepoint are damaged, or the rows are not those
-            that were planned.
     """
     parameters = {
         "parent": plan.parent, "operator_id": plan.operator_id, "variable": plan.variable,

@@ -34,7 +34,6 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
 
     Raises:
         IncompatibleError: If a change would make the state inconsistent; it says why.
-        VerificationError: If the savepoint does not have the schema of these rows.
     """
     if savepoint.settings.get(_ENCODING_KEY, "unsaferow").lower() != "unsaferow":
         raise _refused(variable, f"its values are encoded as {savepoint.settings[_ENCODING_KEY]}")

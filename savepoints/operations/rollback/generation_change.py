@@ -326,9 +326,6 @@ def take_back(
 
     Args:
         give_back: Takes the outputs back; what it is given raises when the lease was lost.
-
-    Raises:
-        UsageError: If the generation has begun, so that only a formality is left to do.
     """
     with (
         lease.hold(store.root, plan.query, plan.verb) as held,

@@ -59,9 +59,6 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
 
     Args:
         given: Fields of it that were given now; None for what was not.
-
-    Raises:
-        UsageError: If something else is given than it was begun with.
     """
     other = [
         f"{name.replace('_', ' ')} {getattr(plan, name)}"

@@ -15,12 +15,7 @@ _UNDONE = frozenset({"rollback", "reset", "promote", "merge"})
 
 
 def require(store: Store, query: str, verb: str | None = None) -> Operation:
-    """Return the last operation; `rollback` to `BeforeLast` undoes it.
-
-    Raises:
-        NotFoundError: If the last operation on the query was another one.
-        IncompatibleError: If queries that read its tables have taken it over.
-    """
+    """Return the last operation; `rollback` to `BeforeLast` undoes it."""
     wanted = _UNDONE if verb is None else {verb}
     known = journal.all_operations(store.root)
     done = [one for one in known if one.query == query and one.state == "finished"]

@@ -79,7 +79,6 @@ class _Subject:
         """Refuse a checkpoint that is no longer the query's present.
 
         Raises:
-            NotAlignedError: If a rollback, or another verb, began another generation.
             UnfinishedOperationError: If one was interrupted.
         """
         journal.refuse_unfinished(self.store.root, self.name)

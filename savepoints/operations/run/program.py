@@ -63,8 +63,6 @@ def resolve(order: Order) -> Program:
 
     Raises:
         QueryNotFoundError: If the query has ended.
-        UsageError: If a fork has taken over from the program that was asked for, the query is not
-            in the settings, or its program cannot be loaded.
     """
     store = order.store.snapshot()
     _refuse_ended(store, order.query)

@@ -89,7 +89,6 @@ def execute(plan: ExportPlan, store: Store, *, progress: Progress = silent) -> S
 
     Raises:
         PlacementError: If a state row is not in the partition of its key.
-        UsageError: If somebody else changed the manifest at this moment.
     """
     with store.using(plan.savepoint_id, "export"):
         return _export(plan, store, progress)

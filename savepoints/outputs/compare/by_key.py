@@ -111,11 +111,7 @@ def compare_outputs(
     key: Sequence[str] = (),
     sample: int = 10,
 ) -> OutputDifference:
-    """Compare an output of two queries, each at its pinned version.
-
-    Raises:
-        IncompatibleError: If a table lacks a column of the key, or they have no column in common.
-    """
+    """Compare an output of two queries, each at its pinned version."""
     own = comparing_session(spark)
     frames = read_output(own, before), read_output(own, after)
     pair = _Pair(before, after, *frames, tuple(key), sample)

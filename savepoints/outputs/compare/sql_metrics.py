@@ -26,9 +26,6 @@ def measure(
     Args:
         spark: Any session; the views are made in one of its own.
         metrics: By name, a query that gives one row with one number.
-
-    Raises:
-        UsageError: If a query cannot be run, or gives something else.
     """
     if not metrics:
         return {}

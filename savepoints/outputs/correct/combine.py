@@ -51,8 +51,6 @@ def combined(
 
     Raises:
         SeveralRowsError: If two rows of the table, or of the late ones, have one key.
-        IncompatibleError: If the table lacks a column of the key, or the late rows are no rows of
-            the table.
     """
     from pyspark.sql import functions as F
 

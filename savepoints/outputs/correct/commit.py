@@ -136,9 +136,6 @@ def find_correction(uri: str, app_id: str, batch_id: int) -> tuple[int, Mark | N
 
     Returns:
         Its version, and its mark; None when it is no correction.
-
-    Raises:
-        NotAlignedError: If the log no longer has it.
     """
     newest = int(batch_version.open_table(uri).version())
     for one in log.commits(uri, newest):

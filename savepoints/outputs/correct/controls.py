@@ -71,10 +71,6 @@ def compare_rows(
         everybody: All entities that were replayed: `entity` string.
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
         tolerance: Most by which two floating-point numbers may differ, as a share.
-
-    Raises:
-        IncompatibleError: If the replayed rows are no rows of the table, or are of entities that
-            were not replayed.
     """
     rows = EntityRows.of(spark, Rewind(live, live.version, {}, "", own_rows), entity, mode, key)
     rows.require_applicable(replayed)

@@ -98,9 +98,6 @@ def plan(
 
     Raises:
         OutputVersionGoneError: If a base can no longer be read; another base may do.
-        NotAlignedError: If others have written to the table since the oldest base.
-        IncompatibleError: If the table has no such column, its columns changed since a base, or it
-            has features that could not be taken back again.
     """
     table = _open(uri)
     writable.require_writable(table, uri, removes=True)
@@ -136,11 +133,6 @@ def execute(
             for one that begins with nothing. None when all rows are replaced.
         replayed: The program's columns and `replay_slice`: all that the replay wrote. Rows of
             entities that are not among these are left out.
-
-    Raises:
-        NotAlignedError: If the table changed since the plan.
-        IncompatibleError: If the replayed rows are no rows of the table, have no entity, are two
-            with one key in one slice, or have the key of a row of another entity.
     """
     output = correction.live.output
     table = batch_version.open_table(output.uri)
@@ -267,7 +259,6 @@ def require_base(base: OutputVersion, uri: str) -> None:
 
     Raises:
         OutputVersionGoneError: If it cannot be read; another base may do.
-        IncompatibleError: If the columns changed since.
     """
     table = batch_version.open_table(uri)
     if base.table_id != batch_version.table_id(table):

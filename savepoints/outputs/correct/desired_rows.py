@@ -80,10 +80,6 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
 
     Args:
         rows: The program's columns and `REPLAY_BATCH`.
-
-    Raises:
-        IncompatibleError: If one has columns that the other lacks: the values of some rows would be
-            lost, or those of others made up.
     """
     from pyspark.sql import functions as F
 

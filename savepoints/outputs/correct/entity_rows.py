@@ -82,7 +82,6 @@ class EntityRows:
 
         Raises:
             SeveralRowsError: If two have one key in one slice.
-            IncompatibleError: If they are no rows of the table, or some have no entity.
         """
         from pyspark.sql import functions as F
 
@@ -100,11 +99,7 @@ class EntityRows:
             desired_rows.refuse_several(rows, self.key, uri)
 
     def refuse_taken_keys(self, entities: DataFrame, replayed: DataFrame) -> None:
-        """Refuse replayed rows with a key under which the table has a row of another entity.
-
-        Raises:
-            IncompatibleError: If there is one: which of the two wrote it last is not known.
-        """
+        """Refuse replayed rows with a key under which the table has a row of another entity."""
         from pyspark.sql import functions as F
 
         if self.mode != "upsert" or self.entity.casefold() in {one.casefold() for one in self.key}:

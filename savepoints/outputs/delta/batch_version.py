@@ -110,10 +110,6 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
         app_ids: The `txn` application ids under which the query may write. Its batches are looked
             for under all of them; the first that the table knows is the one under which it goes
             on, or the first of all when it knows none yet.
-
-    Raises:
-        NotAlignedError: If the log no longer goes back to batch N, or has rows and none of the
-            application ids.
     """
     location = Location.of(uri)
     try:
@@ -146,9 +142,6 @@ def foreign_commits(uri: str, since: int, owner: str, app_ids: tuple[str, ...]) 
 
     Returns:
         The foreign commits, the newest first.
-
-    Raises:
-        NotAlignedError: If the log no longer goes back that far.
     """
     return [
         one

@@ -23,7 +23,6 @@ def unreadable_files(output: OutputVersion) -> list[str]:
     Those are data files; when none of them is gone, the first deletion vector that is.
 
     Raises:
-        NotAlignedError: If the version's log is gone.
         FileSinkError: If that of a file sink is.
     """
     if output.kind == "files":

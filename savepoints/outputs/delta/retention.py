@@ -91,7 +91,6 @@ def of_output(output: OutputVersion) -> Lifetime:
     read now, or the error says why not.
 
     Raises:
-        NotAlignedError: If the table's properties are no durations.
         FileSinkError: If the log of a file sink no longer has the version.
     """
     if output.kind == "files":

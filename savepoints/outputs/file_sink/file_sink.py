@@ -137,10 +137,6 @@ def take_back(output: OutputVersion, newest: int, operation_id: str) -> int:
 
     Returns:
         The newest batch that the log has now, -1 when it has none.
-
-    Raises:
-        FileSinkError: If the log cannot be taken there.
-        NotAlignedError: If the sink was written to since the plan.
     """
     sink = Location.of(output.uri)
     begun = _read(sink, operation_id)
@@ -162,9 +158,6 @@ def put_back(output: OutputVersion, newest: int, operation_id: str) -> int | Non
 
     Returns:
         The newest batch that the log has now; None when there was nothing to undo.
-
-    Raises:
-        NotAlignedError: If the sink was written to since.
     """
     sink = Location.of(output.uri)
     begun = _read(sink, operation_id)

@@ -91,12 +91,7 @@ class Isolation:
 
 
 def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: int) -> Isolation:
-    """Find out what is to be copied and refuse what could not be done exactly; writes nothing.
-
-    Raises:
-        NotAlignedError: If it is another table by now, or files of the version are gone.
-        IncompatibleError: If it has features of which a copy is not known to be exact.
-    """
+    """Find out what is to be copied and refuse what could not be done exactly; writes nothing."""
     if output.kind == "files":
         raise FileSinkError(
             f"the output {output.name}, {output.uri}, is written by Spark's file sink, which "
@@ -121,11 +116,7 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
 
 
 def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambda: None) -> None:
-    """Make the table, in one commit; done before by the same operation, nothing happens.
-
-    Raises:
-        NotAlignedError: If a file of the version is gone.
-    """
+    """Make the table, in one commit; done before by the same operation, nothing happens."""
     target = Location.of(one.uri)
     _claim(target, operation_id)
     if target.exists(f"_delta_log/{_FIRST}"):

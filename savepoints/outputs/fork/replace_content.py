@@ -69,8 +69,6 @@ def plan(
 
     Raises:
         NotAlignedError: If others have written to the live table.
-        IncompatibleError: If the live table has features that could not be taken back again, or
-            a shared table has other columns than the source.
     """
     if source.kind == "files":
         raise _no_table(source.uri)

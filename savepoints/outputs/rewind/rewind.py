@@ -58,10 +58,7 @@ def plan(
         own_ids: Other application ids that are the query's own, whole; they go back, too.
 
     Raises:
-        NotAlignedError: If the version cannot be read, the table is another one by now, or others
-            have written to it since.
         IncompatibleError: If the table has features that cannot be written.
-        FileSinkError: If the log of a file sink cannot be taken there.
     """
     if output.kind == "files":
         _refuse_predicate(output.uri, own_rows)
@@ -102,7 +99,6 @@ def plan_empty(
     """Find out what taking an output back to no rows at all would mean.
 
     Raises:
-        NotAlignedError: If others have written to the table, as far as its log says.
         IncompatibleError: If the table has features that cannot be written.
     """
     try:
@@ -167,9 +163,6 @@ def execute(rewind: Rewind, operation_id: str) -> int:
     Returns:
         The version that the commit made, or the newest one when it had been made before; of a
         file sink, the newest batch that it has now.
-
-    Raises:
-        NotAlignedError: If others have written to the table since the plan.
     """
     if rewind.output.kind == "files":
         return file_sink.take_back(rewind.output, rewind.newest, operation_id)
@@ -189,9 +182,6 @@ def undo(rewind: Rewind, operation_id: str) -> int | None:
 
     Returns:
         The version that the commit made; None when there was nothing to undo.
-
-    Raises:
-        NotAlignedError: If others have written to the table since.
     """
     if rewind.output.kind == "files":
         return file_sink.put_back(rewind.output, rewind.newest, operation_id)

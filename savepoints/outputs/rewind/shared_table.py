@@ -28,13 +28,7 @@ def require_usable(table: DeltaTable, uri: str, predicate: str) -> None:
 
 
 def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, ...]) -> None:
-    """Check that the query wrote only rows that match since a version, and others none of them.
-
-    Raises:
-        NotAlignedError: Names the versions in which it is not so, or the log no longer says who
-            wrote.
-        IncompatibleError: If the columns changed since, or the predicate is no SQL for the table.
-    """
+    """Check that the query wrote only rows that match since a version, and others none of them."""
     changing = [
         one for one in reversed(batch_version.commits_since(uri, since)) if one.changes_data
     ]
@@ -76,11 +70,7 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
 def replace(
     table: DeltaTable, uri: str, predicate: str, version: int, properties: CommitProperties
 ) -> bool:
-    """Put the matching rows of an older version in place of those there, in one commit.
-
-    Raises:
-        IncompatibleError: If the columns changed since the version.
-    """
+    """Put the matching rows of an older version in place of those there, in one commit."""
     from deltalake import write_deltalake
 
     if same_rows(uri, version, table.version(), f"({predicate})"):

@@ -67,10 +67,6 @@ def append(
 
     Args:
         begin: Where the batch begins; a partition that is not in it begins at 0.
-
-    Raises:
-        NotAlignedError: If the archive does not end where the batch begins.
-        IncompatibleError: If `decode` gives several events of one record.
     """
     location = Location.of(uri)
     table = archive_table.require(location)
@@ -127,9 +123,6 @@ def append_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str)
 
     Returns:
         How many rows were added; 0 when they were there already.
-
-    Raises:
-        IncompatibleError: If two events have the same position.
     """
     location = Location.of(uri)
     make(spark, uri)
@@ -159,9 +152,6 @@ def read(
 
     Returns:
         Columns of `SCHEMA`.
-
-    Raises:
-        NotAlignedError: If it does not reach `until`.
     """
     from pyspark.sql import functions as F
 

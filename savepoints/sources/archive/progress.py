@@ -83,9 +83,6 @@ class ArchiveProgress:
 
         Returns:
             None when there is nothing before the offsets.
-
-        Raises:
-            NotAlignedError: If the archive does not reach the offsets.
         """
         self.require(offsets)
         newest = [
@@ -250,9 +247,6 @@ def of_batch(
 
     Returns:
         A row for each partition, even an empty one: it records where the archive begins.
-
-    Raises:
-        NotAlignedError: If there are records of other partitions.
     """
     if strangers := found.keys() - {
         (topic, part) for topic, parts in end.items() for part in parts

@@ -40,11 +40,7 @@ class Archiving:
 
 
 def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
-    """Start archiving where the archive ends; a new one begins with the oldest record.
-
-    Raises:
-        NotAlignedError: If the checkpoint of the query is of another archive.
-    """
+    """Start archiving where the archive ends; a new one begins with the oldest record."""
     archive.make(spark, what.uri)
     archive.mend(what.uri)
     ids = topics.ids([what.topic], what.kafka)

@@ -51,10 +51,6 @@ def events(records: DataFrame, decoding: Decoding) -> DataFrame:
     Returns:
         Columns `EVENT_SCHEMA`, a row for each record; the last three are null where `decode` leaves
         a record out.
-
-    Raises:
-        UsageError: If `decode` does not keep the position, lacks a column that was named, or the
-            input does not say what identifies an event.
     """
     decoded = decoding.decode(records)
     _require(decoded.columns, decoding)

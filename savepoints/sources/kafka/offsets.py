@@ -95,7 +95,6 @@ def step(begin: KafkaOffsets, end: KafkaOffsets, most: int | None) -> KafkaOffse
         A position of the same partitions as `end`: min(most, left) records after `begin`.
 
     Raises:
-        UsageError: If `most` is less than 1.
         ValueError: If begin and end are not of the same partitions, or end lies before begin.
     """
     if most is not None and most < 1:
@@ -130,12 +129,7 @@ def count(begin: KafkaOffsets, end: KafkaOffsets) -> int:
 
 
 def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
-    """Return the positions of several sources as one.
-
-    Raises:
-        UsageError: If two of them read the same partition and are at different offsets: then one
-            position for both would lose or duplicate records of one.
-    """
+    """Return the positions of several sources as one."""
     found: KafkaOffsets = {}
     for position in positions:
         for topic, parts in position.items():
@@ -175,10 +169,6 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
     Args:
         begin: Where the query stands; complete (see `with_new_partitions`).
         ranges: What Kafka has of the topics of both; a topic that it lacks is left out.
-
-    Raises:
-        UsageError: If the end lies before the beginning or beyond what Kafka has, or one of the
-            three has a topic or partition that another lacks.
     """
     gone: list[dict[str, Any]] = []
     wrong: list[dict[str, Any]] = []
@@ -204,12 +194,7 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
 
 
 def parse_offsets(text: str) -> KafkaOffsets:
-    """Read an offsets file in Spark's form: `{"topic": {"0": 12}}`.
-
-    Raises:
-        UsageError: If it is anything else. Spark's negative offsets, for latest and earliest, are
-            refused: they change their meaning with each run.
-    """
+    """Read an offsets file in Spark's form: `{"topic": {"0": 12}}`."""
     try:
         data = json.loads(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
@@ -235,10 +220,6 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
     Args:
         text: Lines `topic,partition,offset`, or `group,topic,partition,offset`.
         group: The group whose lines to take, where the lines name one.
-
-    Raises:
-        UsageError: If a line is neither, repeats a partition, or names a group when none was
-            requested; the message names the line.
     """
     found: KafkaOffsets = {}
     lines: dict[tuple[str, int], int] = {}

@@ -96,10 +96,6 @@ def resolve(
     Args:
         skipped: Topics that move to their end instead, between the queries of a chain.
         allow_data_loss: Start with what Kafka has where earlier records are gone.
-
-    Raises:
-        UsageError: If an offset is out of range, or a topic or partition is unknown; each is named
-            with what is available.
     """
     problems = _unknown(target, current, ranges, scope, skipped)
     gone, moves = [], []

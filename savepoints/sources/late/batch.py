@@ -77,7 +77,6 @@ def read(
         clock: Newest event time of the live query; later events are not late.
 
     Raises:
-        UsageError: If its format is unknown, or it has events and the input no `encode`.
         IncompatibleError: If it has other columns, or the application cannot read it.
     """
     from pyspark.sql import functions as F

@@ -62,10 +62,6 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
             Delta table.
         records: Columns that a record may have.
         events: Columns that a decoded event has.
-
-    Raises:
-        UsageError: If its name does not show its format.
-        IncompatibleError: If it lacks columns, or has them with other types.
     """
     kind, path = stored_as(batch)
     reader = spark.read
@@ -175,9 +171,6 @@ def stored_as(batch: str) -> tuple[str, str]:
 
     Returns:
         Spark's name of the format, and the location for Spark.
-
-    Raises:
-        UsageError: If the file names show none, or several.
     """
     name = batch.rstrip("/").rpartition("/")[2]
     if _GLOB & set(name):

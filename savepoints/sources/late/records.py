@@ -48,9 +48,6 @@ def store(
 
     Returns:
         Columns `EVENT_SCHEMA` and `op`, a row for each.
-
-    Raises:
-        IncompatibleError: If the application cannot read one of them.
     """
     from pyspark.sql import functions as F
 

@@ -31,10 +31,6 @@ def events(rows: DataFrame, columns: Sequence[str], decoding: Decoding) -> DataF
     Returns:
         These columns, and `entity` (string), `event_time` and `event_id` (string). Rows that
         `decode` leaves out are no events.
-
-    Raises:
-        IncompatibleError: If `decode` keeps only columns that it knows, so that an event cannot be
-            matched to its row.
     """
     from pyspark.sql import functions as F
 

@@ -17,10 +17,6 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
     Args:
         schema: The columns in Spark's words; those that the change data feed adds among them.
         changes: Read the change data feed.
-
-    Raises:
-        NotFoundError: If there is no table yet.
-        IncompatibleError: If it lacks a column, or has one of another type.
     """
     from pyspark.errors import AnalysisException
 

@@ -59,11 +59,7 @@ def given(
     what: str,
     count: int,
 ) -> list[Array]:
-    """Let a program's function make columns, and check them.
-
-    Raises:
-        IncompatibleError: If it returns something else.
-    """
+    """Let a program's function make columns, and check them."""
     import pyarrow as pa
 
     made = function(rows_in)

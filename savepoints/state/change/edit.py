@@ -162,7 +162,6 @@ def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:
             settings may be changed.
 
     Raises:
-        UsageError: If the condition or an assignment is invalid, or names an unknown column.
         IncompatibleError: If a field of the rows cannot be decoded.
     """
     from pyspark.sql import functions as F

@@ -53,9 +53,6 @@ def arrow_type(spark_type: SparkType, field: str) -> pa.DataType:
 
     Args:
         spark_type: Spark's JSON of the type.
-
-    Raises:
-        IncompatibleError: If values of the type cannot be decoded.
     """
     import pyarrow as pa
 
@@ -126,9 +123,6 @@ def decode(rows: pa.BinaryArray, fields: Sequence[StateField], where: str) -> li
 
     Returns:
         One array per field, of the types that `arrow_fields` says.
-
-    Raises:
-        IncompatibleError: If a field's type cannot be decoded, or rows do not have the schema.
     """
     import numpy as np
 

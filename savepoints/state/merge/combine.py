@@ -76,10 +76,6 @@ def required(
 
     Args:
         functions: By Spark's name or the number of an operator, which goes before.
-
-    Raises:
-        IncompatibleError: If the application has no function for one, or it keeps several rows
-            under a key.
     """
     found = {}
     for one in operators:

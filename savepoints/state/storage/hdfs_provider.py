@@ -77,10 +77,6 @@ def read_store(
         partition_id (int), partition_key (struct), key_bytes, value_bytes (binary) and
         column_family_name (string). Damaged files end the job that reads them with an error that
         names the file.
-
-    Raises:
-        IncompatibleError: If the operator or a type of its key is unknown.
-        NotAlignedError: If there are no files of the store.
     """
     from pyspark.sql import functions as F
 
@@ -130,9 +126,6 @@ def write_store(
 
     Returns:
         The number of rows written, by state partition.
-
-    Raises:
-        NotAlignedError: If the offset log makes the query expect something else.
     """
     from pyspark.errors import PySparkException
 

@@ -31,7 +31,6 @@ def write_parquet(frame: DataFrame, target: Uri) -> int:
 
     Raises:
         TargetExistsError: If there is anything.
-        UsageError: If an expression in the frame fails on a row.
     """
     from pyspark.errors import AnalysisException
 

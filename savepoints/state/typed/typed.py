@@ -137,9 +137,6 @@ def read_variable(
             must be there as long as the frame is used.
         whole_lists: Give list state as one row for each key, whose `value` is an array as Spark
             has it.
-
-    Raises:
-        IncompatibleError: If Spark cannot read it; the message has Spark's reason.
     """
     from pyspark.sql import functions as F
 
@@ -177,11 +174,7 @@ def read_variable(
 
 @contextmanager
 def translated(say: Callable[[Exception], str], hint: str) -> Iterator[None]:
-    """Turn whatever Spark raises into our error.
-
-    Raises:
-        IncompatibleError: With what it says.
-    """
+    """Turn whatever Spark raises into our error."""
     try:
         yield
     except SavepointsError:

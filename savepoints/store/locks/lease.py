@@ -92,11 +92,7 @@ class LeaseRecord:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> LeaseRecord:
-        """Read a lease file.
-
-        Raises:
-            VerificationError: If it is damaged.
-        """
+        """Read a lease file."""
         try:
             content: dict[str, Any] = json.loads(data)
             record = cls(**{**content, "holder": Holder(**content["holder"])})
@@ -288,11 +284,7 @@ def refuse_held(root: Location, query: str) -> None:
 
 
 def read(root: Location, path: str) -> LeaseRecord | None:
-    """Read a lease, None when there is none.
-
-    Raises:
-        VerificationError: If the file is damaged.
-    """
+    """Read a lease, None when there is none."""
     try:
         return LeaseRecord.parse(root.get(path), path)
     except FileNotFoundError:

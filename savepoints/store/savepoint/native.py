@@ -72,7 +72,6 @@ def pin(
 
     Raises:
         FileNotFoundError: If the query's maintenance removed a file meanwhile: pin a newer batch.
-        NotAlignedError: If a copy has another size than its source.
     """
     begun = time.monotonic()
     own = f"{manifest.directory(savepoint_id)}/checkpoint"

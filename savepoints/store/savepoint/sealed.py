@@ -46,9 +46,6 @@ class Document(Generic[T]):
 
         Args:
             mend: A damaged one has a tag and no value, so that it can be replaced.
-
-        Raises:
-            VerificationError: If it is damaged, and not to be mended.
         """
         try:
             data, etag = self.root.get_version(self.path)

@@ -121,11 +121,7 @@ class Generations:
         return known
 
     def name_of(self, checkpoint: Location, wanted: str | None = None) -> str | None:
-        """Return what the query of a checkpoint is called, None where nobody has said yet.
-
-        Raises:
-            UsageError: If it is called otherwise already: a checkpoint has one name.
-        """
+        """Return what the query of a checkpoint is called, None where nobody has said yet."""
         known = self.of_checkpoint(checkpoint)
         if known is None:
             return wanted

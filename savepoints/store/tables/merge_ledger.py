@@ -219,12 +219,7 @@ def ancestry(
 
 
 def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
-    """Return the merges that a generation has in its state, the oldest first.
-
-    Raises:
-        NotAlignedError: If that cannot be said, because a savepoint is gone from which one of these
-            began.
-    """
+    """Return the merges that a generation has in its state, the oldest first."""
     if ancestry.lost is not None:
         lost, gone = ancestry.lost
         # A generation descends only from what there was when it began.
