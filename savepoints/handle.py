@@ -48,6 +48,8 @@ from savepoints.operations.migrate import upgrade_check as _upgrade_check
 from savepoints.operations.pipeline import group_savepoint as _group_savepoint
 from savepoints.operations.pipeline import groups as _groups
 from savepoints.operations.pipeline import pipeline as _pipeline
+from savepoints.operations.pipeline import pipeline_rollback as _pipeline_rollback
+from savepoints.operations.pipeline import rollback_plan as _rollback_plan
 from savepoints.operations.rollback import reset as _reset
 from savepoints.operations.rollback import restore_point as _restore_point
 from savepoints.operations.rollback import rollback as _rollback
@@ -301,6 +303,7 @@ class Query:
     group = calls_about(_group_savepoint.read)
     groups = calls_about(_groups.groups)
     copy_group = plans_about(_groups.plan_copy, _groups.execute_copy)
+    rollback_pipeline = plans_about(_rollback_plan.plan, _pipeline_rollback.execute)
     promote = plans_about(_promote.plan, _promote.execute)
     rename = plans_about(_rename.plan, _rename.execute)
     reset = plans_about(_reset.plan, _reset.execute)

@@ -15,6 +15,9 @@ from savepoints.operations.merge import append, merge
 from savepoints.operations.merge import plan as merge_plan
 from savepoints.operations.merge.append import Appended
 from savepoints.operations.merge.plan import AppendingPlan, MergingPlan
+from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback import generation_change, reset, rollback
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
@@ -34,6 +37,7 @@ _PLANS: dict[
         | ForkPlan
         | AppendingPlan
         | CascadePlan
+        | PipelineRollbackPlan
     ],
 ] = {
     cascade_plan.VERB: CascadePlan,
@@ -42,14 +46,16 @@ _PLANS: dict[
     merge_plan.VERB: MergingPlan,
     promote_steps.VERB: PromotionPlan,
     rollback.VERB: RollbackPlan,
+    rollback_plan.VERB: PipelineRollbackPlan,
     reset.VERB: ResetPlan,
 }
 
-_FINISH: dict[type[Plan], Callable[..., Moved | Forked | Appended]] = {
+_FINISH: dict[type[Plan], Callable[..., Moved | Forked | Appended | PipelineRolledBack]] = {
     AppendingPlan: append.finish,
     CascadePlan: cascade.finish,
     ForkPlan: fork.execute,
     MergingPlan: merge.finish,
+    PipelineRollbackPlan: pipeline_rollback.execute,
     PromotionPlan: promote.finish,
     ResetPlan: reset.execute,
     RollbackPlan: rollback.execute,
@@ -70,7 +76,9 @@ def find(store: Store, operation_id: str) -> Operation:
     )
 
 
-def plan(store: Store, operation_id: str) -> TransitionPlan | ForkPlan | AppendingPlan:
+def plan(
+    store: Store, operation_id: str
+) -> TransitionPlan | ForkPlan | AppendingPlan | PipelineRollbackPlan:
     """Return the plan of an operation that was interrupted; see `resume`."""
     return _plan(find(store, operation_id))
 
@@ -82,6 +90,8 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
         return fork.undo_plan(begun)
     if isinstance(begun, AppendingPlan):
         append.refuse_undo(begun)
+    if isinstance(begun, PipelineRollbackPlan):
+        return rollback_plan.undo_begun_plan(store, begun)
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]
@@ -97,7 +107,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
 
 def resume(
     store: Store, operation_id: str, *, progress: Progress = silent
-) -> Moved | Forked | Appended:
+) -> Moved | Forked | Appended | PipelineRolledBack:
     """Finish an operation that was interrupted, following the plan that it began with."""
     begun = plan(store, operation_id)
     return _FINISH[type(begun)](begun, store, progress=progress)
@@ -117,12 +127,16 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
         merge.undo(begun, store, progress=progress)
     elif isinstance(begun, CascadePlan):
         cascade.undo(begun, store, progress=progress)
+    elif isinstance(begun, PipelineRollbackPlan):
+        pipeline_rollback.undo(begun, store, progress=progress)
     else:
         generation_change.undo(begun, store, progress=progress)
     return find(store, operation.id)
 
 
-def _plan(operation: Operation) -> TransitionPlan | ForkPlan | AppendingPlan:
+def _plan(
+    operation: Operation,
+) -> TransitionPlan | ForkPlan | AppendingPlan | PipelineRollbackPlan:
     if operation.finished_at is not None:
         what = "undone" if operation.undone else "finished"
         raise UsageError(

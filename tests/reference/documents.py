@@ -38,6 +38,8 @@ from savepoints.operations.migrate.migrate import MigrationPlan
 from savepoints.operations.pipeline.group_savepoint import Group, GroupPlan
 from savepoints.operations.pipeline.groups import GroupCopyPlan
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.restore_point import PointPlan
@@ -142,6 +144,10 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"copied": (list[Copied], "What was copied, a savepoint each.")}),
         planned(GroupCopyPlan),
     ),
+    "pipeline rollback": (
+        Document({"pipeline_rolled_back": (PipelineRolledBack, "What was done.")}),
+        planned(PipelineRollbackPlan),
+    ),
     "state": (
         Document(
             {
@@ -208,7 +214,12 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "undo": (
         Document({"rolled_back": (RolledBack, "What was done.")}),
         Document(_OPERATION.fields, "When the operation was interrupted"),
+        Document(
+            {"pipeline_rolled_back": (PipelineRolledBack, "What was done.")},
+            "When it was one on several queries",
+        ),
         planned(RollbackPlan),
+        planned(PipelineRollbackPlan, "When nothing was done to one on several queries"),
         planned(Plan, "When nothing was done to an interrupted operation"),
     ),
     "edit": (_SAVEPOINT, planned(EditPlan)),
@@ -217,11 +228,16 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "operations resume": (
         Document({"rolled_back": (RolledBack, "What was done.")}, "For a rollback"),
         Document({"reset": (Moved, "What was done.")}, "For a reset"),
+        Document(
+            {"pipeline_rolled_back": (PipelineRolledBack, "What was done.")},
+            "For a pipeline's rollback",
+        ),
         Document({"forked": (Forked, "What was made.")}, "For a fork"),
         Document({"promoted": (Moved, "What was done.")}, "For a promotion"),
         Document({"merged": (Moved, "What was done.")}, "For a merge"),
         Document({"appended": (Appended, "What was done.")}, "For a merge with `append`"),
         planned(TransitionPlan),
+        planned(PipelineRollbackPlan, "For a pipeline's rollback, when nothing was done"),
         planned(ForkPlan, "For a fork, when nothing was done"),
         planned(AppendingPlan, "For a merge with `append`, when nothing was done"),
     ),

@@ -14,6 +14,7 @@ _RESULTS = {
     "append": "appended",
     "fork": "forked",
     "merge": "merged",
+    "pipeline rollback": "pipeline_rolled_back",
     "promote": "promoted",
     "reset": "reset",
     "rollback": "rolled_back",
@@ -46,7 +47,8 @@ def list_(call: Invocation, query: str | None) -> None:
     """
     from savepoints.store.locks import journal
 
-    found = [one for one in journal.all_operations(call.store.root) if query in {None, one.query}]
+    known = journal.all_operations(call.store.root)
+    found = [one for one in known if query is None or one.is_on(query)]
     if call.output.format == "json":
         call.output.document(operations=[to_json(one) for one in found])
         return

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, duration, mutating, saved_forms
+from savepoints.cli.names import query_names, savepoint_names
+from savepoints.cli.options import (
+    Consent,
+    Invocation,
+    common,
+    duration,
+    mutating,
+    saved_forms,
+    stopped_said,
+)
 from savepoints.errors import VerificationError
 from savepoints.model import Form, utc_now
 
@@ -15,13 +23,24 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
+def _writers(
+    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """Read `QUERY=MODULE:FUNCTION`, as often as it is given."""
+    if wrong := [one for one in given if not all(one.partition("=")[::2])]:
+        raise click.BadParameter(f"{wrong[0]!r} is not in the form QUERY=MODULE:FUNCTION")
+    return dict(one.split("=", 1) for one in given)
+
+
 @click.group("pipeline")
 def command() -> None:
-    """Show or save the queries that read each other's tables.
+    """Show, save or take back the queries that read each other's tables.
 
     \b
     Examples:
       savepoints pipeline show order_totals
+      savepoints pipeline create order_totals --tag before-release
+      savepoints pipeline rollback order_totals before-release --all --dry-run
     """
 
 
@@ -174,3 +193,93 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
         ],
         copied=list(done),
     )
+
+
+@command.command("rollback")
+@click.argument("query", shell_complete=query_names)
+@click.argument("name", shell_complete=savepoint_names)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="All queries of the pipeline; by default QUERY and those that read from it.",
+)
+@click.option(
+    "--writer",
+    "writers",
+    multiple=True,
+    metavar="QUERY=MODULE:FUNCTION",
+    callback=_writers,
+    help="What builds a reader that is behind: takes the SparkSession, returns the query's "
+    "DataStreamWriter, not started.",
+)
+@click.option(
+    "--checkpoints",
+    metavar="URI",
+    help="Directory for new checkpoints of queries that are not in the settings.",
+)
+@click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Do not check that Kafka still has the records; a query may then fail to start.",
+)
+@click.option(
+    "--wait",
+    metavar="DURATION",
+    default="10m",
+    callback=duration,
+    help="How long to wait for a run to pause, and to go on afterwards.",
+)
+@mutating
+@stopped_said
+@common
+def rollback(
+    call: Invocation,
+    query: str,
+    name: str,
+    writers: dict[str, str],
+    checkpoints: str | None,
+    wait: timedelta,
+    *,
+    every: bool,
+    no_source_check: bool,
+    stopped: bool,
+    consent: Consent,
+) -> None:
+    """Take QUERY and all queries that read from it back together, to the savepoint NAME.
+
+    QUERY goes to NAME, and with --all so do the queries that nothing of the pipeline writes for;
+    for all to go to one group, NAME is its tag. A reader goes to its savepoint of that tag if it
+    fits, else to its newest that has read nothing which is taken back. From there it reads exactly
+    what its tables go back to, and continues behind their rewinds: it neither fails there, nor
+    reads anything twice.
+
+    Safety savepoints of all queries are taken first; `savepoints undo QUERY` takes all of them back
+    again. If interrupted, run the command again to resume. Runs of `savepoints run` are paused for
+    it and go on afterwards; a query in a driver of its own must be stopped first.
+
+    \b
+    Examples:
+      savepoints pipeline rollback silver before-release --all --dry-run
+      savepoints pipeline rollback silver latest~1 --writer gold=jobs.gold:writer --yes
+      savepoints pipeline rollback silver @2026-11-20T10:00:00Z --yes
+    """
+    from savepoints.cli.render import pipeline_text
+    from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+
+    plan = rollback_plan.plan(
+        call.store,
+        query,
+        name,
+        every=every,
+        writers=writers,
+        checkpoints=checkpoints,
+        check_source=not no_source_check,
+        stopped=stopped,
+    )
+    if plan.resumed:
+        call.output.progress(f"resuming the interrupted {plan.verb} {plan.operation_id}")
+    if not call.confirm(plan, consent):
+        return
+    done = pipeline_rollback.execute(plan, call.store, wait=wait, progress=call.output.progress)
+    pipeline_text.show_rollback(call.output, done)

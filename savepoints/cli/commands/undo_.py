@@ -35,6 +35,8 @@ def command(
       savepoints undo order_totals --dry-run
       savepoints undo order_totals --yes
     """
+    from savepoints.cli.render import pipeline_text
+    from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
     from savepoints.operations.rollback import last_operation, rollback
     from savepoints.operations.rollback.target import BeforeLast
     from savepoints.store.locks import journal
@@ -46,6 +48,14 @@ def command(
         return
     last = last_operation.require(call.store, query)
     call.output.progress(f"undoing the {last.verb} {last.id} begun at {last.begun_at}")
+    if last.verb == rollback_plan.VERB:
+        together = rollback_plan.undo_plan(call.store, last, stopped=stopped)
+        if call.confirm(together, consent):
+            pipeline_text.show_rollback(
+                call.output,
+                pipeline_rollback.execute(together, call.store, progress=call.output.progress),
+            )
+        return
     plan = rollback.plan(
         call.store,
         BeforeLast(),

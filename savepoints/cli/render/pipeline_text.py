@@ -19,6 +19,7 @@ from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.pipeline.group_savepoint import Group
+    from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
 
 
 @dataclass(frozen=True)
@@ -193,3 +194,25 @@ def show_groups(output: Terminal, groups: Sequence[Group]) -> None:
 def _reads(group: Group, reader: str) -> list[tuple[object, ...]]:
     found = [(one.writer, one.read, one.version) for one in group.reads if one.reader == reader]
     return list(found) or [("-", "-", "-")]
+
+
+def show_rollback(output: Terminal, done: PipelineRolledBack) -> None:
+    """Print what a rollback of several queries did, as one JSON document or a line a query."""
+    if output.format == "json":
+        output.document(pipeline_rolled_back=done)
+        return
+    output.table(
+        ("query", "savepoint", "next batch", "generation", "outputs", "safety savepoint"),
+        (
+            (
+                one.query,
+                one.savepoint_id,
+                one.batch_id + 1,
+                one.generation,
+                ", ".join(f"{name} at version {at}" for name, at in one.outputs.items()) or "-",
+                one.safety_id or "none",
+            )
+            for one in done.members
+        ),
+    )
+    output.line(f"{done.operation_id} took {done.seconds:.2f} s")

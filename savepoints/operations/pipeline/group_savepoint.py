@@ -32,7 +32,7 @@ from savepoints.store.tables import catalog
 
 _POLL_SECONDS = 0.2
 # With any of these nobody knows who has to come first.
-_NO_ORDER: frozenset[FindingKind] = frozenset(
+NO_ORDER: frozenset[FindingKind] = frozenset(
     {
         "cycle", "shared_table", "copied_table", "replaced_table", "beyond_table",
         "unreadable_checkpoint", "no_batch", "no_position",
@@ -96,7 +96,7 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
             circle.
     """
     found = pipeline(store, query)
-    if obstacles := [one for one in found.findings if one.kind in _NO_ORDER]:
+    if obstacles := [one for one in found.findings if one.kind in NO_ORDER]:
         raise _no_order(query, obstacles)
     members = tuple(one.name for one in reversed(found.queries))
     checked_tag(name)

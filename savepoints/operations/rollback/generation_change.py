@@ -206,33 +206,13 @@ def carry_out(
 ) -> Moved:
     """Do what `execute` does, under a lease that the caller holds and goes on holding."""
     started = time.monotonic()
-    log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
+    log = journalled.begin_or_resume(plan, store, lambda: refuse_changed(plan, store))
     if plan.resumed:
-        _refuse_gone_on(plan, log)
-
-    if plan.safety_id is not None and not log.is_done("safety_savepoint"):
-        progress(f"taking the safety savepoint {plan.safety_id}")
-        with _withdrawn_after(SavepointsError, plan, log):
-            safety_savepoint.take(
-                store,
-                plan.safety_id,
-                query=plan.query,
-                checkpoint=plan.from_checkpoint,
-                batch_id=plan.from_batch,
-                outputs=plan.output_uris,
-                command=plan.command,
-            )
-        log.record("safety_savepoint", savepoint=plan.safety_id)
-
+        refuse_gone_on(plan, log)
+    save_present(plan, store, log, progress)
     _do(work.prepare, log, held)
-    versions = {}
     with new_generation(plan, store, work.write, log, held):
-        for one in plan.outputs:
-            # Also when it was recorded: it refuses to finish if others have written since.
-            held.check()
-            progress(rewind.what(one))
-            versions[one.output.name] = rewind.execute(one, plan.operation_id)
-            log.record(f"output_{one.output.name}_rewound", version=versions[one.output.name])
+        versions = rewind_outputs(plan, log, held, progress)
         _do(work.complete, log, held)
     _do(work.follow, log, held)
     log.finish()
@@ -242,6 +222,42 @@ def carry_out(
         outputs=versions,
         bytes_written=int(log.operation.done["checkpoint_written"]["bytes"]),
     )
+
+
+def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Progress) -> None:
+    """Take the safety savepoint, unless it was taken before a crash."""
+    if plan.safety_id is None or log.is_done("safety_savepoint"):
+        return
+    progress(f"taking the safety savepoint {plan.safety_id}")
+    with _withdrawn_after(SavepointsError, plan, log):
+        safety_savepoint.take(
+            store,
+            plan.safety_id,
+            query=plan.query,
+            checkpoint=plan.from_checkpoint,
+            batch_id=plan.from_batch,
+            outputs=plan.output_uris,
+            command=plan.command,
+        )
+    log.record("safety_savepoint", savepoint=plan.safety_id)
+
+
+def rewind_outputs(
+    plan: TransitionPlan, log: Journal, held: Lease, progress: Progress
+) -> dict[str, int]:
+    """Take the outputs back and return the version that the commit of each made."""
+    versions = {}
+    for one in plan.outputs:
+        # Also when it was recorded: it refuses to finish if others have written since.
+        held.check()
+        progress(rewind.what(one))
+        reached = rewind.execute(one, plan.operation_id)
+        step = f"output_{one.output.name}_rewound"
+        # The query may have been run on since it was recorded.
+        known = log.operation.done.get(step, {}).get("version", reached)
+        versions[one.output.name] = int(known)
+        log.record(step, version=known)
+    return versions
 
 
 def summary(plan: GenerationPlan, seconds: float) -> dict[str, Any]:
@@ -359,7 +375,7 @@ def take_back(
         log.finish(undone=True)
 
 
-def _refuse_changed(plan: TransitionPlan, store: Store) -> None:
+def refuse_changed(plan: TransitionPlan, store: Store) -> None:
     """Refuse to begin what was planned from something else than is there now."""
     if plan.basis is not None:
         plan_basis.refuse_changed(store, plan.query, plan.verb, plan.basis)
@@ -373,7 +389,7 @@ def _refuse_changed(plan: TransitionPlan, store: Store) -> None:
         rewind.refuse_changed(one)
 
 
-def _refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
+def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     """Refuse to finish what was begun before batches that its safety savepoint does not have.
 
     A driver that nobody knows of may go on while an operation is unfinished. As long as no output

@@ -11,14 +11,14 @@ from savepoints.store.root import Store
 
 # The verbs that take a safety savepoint of the query; a fork is another query, and an append has
 # changed nothing that was there.
-_UNDONE = frozenset({"rollback", "reset", "promote", "merge"})
+_UNDONE = frozenset({"rollback", "reset", "promote", "merge", "pipeline rollback"})
 
 
 def require(store: Store, query: str, verb: str | None = None) -> Operation:
     """Return the last operation; `rollback` to `BeforeLast` undoes it."""
     wanted = _UNDONE if verb is None else {verb}
     known = journal.all_operations(store.root)
-    done = [one for one in known if one.query == query and one.state == "finished"]
+    done = [one for one in known if one.is_on(query) and one.state == "finished"]
     if done and done[0].verb in wanted:
         _refuse_followed(done[0], known)
         return done[0]

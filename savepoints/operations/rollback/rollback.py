@@ -187,6 +187,31 @@ def plan(
     return _plan(QueryContext.open(store, found.query, settings), found, asked)
 
 
+def plan_one(
+    store: Store,
+    savepoint_id: str,
+    *,
+    query: str,
+    to: str | None,
+    check_source: bool = True,
+    save_present: bool = True,
+    stopped: bool = False,
+) -> RollbackPlan:
+    """Plan one query's part of an operation on several, whose journal and leases are others'.
+
+    Args: See `plan`.
+    """
+    store = store.snapshot()
+    settings = bindings.complete(store)
+    found = rollback_target.resolve(store, Named(savepoint_id), query=query, settings=settings)
+    asked = _Asked(
+        checkpoint=to and str(Location.of(to)), form=None, sources=None, application=None,
+        outputs_are="rewound", check_source=check_source, save_present=save_present,
+        even_broken=False, accept_unreplayable=False, stopped=stopped,
+    )  # fmt: skip
+    return _plan(QueryContext.open(store, query, settings), found, asked)
+
+
 def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> RollbackPlan:
     """Plan a rollback that was not begun before."""
     notes = _refuse_unreadable(context, found, asked)

@@ -12,8 +12,9 @@ from savepoints.model import Savepoint, kafka_offsets
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime import bounded, compatibility
-from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.archive_of import archives_of, runner_of
 from savepoints.runtime.inputs import Inputs
+from savepoints.runtime.runner import Runner
 from savepoints.sources.combined import availability
 from savepoints.store.root import Store
 
@@ -58,6 +59,46 @@ def to(
     Args:
         ends: Where the topics are to be, as Spark's JSON.
     """
+    runner = bind(
+        query,
+        app,
+        settings,
+        generation=generation,
+        checkpoint=checkpoint,
+        store=store,
+        begun_from=begun_from,
+        progress=progress,
+    )
+    progress(f"running {app} to {ends}")
+    wanted = kafka_offsets(ends) or {}
+    with store.scratch() as scratch:
+        bounded.run_to(
+            runner,
+            wanted,
+            availability.ranges(list(wanted), settings.kafka, archives_of(settings, query)),
+            scratch=scratch,
+            check=check,
+            progress=progress,
+        )
+
+
+def bind(
+    query: str,
+    app: str,
+    settings: Settings,
+    *,
+    generation: int,
+    checkpoint: Location,
+    store: Store,
+    begun_from: Savepoint | None,
+    progress: Progress,
+) -> Runner:
+    """Start Spark and bind a program to a restored checkpoint, having compared the two.
+
+    Args:
+        app: What runs the query, as `package.module:attribute`.
+        begun_from: The savepoint that the generation begins from, where it has not begun yet.
+    """
     from savepoints.spark.session import session
 
     progress("starting Spark")
@@ -75,14 +116,4 @@ def to(
     )
     progress("comparing the program with the restored state")
     compatibility.require_layout(store, runner, checkpoint, app)
-    progress(f"running {app} to {ends}")
-    wanted = kafka_offsets(ends) or {}
-    with store.scratch() as scratch:
-        bounded.run_to(
-            runner,
-            wanted,
-            availability.ranges(list(wanted), settings.kafka, tuple(bound.archives.values())),
-            scratch=scratch,
-            check=check,
-            progress=progress,
-        )
+    return runner

@@ -293,8 +293,16 @@ def _before_last(store: Store, query: str) -> Savepoint:
     done = [
         one
         for one in journal.all_operations(store.root)
-        if one.query == query and one.state == "finished"
+        if one.is_on(query) and one.state == "finished"
     ]
+    if done and (together := done[0].plan.get("queries")):
+        raise UsageError(
+            f"the last operation on {query} was the {done[0].verb} {done[0].id}, which took "
+            f"{', '.join(together)} back together",
+            hint=f"undo it as a whole: savepoints undo {query}",
+            query=query,
+            operation=done[0].id,
+        )
     if not done or not done[0].plan.get("safety_id"):
         raise NotFoundError(
             f"{query} was never rolled back or reset, so there is nothing to undo"

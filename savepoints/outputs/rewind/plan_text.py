@@ -41,6 +41,16 @@ def notes(rewind: Rewind) -> tuple[str, ...]:
     return tuple(_of_table(rewind))
 
 
+def reader_notes(rewind: Rewind) -> list[str]:
+    """Describe what becomes of streaming readers of a table that do not go back with it."""
+    output = rewind.output
+    if output.kind == "files" or not (rewind.empty or output.version < rewind.newest):
+        return []
+    what = "the rewind removes rows: a streaming reader of the table fails at that commit unless it"
+    twice = "has skipChangeCommits, and reads the rows of batches that run again twice"
+    return [f"{output.uri}: {what} {twice}"]
+
+
 def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
     """Describe what happens to batches that run again when an output is not taken back."""
     uri, reached = output.uri, -1 if output.app_version is None else output.app_version
@@ -86,16 +96,11 @@ def _of_table(rewind: Rewind) -> list[str]:
     output, table = rewind.output, batch_version.open_table(rewind.output.uri)
     uri, settings = output.uri, table.metadata().configuration
     found = []
-    if rewind.empty or output.version < rewind.newest:
+    found += (removal := reader_notes(rewind))
+    if removal and settings.get("delta.enableChangeDataFeed") == "true":
         found.append(
-            f"{uri}: the rewind removes rows: a streaming reader of the table fails at that "
-            "commit unless it has skipChangeCommits, and reads the rows of batches that run again "
-            "twice"
+            f"{uri}: readers of its change data feed see the rewind as deletes and inserts"
         )
-        if settings.get("delta.enableChangeDataFeed") == "true":
-            found.append(
-                f"{uri}: readers of its change data feed see the rewind as deletes and inserts"
-            )
     if rewind.own_rows is None and not rewind.empty:
         found += _schema(rewind, table)
     if rewind.empty:

@@ -18,17 +18,19 @@ from savepoints.outputs.delta import batch_version, log, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.file_sink import file_sink
 from savepoints.outputs.rewind import rewind_commit, shared_table
-from savepoints.outputs.rewind.plan_text import kept, notes, what
+from savepoints.outputs.rewind.plan_text import kept, notes, reader_notes, what
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 
 __all__ = [
     "BEFORE_FIRST_BATCH",
     "Rewind",
     "execute",
+    "is_done",
     "kept",
     "notes",
     "plan",
     "plan_empty",
+    "reader_notes",
     "refuse_changed",
     "undo",
     "what",
@@ -175,6 +177,14 @@ def execute(rewind: Rewind, operation_id: str) -> int:
         return rewind_commit.remove_all(table, rewind.output.uri, transactions, rewind.own_rows)
     version = rewind.output.version
     return rewind_commit.take_back(table, rewind.output.uri, version, transactions, rewind.own_rows)
+
+
+def is_done(rewind: Rewind, operation_id: str) -> bool:
+    """Return True if the output was taken back for an operation, or may be in part."""
+    if rewind.output.kind == "files":
+        return file_sink.newest_batch(Location.of(rewind.output.uri)) != rewind.newest
+    table = batch_version.open_table(rewind.output.uri)
+    return bool(table.transaction_version(operation_id) == _OPERATION_VERSION)
 
 
 def undo(rewind: Rewind, operation_id: str) -> int | None:

@@ -55,6 +55,10 @@ class Operation:
         """Say how far it is: `unfinished`, `finished` or `undone`."""
         return "undone" if self.undone else "finished" if self.finished_at else "unfinished"
 
+    def is_on(self, query: str) -> bool:
+        """Return True if it mutates a query; one on a pipeline mutates several."""
+        return query in (self.query, *self.plan.get("queries", ()))
+
 
 class Journal:
     """Records the steps of one operation."""
@@ -92,8 +96,43 @@ class Journal:
         faults.reach(f"{self.operation.verb}.finished")
         self._root.delete([_path(self.operation.id)])
 
+    def part(self, name: str) -> JournalPart:
+        """Return the part of the journal that is about one query of several."""
+        return JournalPart(self, name)
+
     def _write(self) -> None:
         document(self._root, _path(self.operation.id)).put(self.operation)
+
+
+class JournalPart(Journal):
+    """The steps of one operation that concern one of its queries, by names of their own.
+
+    What is recorded as `outputs_rewound` is `silver.outputs_rewound` in the whole.
+    """
+
+    def __init__(self, whole: Journal, name: str) -> None:
+        """Be a part of a journal."""
+        self._whole = whole
+        self._prefix = f"{name}."
+
+    @property
+    def operation(self) -> Operation:  # type: ignore[override]
+        """The operation, with the steps of this part alone."""
+        whole, prefix = self._whole.operation, self._prefix
+        done = {
+            step.removeprefix(prefix): facts
+            for step, facts in whole.done.items()
+            if step.startswith(prefix)
+        }
+        return dataclasses.replace(whole, done=done)
+
+    def record(self, step: str, **facts: object) -> None:
+        """Record that a step's effect is there, in the whole."""
+        self._whole.record(f"{self._prefix}{step}", **facts)
+
+    def finish(self, *, undone: bool = False) -> None:
+        """Finish the whole operation."""
+        self._whole.finish(undone=undone)
 
 
 def all_operations(root: Location) -> list[Operation]:
@@ -113,7 +152,9 @@ def unfinished(root: Location, query: str) -> Operation | None:
 
     A promotion is one on the live query and on its fork.
     """
-    concerned = (one for one in all_unfinished(root) if query in (one.query, one.plan.get("fork")))
+    concerned = (
+        one for one in all_unfinished(root) if one.is_on(query) or query == one.plan.get("fork")
+    )
     return next(concerned, None)
 
 

@@ -1,0 +1,156 @@
+"""A reader behind the rewind of its table: brought to the cut, then past the commit that took back.
+
+Restored to its savepoint and simply started, a Delta source would read what was taken back, or fail
+at the commit that did it. So what it has not read up to the cut is read by one planned batch, and
+then its position is set behind that commit, in the newest two files of the offset log alike: on a
+start Spark asks the source again for the range between them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint import position
+from savepoints.checkpoint.logs import offset_log, planned_batch, table_position
+from savepoints.checkpoint.position import CheckpointPosition
+from savepoints.config.settings import Settings
+from savepoints.errors import NotAlignedError, SavepointsError, UsageError
+from savepoints.io import Location
+from savepoints.model import utc_now
+from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.plan import Progress
+from savepoints.runtime.failure import cause, report
+from savepoints.runtime.runner import run_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# What builds a query, as users name it.
+WriterFunction = Callable[["SparkSession"], "DataStreamWriter"]
+
+
+def load_writer(query: str, reference: str) -> WriterFunction:
+    """Import the function that builds a query, by `package.module:function`.
+
+    Raises:
+        UsageError: If there is no such function.
+    """
+    module, _, name = reference.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # It is whatever the program raises.
+        raise UsageError(
+            f"the writer of {query}, {reference}, cannot be imported: {type(error).__name__}: "
+            f"{error}",
+            hint="name a function package.module:function that takes the SparkSession and returns "
+            "the query's DataStreamWriter, not started",
+            query=query,
+        ) from error
+    if not callable(found):
+        raise UsageError(
+            f"the writer of {query}, {reference}, is {type(found).__name__}, not a function",
+            hint="name a function that takes the SparkSession and returns a DataStreamWriter",
+            query=query,
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def catch_up(
+    query: str,
+    checkpoint: Location,
+    reads: Sequence[TableRead],
+    run: Callable[[], None],
+    progress: Progress,
+) -> None:
+    """Read by one planned batch exactly what is missing to the cut; killed, it is run again.
+
+    Args:
+        checkpoint: The restored one, whose generation has not begun.
+        run: Runs the batch that is planned in the checkpoint, if anything is missing.
+
+    Raises:
+        NotAlignedError: If the batch did not end where it was planned to.
+        SavepointsError: If the query fails.
+    """
+    now = position.read(checkpoint)
+    wanted = _at_the_cut(now, reads)
+    if wanted == now.positions:
+        return
+    assert now.committed is not None
+    batch = now.committed + 1
+    if now.begun is None:
+        data = planned_batch.next_batch(
+            checkpoint.get(f"offsets/{now.committed}"),
+            checkpoint.get(f"commits/{now.committed}"),
+            now.committed,
+            wanted,
+            utc_now(),
+        )
+        checkpoint.put(f"offsets/{batch}", data)
+    progress(f"running batch {batch} of {query} to where the tables that it reads go back to")
+    run()
+    reached = position.read(checkpoint)
+    if reached.committed != batch or reached.positions != wanted:
+        raise NotAlignedError(
+            f"{query} is at batch {reached.committed} and {reached.positions} after its planned "
+            f"batch {batch}, which ends at {wanted}",
+            hint="undo the operation: savepoints operations list; then try again",
+            query=query,
+        )
+
+
+def skip_rewinds(checkpoint: Location, reads: Sequence[TableRead], made: Mapping[str, int]) -> None:
+    """Set a reader that is at the cut behind the commits that took its tables back.
+
+    Args:
+        made: By URI of a table, the version that its rewind made.
+    """
+    newest = position.read(checkpoint).committed
+    assert newest is not None
+    behind = {
+        read.source: table_position.after(read.table_id, made[read.table_uri]).text
+        for read in reads
+    }
+    # In this order: killed between the two, the newest is at the cut still, and both are written.
+    for name in (f"offsets/{batch}" for batch in (newest - 1, newest) if batch >= 0):
+        try:
+            data = checkpoint.get(name)
+        except FileNotFoundError:
+            continue  # Of the first batch of a checkpoint nothing is before it.
+        before = offset_log.parse(data, name).sources
+        after = [behind.get(number, one) for number, one in enumerate(before)]
+        checkpoint.put(name, offset_log.with_batch(data, name, positions=after))
+        # Hadoop's, on a local file system.
+        checkpoint.delete([name.replace("/", "/.") + ".crc"])
+
+
+def _at_the_cut(now: CheckpointPosition, reads: Sequence[TableRead]) -> tuple[str | None, ...]:
+    """Return where each source is at the cut; those that are there or beyond it stay."""
+    wanted = list(now.positions)
+    for read in reads:
+        at = table_position.parse(wanted[read.source])
+        if read.behind and at is not None and read.end.is_beyond(at):
+            wanted[read.source] = read.end.text
+    return tuple(wanted)
+
+
+def run_writer(query: str, checkpoint: Location, build: WriterFunction, settings: Settings) -> None:
+    """Run the planned batch of a query that a function of the user builds."""
+    from savepoints.spark.session import session
+
+    spark = session(settings, f"savepoints pipeline rollback of {query}")
+    # The trigger once keeps to a batch that was planned.
+    ran = run_once(build(spark), checkpoint)
+    if (error := ran.exception()) is not None:
+        raise SavepointsError(
+            f"{query} failed on its way to the cut: {cause(report(error))}",
+            hint="fix the cause and run the command again, or undo it: savepoints operations list",
+            query=query,
+        )

@@ -1,0 +1,33 @@
+"""One query of a rollback of several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.rollback.rollback import RollbackPlan
+
+
+@dataclass(frozen=True)
+class PipelineMember:
+    """One query that goes back.
+
+    Attributes:
+        rollback: What is done to it alone.
+        reads: The tables of others that it reads and that go back, too.
+        writer: What builds it, as `package.module:function`; null where nothing has to be read.
+    """
+
+    rollback: RollbackPlan
+    reads: tuple[TableRead, ...]
+    writer: str | None = None
+
+    @property
+    def query(self) -> str:
+        """Its name."""
+        return self.rollback.query
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it has to read something to be where its tables go back to."""
+        return any(read.behind for read in self.reads)

@@ -1,0 +1,291 @@
+"""`pipeline rollback`: queries that read each other's tables go back together, as one plan.
+
+Each query goes back to a savepoint as by `rollback`: a new checkpoint, its outputs rewound by one
+commit each. Readers of these outputs are then brought to exactly the versions that they go back to
+and set behind the commits (`follow`). Safety savepoints of all come first and generations of all
+last; there is one journal, and the leases of all queries are held in the order of their names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from savepoints import faults
+from savepoints.checkpoint import position
+from savepoints.errors import SavepointsError, UsageError
+from savepoints.io import Location
+from savepoints.observe.recorder import recorded, recording
+from savepoints.operations.pipeline import follow, rollback_plan
+from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.pipeline.rollback_plan import VERB, PipelineRollbackPlan
+from savepoints.operations.rollback import generation_change, journalled, run_to_point
+from savepoints.operations.rollback.rollback import RolledBack
+from savepoints.operations.run import pause_for_verb
+from savepoints.plan import Progress, silent
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal
+from savepoints.store.locks.lease import Lease
+from savepoints.store.root import Store
+from savepoints.store.savepoint import native
+
+_WAIT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRolledBack:
+    """What a rollback of several queries did.
+
+    Attributes:
+        operation_id: Its name in the journal.
+        query: The query that was named.
+        members: What was done to each query, writers before readers.
+        seconds: How long all of it took.
+    """
+
+    operation_id: str
+    query: str
+    members: tuple[RolledBack, ...]
+    seconds: float
+
+
+@recorded
+def execute(
+    plan: PipelineRollbackPlan,
+    store: Store,
+    *,
+    wait: timedelta = _WAIT,
+    progress: Progress = silent,
+) -> PipelineRolledBack:
+    """Take the queries back, holding the leases of all; goes on where an earlier one was killed.
+
+    Args:
+        wait: How long to wait for a run to pause, and then to go on.
+
+    Raises:
+        QueryRunningError: If a query runs, or its checkpoint changed since the plan.
+        LockedError: If another verb has one of them.
+        UnfinishedOperationError: If another operation was begun since the plan.
+        SavepointsError: If a reader fails on its way to where its tables go back to.
+    """
+    started = time.monotonic()
+    with _paused(plan, store, wait, progress):
+        if plan.paused and not plan.resumed:
+            plan = rollback_plan.again(store, plan)
+        with _leases(plan, store) as held:
+            members = _carry_out(plan, store, held, progress)
+    return PipelineRolledBack(
+        operation_id=plan.operation_id,
+        query=plan.query,
+        members=members,
+        seconds=time.monotonic() - started,
+    )
+
+
+def undo(
+    plan: PipelineRollbackPlan,
+    store: Store,
+    *,
+    wait: timedelta = _WAIT,
+    progress: Progress = silent,
+) -> None:
+    """Take an interrupted rollback back; killed, it is run again.
+
+    As long as no table was taken back, the queries are as they were. From then on their readers
+    could not go on, so all go to their safety savepoints, in generations of their own.
+
+    Raises:
+        UsageError: If a generation has begun, so that only a formality is left to do.
+    """
+    with (
+        _paused(plan, store, wait, progress),
+        _leases(plan, store) as held,
+        recording(store, "undo", query=plan.query, operation=plan.operation_id),
+    ):
+        log = journalled.reopen(plan, store)
+        _refuse_begun(plan, store)
+        if not log.is_done(journal.UNDOING):
+            way = rollback_plan.way_back(store, plan)
+            # From here on nothing that was done counts any more.
+            log.record(journal.UNDOING, plan=way)
+        _discard(plan, store, progress)
+        faults.reach(f"{VERB}.undo_checkpoints")
+        if (back := rollback_plan.undoing(log.operation)) is not None:
+            _move(back.members, store, lambda query: log.part(f"undo.{query}"), held, progress)
+        log.finish(undone=True)
+
+
+def _carry_out(
+    plan: PipelineRollbackPlan, store: Store, held: Mapping[str, Lease], progress: Progress
+) -> tuple[RolledBack, ...]:
+    log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
+    if plan.resumed:
+        for member in plan.members:
+            generation_change.refuse_gone_on(member.rollback, log.part(member.query))
+    try:
+        moved = _move(plan.members, store, log.part, held, progress)
+    except SavepointsError:
+        if log.operation.undone:
+            # One could not even begin, and nobody was touched yet.
+            _discard(plan, store, progress)
+        raise
+    log.finish()
+    return moved
+
+
+def _move(
+    members: Sequence[PipelineMember],
+    store: Store,
+    part_of: Callable[[str], Journal],
+    held: Mapping[str, Lease],
+    progress: Progress,
+) -> tuple[RolledBack, ...]:
+    """Do what is to be done to each query, step by step of all; done before, it is left out."""
+    started = time.monotonic()
+    for one in members:
+        held[one.query].check()
+        generation_change.save_present(one.rollback, store, part_of(one.query), progress)
+    with ExitStack() as generations:
+        for one in members:
+            write = partial(
+                generation_change.restored, one.rollback, store, form=one.rollback.form,
+                progress=progress,
+            )  # fmt: skip
+            generations.enter_context(
+                generation_change.new_generation(
+                    one.rollback, store, write, part_of(one.query), held[one.query]
+                )
+            )
+        versions = {
+            one.query: generation_change.rewind_outputs(
+                one.rollback, part_of(one.query), held[one.query], progress
+            )
+            for one in members
+        }
+        made = {
+            output.output.uri: versions[one.query][output.output.name]
+            for one in members
+            for output in one.rollback.outputs
+        }
+        for one in members:
+            held[one.query].check()
+            _follow(one, store, made, part_of(one.query), progress)
+    return tuple(
+        RolledBack(
+            **generation_change.summary(one.rollback, time.monotonic() - started),
+            safety_id=one.rollback.safety_id,
+            outputs=versions[one.query],
+            bytes_written=int(part_of(one.query).operation.done["checkpoint_written"]["bytes"]),
+            batch_id=_newest(one),
+        )
+        for one in members
+    )
+
+
+def _follow(
+    member: PipelineMember,
+    store: Store,
+    made: Mapping[str, int],
+    log: Journal,
+    progress: Progress,
+) -> None:
+    """Bring a reader to where its tables went back to, and behind the commits that did it."""
+    if not member.reads or log.is_done("followed"):
+        return
+    checkpoint = Location.of(member.rollback.checkpoint)
+    run = partial(_run_planned, member, store, checkpoint, progress)
+    follow.catch_up(member.query, checkpoint, member.reads, run, progress)
+    faults.reach(f"{VERB}.{member.query}.caught_up")
+    follow.skip_rewinds(checkpoint, member.reads, made)
+    log.record("followed")
+
+
+def _run_planned(
+    member: PipelineMember, store: Store, checkpoint: Location, progress: Progress
+) -> None:
+    """Run the batch that is planned, with the program and tables of the generation to be."""
+    going = member.rollback
+    settings = bindings.complete(store, generations={member.query: going.generation})
+    if member.writer is not None:
+        build = follow.load_writer(member.query, member.writer)
+        follow.run_writer(member.query, checkpoint, build, settings)
+        return
+    run_to_point.bind(
+        member.query,
+        settings.queries[member.query].app,
+        settings,
+        generation=going.generation,
+        checkpoint=checkpoint,
+        store=store,
+        begun_from=store.manifest(str(going.savepoint_id)).savepoint,
+        progress=progress,
+    ).run_planned()
+
+
+def _newest(member: PipelineMember) -> int:
+    newest = position.read(Location.of(member.rollback.checkpoint)).committed
+    assert newest is not None
+    return newest
+
+
+@contextmanager
+def _leases(plan: PipelineRollbackPlan, store: Store) -> Iterator[dict[str, Lease]]:
+    """Hold the leases of all queries, in one order, so that no two verbs block each other."""
+    with ExitStack() as stack:
+        yield {
+            query: stack.enter_context(lease.hold(store.root, query, VERB))
+            for query in sorted(plan.queries)
+        }
+
+
+@contextmanager
+def _paused(
+    plan: PipelineRollbackPlan, store: Store, wait: timedelta, progress: Progress
+) -> Iterator[None]:
+    """Keep the runs of queries from running within; readers first, as they wait for nobody."""
+    with ExitStack() as stack:
+        if plan.paused:
+            stack.enter_context(pause_for_verb.ended_by_signals())
+        for query in reversed(plan.paused):
+            stack.enter_context(
+                pause_for_verb.kept(
+                    store,
+                    query,
+                    reason=f"{VERB} {plan.operation_id}",
+                    wait=wait,
+                    progress=progress,
+                )
+            )
+        yield
+
+
+def _refuse_changed(plan: PipelineRollbackPlan, store: Store) -> None:
+    """Refuse to begin what was planned from something else than is there now."""
+    for one in plan.members:
+        journal.refuse_unfinished(store.root, one.query)
+        generation_change.refuse_changed(one.rollback, store)
+
+
+def _refuse_begun(plan: PipelineRollbackPlan, store: Store) -> None:
+    known = {(one.query, one.generation, one.checkpoint) for one in store.generations.all()}
+    for one in plan.members:
+        if (one.query, one.rollback.generation, one.rollback.checkpoint) in known:
+            raise UsageError(
+                f"generation {one.rollback.generation} of {one.query} has already begun",
+                hint=f"finish the rollback: savepoints operations resume {plan.operation_id}; then "
+                f"undo it: savepoints undo {plan.query}",
+                operation=plan.operation_id,
+            )
+
+
+def _discard(plan: PipelineRollbackPlan, store: Store, progress: Progress) -> None:
+    """Remove the checkpoints that a rollback wrote whose generations did not begin."""
+    for one in plan.members:
+        progress(f"removing {one.rollback.checkpoint} if this {plan.verb} wrote it")
+        native.discard(Location.of(one.rollback.checkpoint), plan.operation_id)
+        bindings.write(store.root, one.query, one.rollback.generation, None)

@@ -1,0 +1,126 @@
+"""Which savepoint each query of a pipeline goes back to, so that all of them fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from savepoints.errors import NotAlignedError, SavepointNotFoundError
+from savepoints.model import Savepoint
+from savepoints.operations.pipeline import table_reads
+from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineEdge
+from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.savepoint.history import history
+from savepoints.store.root import Store
+from savepoints.store.tables import catalog
+
+
+@dataclass(frozen=True)
+class MemberCut:
+    """What one query goes back to.
+
+    Attributes:
+        reads: The tables of others that it reads and that go back, too.
+    """
+
+    savepoint: Savepoint
+    reads: tuple[TableRead, ...]
+
+
+def choose(store: Store, found: Pipeline, name: str, *, every: bool) -> tuple[MemberCut, ...]:
+    """Choose a savepoint for each query that goes back, writers before readers.
+
+    Args:
+        name: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of savepoints of the queries that
+            come first. Readers go to their savepoint of that tag if it fits, else to their newest
+            that fits.
+        every: All queries of the pipeline; else the query of `found` and all that read from it.
+
+    Raises:
+        SavepointNotFoundError: If there is no such savepoint, or one of a group is missing.
+        NotAlignedError: If a reader has none that can be brought to where its tables go back to.
+    """
+    scope = [one.name for one in found.queries]
+    if not every:
+        scope = [one for one in scope if one in {found.query, *found.downstream}]
+    tagged = {one.query: one for one in catalog.select(store.catalog.all(), tag=name)}
+    if every and tagged and (missing := [one for one in scope if one not in tagged]):
+        raise SavepointNotFoundError(
+            f"{', '.join(missing)} has no savepoint {name}, so the group is not whole",
+            hint=f"roll back only some of them: savepoints pipeline rollback QUERY {name}; or "
+            f"see the group: savepoints pipeline verify {found.query} --tag {name}",
+            query=found.query,
+        )
+    chosen: dict[str, MemberCut] = {}
+    for query in scope:
+        edges = [one for one in found.edges if one.reader == query and one.writer in chosen]
+        if not edges:
+            chosen[query] = MemberCut(store.catalog.find(name, query=query), ())
+            continue
+        only = [tagged[query]] if query in tagged else []
+        candidates = only if every and only else [*only, *history(store, query)]
+        chosen[query] = _fitting(query, candidates, chosen, edges)
+    return tuple(chosen.values())
+
+
+def given(store: Store, found: Pipeline, ids: Mapping[str, str]) -> tuple[MemberCut, ...]:
+    """Return what queries go back to whose savepoints are known, by name.
+
+    Raises:
+        NotAlignedError: If they do not fit together.
+    """
+    chosen: dict[str, MemberCut] = {}
+    for query in (one.name for one in found.queries if one.name in ids):
+        edges = [one for one in found.edges if one.reader == query and one.writer in chosen]
+        chosen[query] = _fitting(
+            query, [store.catalog.find(ids[query], query=query)], chosen, edges
+        )
+    return tuple(chosen.values())
+
+
+def _fitting(
+    query: str,
+    candidates: Sequence[Savepoint],
+    chosen: Mapping[str, MemberCut],
+    edges: Sequence[PipelineEdge],
+) -> MemberCut:
+    """Return the first of some savepoints of a reader that fits to what its writers go back to."""
+    writers = {str(one.writer) for one in edges}
+    held = [chosen[one].savepoint for one in writers]
+    tables = {one.table_id for one in edges}
+    problems = []
+    for savepoint in candidates:
+        reads = table_reads.reads_of(savepoint, held)
+        problem = reads.problem or _unread(reads.reads, tables)
+        if not problem:
+            return MemberCut(savepoint, reads.reads)
+        problems.append(f"{savepoint.id}: {problem}")
+    where = ", ".join(f"{one.query} at {one.id}" for one in held)
+    raise NotAlignedError(
+        f"no savepoint of {query} fits to {where}: {'; '.join(problems[-1:]) or 'it has none'}",
+        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; or one group: "
+        f"savepoints pipeline create {query} --tag NAME, before the next time",
+        query=query,
+    )
+
+
+def _unread(reads: Sequence[TableRead], tables: set[str]) -> str:
+    """Say which table a savepoint has no position of, that its query reads now."""
+    missing = sorted(tables - {one.table_id for one in reads})
+    return f"it has no position of the table {missing[0]}" if missing else ""
+
+
+def described(cut: MemberCut) -> Iterator[str]:
+    """Say how far a reader has to read to be where its tables go back to."""
+    for read in cut.reads:
+        what = f"{read.writer}'s {read.table_uri}"
+        if read.behind:
+            yield f"read {what} from {_next(read)} to version {read.version}"
+        yield f"continue behind the rewind of {what}"
+
+
+def _next(read: TableRead) -> str:
+    from savepoints.checkpoint.logs import table_position
+
+    position = table_position.parse(read.position)
+    return f"version {position.version}" if position else read.position

@@ -1,0 +1,352 @@
+"""What a rollback of several queries is going to do; what can be refused is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from savepoints.errors import (
+    NotFoundError,
+    UsageError,
+)
+from savepoints.io import in_parallel
+from savepoints.model import new_id, utc_now
+from savepoints.operations.pipeline import rollback_cut, rollback_refusals, rollback_text
+from savepoints.operations.pipeline.pipeline import pipeline
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.pipeline.rollback_cut import MemberCut
+from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.rollback import journalled, rollback
+from savepoints.operations.rollback.journalled import JournalledPlan
+from savepoints.operations.rollback.next_checkpoint import checkpoint_of
+from savepoints.operations.rollback.rollback import RollbackPlan
+from savepoints.outputs.rewind import rewind
+from savepoints.plan import Plan, Step
+from savepoints.store import bindings
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
+from savepoints.store.root import Store
+
+VERB = "pipeline rollback"
+
+
+@dataclass(frozen=True)
+class RollbackOptions:
+    """How to go back, besides where to.
+
+    Attributes:
+        writers: By query, `package.module:function`: takes the SparkSession and returns the query's
+            `DataStreamWriter`, not started. Needed of a reader that has to read something first.
+        checkpoints: Directory for the new checkpoints of queries that are not in the settings.
+        check_source: Whether to ask Kafka if it still has the records to go on with.
+        stopped: Somebody has made sure that no driver runs the queries.
+    """
+
+    writers: Mapping[str, str] = field(default_factory=dict)
+    checkpoints: str | None = None
+    check_source: bool = True
+    stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRollbackPlan(JournalledPlan):
+    """What `pipeline rollback` is going to do.
+
+    Attributes:
+        queries: Names of the queries that go back, writers before readers.
+        members: What is done to each of them.
+        options: How they go back.
+        paused: Those that run and are paused for it.
+        undoes: The operation that this undoes, null for none.
+    """
+
+    queries: tuple[str, ...]
+    members: tuple[PipelineMember, ...]
+    options: RollbackOptions
+    paused: tuple[str, ...] = ()
+    undoes: str | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PipelineRollbackPlan:
+        """Read a plan from the journal, to go on with it."""
+        return journalled.from_json(
+            cls,
+            data,
+            queries=tuple(data["queries"]),
+            paused=tuple(data["paused"]),
+            options=RollbackOptions(**data["options"]),
+            members=tuple(
+                PipelineMember(
+                    RollbackPlan.from_json(one["rollback"]),
+                    tuple(TableRead(**read) for read in one["reads"]),
+                    one["writer"],
+                )
+                for one in data["members"]
+            ),
+        )
+
+
+def plan(
+    store: Store,
+    query: str,
+    point: str,
+    *,
+    every: bool = False,
+    writers: Mapping[str, str] | None = None,
+    checkpoints: str | None = None,
+    check_source: bool = True,
+    stopped: bool = False,
+) -> PipelineRollbackPlan:
+    """Plan to take a query and all that read its tables back together; nothing is written.
+
+    The query goes to the savepoint that is named. Each query that reads from it, directly or not,
+    goes to its savepoint of that tag if it fits, else to its newest savepoint that has read nothing
+    which is taken back, and is brought from there to exactly what its tables go back to.
+
+    An interrupted rollback of the same query to the same point is taken up again: its own plan is
+    returned.
+
+    Args:
+        store: Where the savepoints are.
+        query: Name of the query.
+        point: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of a savepoint of the query.
+        every: Also those that it reads from: all queries of its pipeline; then the point is one of
+            the queries that come first, or the tag of a group.
+        writers: By query, what builds it, as `package.module:function`; the function takes the
+            SparkSession and returns the query's `DataStreamWriter`, not started. Needed of readers
+            whose savepoint has not read all that their tables go back to.
+        checkpoints: Directory for the new checkpoints of queries that are not in the settings.
+        check_source: Whether to ask Kafka if it still has the records to go on with.
+        stopped: Somebody has made sure that no driver runs the queries.
+
+    Raises:
+        QueryRunningError: If a query runs in a driver of its own.
+        LockedError: If another verb has one of them.
+        UnfinishedOperationError: If another operation on one of them was interrupted.
+        SavepointNotFoundError: If there is no such savepoint, or a query lacks one of the group.
+        NotAlignedError: If they cannot be taken back to one consistent point without loss.
+        UsageError: If a reader has to read something and nothing says what builds it.
+    """
+    store = store.snapshot()
+    options = RollbackOptions(dict(writers or {}), checkpoints, check_source, stopped)
+    command = _command(query, point, options, every=every)
+    if journal.unfinished(store.root, query) and (
+        known := journalled.begun(store, query, VERB, command)
+    ):
+        return PipelineRollbackPlan.from_json(known)
+    found = pipeline(store, query)
+    rollback_refusals.refuse_unknown_order(found, every=every)
+    cuts = rollback_cut.choose(store, found, point, every=every)
+    return make(store, found, cuts, options, command=command)
+
+
+def undo_plan(store: Store, operation: Operation, *, stopped: bool = False) -> PipelineRollbackPlan:
+    """Plan to take back a finished rollback of several queries: all to their safety savepoints.
+
+    Raises:
+        UsageError: If it was one that undid another.
+        NotFoundError: If something else was done to one of the queries since.
+    """
+    store = store.snapshot()
+    if operation.plan["undoes"]:
+        raise UsageError(
+            f"the last pipeline rollback of {operation.query} was an undo, {operation.id}",
+            hint="to go back to before it, name its safety savepoint: savepoints list --query "
+            f"{operation.query}",
+            operation=operation.id,
+        )
+    _refuse_followed(store, operation)
+    done = PipelineRollbackPlan.from_json(operation.plan)
+    options = replace(done.options, stopped=stopped)
+    name = new_id("op", utc_now())
+    # To undo it once more would undo the undo.
+    command = f"savepoints operations resume {name} --yes"
+    back = _to_safety(store, done, options, command=command, operation_id=name)
+    return replace(back, undoes=operation.id)
+
+
+def _refuse_followed(store: Store, operation: Operation) -> None:
+    """Refuse to undo together what was changed one by one since."""
+    for query in operation.plan["queries"]:
+        last = next(
+            one
+            for one in journal.all_operations(store.root)
+            if one.is_on(query) and one.state == "finished"
+        )
+        if last.id != operation.id:
+            raise NotFoundError(
+                f"{query} was changed since the {VERB} {operation.id}, by the {last.verb} "
+                f"{last.id}, so that cannot be undone as a whole",
+                hint=f"undo that first: savepoints undo {query}; or go back to one group: "
+                f"savepoints pipeline rollback {operation.query} TAG --all",
+                query=query,
+            )
+
+
+def way_back(store: Store, begun: PipelineRollbackPlan) -> PipelineRollbackPlan | None:
+    """Plan how to undo an interrupted rollback; the caller holds the leases.
+
+    Returns:
+        None if no table was taken back yet: then the queries are still as they were.
+    """
+    if not any(
+        rewind.is_done(output, begun.operation_id)
+        for one in begun.members
+        for output in one.rollback.outputs
+    ):
+        return None
+    return _to_safety(
+        store.snapshot(),
+        begun,
+        replace(begun.options, stopped=True),
+        command=begun.command,
+        under_way=begun,
+    )
+
+
+def undoing(operation: Operation) -> PipelineRollbackPlan | None:
+    """Return how an interrupted rollback is being undone, as `way_back` found it then."""
+    known = operation.done[journal.UNDOING].get("plan")
+    return None if known is None else PipelineRollbackPlan.from_json(known)
+
+
+def undo_begun_plan(store: Store, begun: PipelineRollbackPlan) -> Plan:
+    """Plan to undo an interrupted rollback; nothing is written."""
+    removed = [
+        Step("checkpoint", f"remove {one.rollback.checkpoint} if the operation wrote it")
+        for one in begun.members
+    ]
+    operation = journal.unfinished(store.root, begun.query)
+    if operation is not None and journal.UNDOING in operation.done:
+        back = undoing(operation)
+    else:
+        back = way_back(store, begun)
+    if back is None:
+        return Plan("undo", begun.query, tuple(removed), ("the safety savepoints are kept",))
+    why = (
+        "tables were taken back already, so the queries continue in new generations, from their "
+        "safety savepoints"
+    )
+    return Plan("undo", begun.query, (*removed, *back.steps), (why, *back.warnings))
+
+
+def _to_safety(
+    store: Store,
+    done: PipelineRollbackPlan,
+    options: RollbackOptions,
+    *,
+    command: str,
+    operation_id: str | None = None,
+    under_way: PipelineRollbackPlan | None = None,
+) -> PipelineRollbackPlan:
+    ids = {}
+    for one in done.members:
+        if one.rollback.safety_id is None:
+            raise NotFoundError(
+                f"the {VERB} {done.operation_id} found nothing to save of {one.query}, which "
+                "therefore has no state to return to",
+                hint=f"list the savepoints: savepoints list --query {one.query}",
+                query=one.query,
+            )
+        ids[one.query] = one.rollback.safety_id
+    found = pipeline(store, done.query)
+    cuts = rollback_cut.given(store, found, ids)
+    return make(
+        store, found, cuts, options,
+        command=command, operation_id=operation_id, under_way=under_way,
+    )  # fmt: skip
+
+
+def again(store: Store, plan: PipelineRollbackPlan) -> PipelineRollbackPlan:
+    """Plan the same again, to the same savepoints, when the queries have been paused for it."""
+    store = store.snapshot()
+    found = pipeline(store, plan.query)
+    ids = {one.query: str(one.rollback.savepoint_id) for one in plan.members}
+    cuts = rollback_cut.given(store, found, ids)
+    made = make(
+        store, found, cuts, plan.options, command=plan.command, operation_id=plan.operation_id
+    )
+    return replace(made, paused=plan.paused)
+
+
+def make(
+    store: Store,
+    found: Pipeline,
+    cuts: Sequence[MemberCut],
+    options: RollbackOptions,
+    *,
+    command: str,
+    operation_id: str | None = None,
+    under_way: PipelineRollbackPlan | None = None,
+) -> PipelineRollbackPlan:
+    """Plan to take queries back to savepoints that fit together.
+
+    Args:
+        under_way: The interrupted rollback that this is to undo, under its leases.
+    """
+    queries = tuple(cut.savepoint.query for cut in cuts)
+    paused = () if under_way else rollback_refusals.running(store, queries)
+    if under_way is None:
+        for query in queries:
+            journal.refuse_unfinished(store.root, query)
+    name = operation_id or new_id("op", utc_now())
+    # Beside those that the interrupted rollback wrote, which are removed meanwhile.
+    undone = (
+        {one.query: f"{one.rollback.checkpoint}-undone" for one in under_way.members}
+        if (under_way)
+        else {}
+    )
+
+    def planned(cut: MemberCut) -> PipelineMember:
+        query = cut.savepoint.query
+        alone = rollback.plan_one(
+            store,
+            cut.savepoint.id,
+            query=query,
+            to=undone.get(query) or _checkpoint(store, query, options),
+            check_source=options.check_source,
+            save_present=under_way is None,
+            stopped=options.stopped or query in paused,
+        )
+        alone = replace(alone, operation_id=name, command=command, verb=VERB)
+        return PipelineMember(alone, cut.reads, options.writers.get(query))
+
+    members = tuple(in_parallel(planned, list(cuts)))
+    rollback_refusals.refuse_unreachable(members, bindings.complete(store))
+    return PipelineRollbackPlan(
+        verb=VERB,
+        query=found.query,
+        steps=tuple(rollback_text.steps(members, cuts, paused)),
+        warnings=tuple(dict.fromkeys(rollback_text.notes(found, members))),
+        command=command,
+        operation_id=name,
+        queries=queries,
+        members=members,
+        options=options,
+        paused=paused,
+    )
+
+
+def _command(query: str, point: str, options: RollbackOptions, *, every: bool) -> str:
+    words = ["savepoints pipeline rollback", query, point, *(["--all"] if every else [])]
+    for one, reference in sorted(options.writers.items()):
+        words += ["--writer", f"{one}={reference}"]
+    if options.checkpoints:
+        words += ["--checkpoints", options.checkpoints]
+    return " ".join([*words, "--yes"])
+
+
+def _checkpoint(store: Store, query: str, options: RollbackOptions) -> str | None:
+    """Return the directory of a query's next checkpoint, None for the one by the settings."""
+    if query in store.settings.queries:
+        return None
+    if options.checkpoints is None:
+        raise UsageError(
+            f"the query {query} is not in the settings, so the directory of its new checkpoint "
+            "is unknown",
+            hint="name a directory for new checkpoints: --checkpoints s3://bucket/checkpoints",
+            query=query,
+        )
+    return str(checkpoint_of(options.checkpoints, query, store.generations.next_number(query)))

@@ -1,0 +1,93 @@
+"""What is refused before queries go back together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from savepoints.config.settings import Settings
+from savepoints.errors import NotAlignedError, QueryRunningError, UsageError
+from savepoints.operations.pipeline import follow, table_reads
+from savepoints.operations.pipeline.group_savepoint import NO_ORDER
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.runtime import app as apps
+from savepoints.store.locks import lease
+from savepoints.store.root import Store
+
+
+def running(store: Store, queries: Sequence[str]) -> tuple[str, ...]:
+    """Return the queries whose runs can be paused; refuse those that others drive."""
+    held = {one: holder for one in queries if (holder := lease.holder(store.root, one))}
+    others = {one: holder for one, holder in held.items() if holder.verb != lease.RUN}
+    if len(others) > 1 and all(holder.runs for holder in others.values()):
+        raise QueryRunningError(
+            f"{' and '.join(others)} are running in their own drivers: "
+            f"{', '.join(holder.who for holder in others.values())}",
+            hint="stop each of them there: attached.stop() finishes the batch and takes a "
+            "savepoint",
+            query=next(iter(others)),
+            queries=list(others),
+        )
+    for query in others:
+        lease.refuse_held(store.root, query)
+    return tuple(held)
+
+
+def refuse_unknown_order(found: Pipeline, *, every: bool) -> None:
+    """Refuse queries of which it is not known who reads whom."""
+    scope = {one.name for one in found.queries} if every else {found.query, *found.downstream}
+    unknown = [one for one in found.findings if one.kind in NO_ORDER and scope & {*one.queries}]
+    if unknown:
+        raise NotAlignedError(
+            f"the queries behind {found.query} cannot be taken back as one: "
+            + "; ".join(one.what for one in unknown),
+            hint=f"see who reads whom: savepoints pipeline show {found.query}; or take the queries "
+            "back one by one: savepoints rollback",
+            query=found.query,
+        )
+
+
+def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) -> None:
+    """Refuse readers that cannot be brought to where their tables go back to."""
+    shared = {
+        output.output.uri: output.own_rows
+        for one in members
+        for output in one.rollback.outputs
+        if output.own_rows is not None
+    }
+    for one in members:
+        for read in one.reads:
+            if read.table_uri in shared:
+                raise NotAlignedError(
+                    f"{one.query} reads {read.table_uri}, where only the rows with "
+                    f"{shared[read.table_uri]} go back: those that others wrote since would be "
+                    "skipped",
+                    hint="give the query a table of its own, or take the queries back one by one: "
+                    "savepoints rollback",
+                    query=one.query,
+                    uri=read.table_uri,
+                )
+            if gone := table_reads.unreadable_files(read):
+                raise NotAlignedError(
+                    f"{one.query} has to read {read.table_uri} up to version {read.version}, of "
+                    f"which {len(gone)} files are gone, for example {gone[0]}",
+                    hint="they were removed, by VACUUM or by hand: choose a later savepoint of "
+                    f"{read.writer}, or one of {one.query} that has read them",
+                    query=one.query,
+                    uri=read.table_uri,
+                    files=gone,
+                )
+        if one.is_behind and one.writer is None and one.query in settings.queries:
+            apps.load_for(one.query, settings.queries[one.query])
+        elif one.is_behind and one.writer is None:
+            behind = next(read for read in one.reads if read.behind)
+            raise UsageError(
+                f"{one.query} has to read {behind.behind} versions of {behind.table_uri} up to "
+                f"version {behind.version} before it can go on, and what runs it is not known",
+                hint=f"add [queries.{one.query}] with its app to the settings; or name what builds "
+                f"it: --writer {one.query}=package.module:function, a function that "
+                "takes the SparkSession and returns the query's DataStreamWriter, not started",
+                query=one.query,
+            )
+        elif one.is_behind and one.writer is not None:
+            follow.load_writer(one.query, one.writer)

@@ -1,0 +1,69 @@
+"""What a rollback of several queries does and what to know before it: the words of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from savepoints.operations.pipeline import rollback_cut
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.pipeline.rollback_cut import MemberCut
+from savepoints.outputs.rewind import rewind
+from savepoints.plan import Step
+
+
+def steps(
+    members: Sequence[PipelineMember], cuts: Sequence[MemberCut], paused: Sequence[str]
+) -> Iterator[Step]:
+    """Return the steps of all queries by what is done, in the order in which it is done."""
+    yield from (Step("paused", f"pause {query}") for query in paused)
+    own = [(one.query, step) for one in members for step in one.rollback.steps]
+
+    def named(is_wanted: Callable[[str], bool]) -> Iterator[Step]:
+        for query, step in own:
+            if is_wanted(step.name):
+                yield Step(f"{query}.{step.name}", f"{query}: {step.what}")
+
+    yield from named(lambda name: name == "safety_savepoint")
+    yield from named(lambda name: name == "checkpoint_written")
+    yield from named(lambda name: name.startswith("output_"))
+    for cut in cuts:
+        query = cut.savepoint.query
+        for what in rollback_cut.described(cut):
+            yield Step(f"{query}.followed", f"{query}: {what}")
+    yield from named(lambda name: name == "generation_begun")
+    yield from (Step("resumed", f"let {query} run again") for query in paused)
+
+
+def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
+    """Return what else a person should know: of each query, and of readers that do not go back."""
+    ours = {
+        output.output.uri: [
+            one.query for one in members for read in one.reads
+            if read.table_uri == output.output.uri
+        ]
+        for member in members
+        for output in member.rollback.outputs
+    }  # fmt: skip
+    known = {
+        note
+        for one in members
+        for output in one.rollback.outputs
+        for note in rewind.reader_notes(output)
+    }
+    for one in members:
+        yield from (f"{one.query}: {note}" for note in one.rollback.warnings if note not in known)
+    for uri, readers in ours.items():
+        names = ", ".join(dict.fromkeys(readers)) or "no query of the store"
+        yield (
+            f"{uri}: {names} reads it and goes back with it; any other streaming reader fails at "
+            "the rewind unless it has skipChangeCommits, and with that keeps what is taken back"
+        )
+    yield (
+        "what the queries have done elsewhere than in their outputs is not taken back, such as "
+        "calls, or rows that ignoreChanges has passed on twice"
+    )
+    inside = {one.query for one in members}
+    for finding in found.findings:
+        if not inside & {*finding.queries}:
+            yield f"not taken back, and it may read these tables: {finding.what}"

@@ -1,0 +1,158 @@
+"""Pipelines rolled back as one, against pipelines that never had the bug."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from savepoints.errors import UsageError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.rollback import last_operation, rollback
+from tests.fidelity.lake import SHAPES, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+
+
+def lakes(spark: SparkSession, place: Path, shape: str) -> tuple[Lake, Lake]:
+    """Return a pipeline, and its twin to which nothing happens."""
+    made = []
+    for name in ("twin", "lake"):
+        there = Location.of(str(place)) / name
+        made.append(Lake(spark, there, Store.at(str(there / "store")).make(), SHAPES[shape]))
+    return made[1], made[0]
+
+
+def rolled_back(lake: Lake, query: str, point: str, **options: Any) -> PipelineRolledBack:
+    plan = rollback_plan.plan(
+        lake.store,
+        query,
+        point,
+        writers={name: f"tests.fidelity.lake:write_{name}" for name in lake.shape},
+        checkpoints=str(lake.place / "checkpoints"),
+        stopped=True,
+        **options,
+    )
+    done = pipeline_rollback.execute(plan, lake.store)
+    lake.follow()
+    return done
+
+
+def before_the_bug(lake: Lake, *, behind: bool) -> None:
+    """Run for a while; at the end the last readers are behind or not."""
+    lake.give(1, 2, 3, 4, 12)
+    lake.run()
+    if behind:
+        *writers, _ = lake.shape
+        lake.give(14, 9)
+        lake.give(16, 11)
+        lake.run(*writers)
+
+
+def the_bug(lake: Lake) -> None:
+    lake.has_bug = True
+    lake.give(20, 21, 22)
+    lake.run()
+
+
+def after_the_bug(lake: Lake) -> None:
+    lake.has_bug = False
+    lake.run()
+    lake.give(30, 31, 32, 33)
+    lake.run()
+
+
+def without_the_bug(lake: Lake, *, behind: bool) -> dict[str, Any]:
+    before_the_bug(lake, behind=behind)
+    lake.give(20, 21, 22)
+    after_the_bug(lake)
+    return lake.tables()
+
+
+@pytest.mark.parametrize(
+    ("shape", "behind"), [("chain", False), *((shape, True) for shape in SHAPES)]
+)
+def test_all_go_back_to_a_group(
+    spark: SparkSession, tmp_path: Path, shape: str, behind: bool
+) -> None:
+    lake, twin = lakes(spark, tmp_path, shape)
+    before_the_bug(lake, behind=behind)
+    lake.save()
+    lake.store.query("silver").create_group(name="before").execute()
+    the_bug(lake)
+
+    rolled_back(lake, "silver", "before", every=True)
+    after_the_bug(lake)
+
+    assert lake.tables() == without_the_bug(twin, behind=behind)
+
+
+def test_silver_and_its_readers_go_back_alone(spark: SparkSession, tmp_path: Path) -> None:
+    lake, twin = lakes(spark, tmp_path, "several")
+    before_the_bug(lake, behind=True)
+    lake.save()
+    the_bug(lake)
+    before = lake.rows("bronze")
+
+    done = rolled_back(lake, "silver", "latest")
+
+    assert [one.query for one in done.members] == ["silver", "copy", "gold"]
+    assert lake.rows("bronze") == before
+    after_the_bug(lake)
+    assert lake.tables() == without_the_bug(twin, behind=True)
+
+
+def test_what_was_taken_back_together_is_undone_together(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """After the undo everything is as if nobody had ever gone back."""
+    lake, twin = lakes(spark, tmp_path, "chain")
+    before_the_bug(lake, behind=False)
+    lake.save()
+    lake.give(20, 22)
+    lake.run()
+    there = lake.tables()
+    rolled_back(lake, "silver", "latest")
+    assert lake.tables() != there
+
+    last = last_operation.require(lake.store, "gold")
+    pipeline_rollback.execute(rollback_plan.undo_plan(lake.store, last, stopped=True), lake.store)
+
+    lake.follow()
+    assert lake.tables() == there
+    lake.give(30, 31)
+    lake.run()
+    before_the_bug(twin, behind=False)
+    twin.give(20, 22)
+    twin.give(30, 31)
+    twin.run()
+    assert lake.tables() == twin.tables()
+    with pytest.raises(UsageError, match="was an undo"):
+        rollback_plan.undo_plan(lake.store, last_operation.require(lake.store, "silver"))
+
+
+def test_trap_one_query_rolled_back_alone_leaves_its_reader_with_the_bug(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its reader has read what was taken back, and fails at the commit that did it."""
+    lake, _ = lakes(spark, tmp_path, "chain")
+    before_the_bug(lake, behind=False)
+    lake.save()
+    the_bug(lake)
+
+    plan = rollback.plan(
+        lake.store, "latest", query="silver", to=str(lake.place / "alone"), stopped=True
+    )
+    rollback.execute(plan, lake.store)
+    lake.follow()
+
+    with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_IGNORE_DELETE"):
+        after_the_bug(lake)

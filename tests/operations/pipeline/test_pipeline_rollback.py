@@ -1,0 +1,403 @@
+"""Queries that read each other's tables, taken back together without a JVM: none is behind."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from savepoints.errors import (
+    NotAlignedError,
+    NotFoundError,
+    QueryRunningError,
+    SavepointNotFoundError,
+    StalePlanError,
+    UnfinishedOperationError,
+    UsageError,
+)
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.operations import unfinished
+from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
+from savepoints.operations.rollback import last_operation, rollback
+from savepoints.operations.rollback.target import BeforeLast
+from savepoints.store.locks import journal, lease
+from tests.draw import some
+from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents, topic
+from tests.pipelines import next_version
+from tests.processes import killed_at
+
+QUERIES = ("bronze", "silver", "gold")
+ALL = list(range(NEWEST + 1))
+BEFORE = list(range(SAVED + 1))
+# What the rewind of each table makes.
+REWOUND = NEWEST + 1
+
+POINTS = (
+    "begun",
+    "bronze.safety_savepoint",
+    "gold.safety_savepoint",
+    "bronze.checkpoint_written",
+    "gold.checkpoint_written",
+    "bronze.output_bronze_rewound",
+    "silver.output_silver_rewound",
+    "gold.output_gold_rewound",
+    "silver.caught_up",
+    "silver.followed",
+    "gold.caught_up",
+    "gold.followed",
+    "gold.generation_begun",
+    "bronze.generation_begun",
+    "finished",
+)
+
+
+@pytest.fixture
+def line(local_store: Store, on_local: Location) -> Line:
+    return Line(local_store, on_local)
+
+
+def plan(line: Line, query: str, point: str, **options: Any) -> PipelineRollbackPlan:
+    return rollback_plan.plan(line.configured_store, query, point, check_source=False, **options)
+
+
+def rolled_back(line: Line, query: str, point: str, **options: Any) -> PipelineRolledBack:
+    made = plan(line, query, point, **options)
+    return pipeline_rollback.execute(made, line.configured_store)
+
+
+def assert_back(line: Line, generation: int = 2, rewound: int = REWOUND) -> None:
+    """All are at their savepoints, and the readers behind the rewinds of their tables."""
+    for query in QUERIES:
+        assert line.store.generations.current(query).generation == generation
+        assert line.rows(query) == BEFORE
+    for reader, writer in (("silver", "bronze"), ("gold", "silver")):
+        behind = next_version(str(line.table(writer).metadata().id), rewound + 1)
+        for batch in (SAVED - 1, SAVED):
+            assert line.sources(reader, batch) == (behind,)
+    assert line.sources("bronze", SAVED) == (topic(SAVED),)
+    assert journal.all_unfinished(line.store.root) == []
+
+
+def test_all_queries_go_back_to_a_group_and_readers_behind_the_rewinds(line: Line) -> None:
+    saved = chain(line)
+    before = contents(line, QUERIES)
+
+    done = rolled_back(line, "silver", "before", every=True)
+
+    assert_back(line)
+    assert [one.query for one in done.members] == [*QUERIES]
+    assert [one.savepoint_id for one in done.members] == [saved[one].id for one in QUERIES]
+    assert [one.outputs for one in done.members] == [{one: REWOUND} for one in QUERIES]
+    assert contents(line, QUERIES) == before, "a live checkpoint is never edited"
+    safety = {one.query: one for one in line.store.catalog.all() if one.kind == "safety"}
+    assert {one: safety[one].cut.batch_id for one in QUERIES} == dict.fromkeys(QUERIES, NEWEST)
+
+
+def test_a_query_goes_back_with_its_readers_and_what_it_reads_stays(line: Line) -> None:
+    saved = chain(line)
+
+    done = rolled_back(line, "silver", saved["silver"].id)
+
+    assert [one.query for one in done.members] == ["silver", "gold"]
+    assert line.rows("bronze") == ALL
+    assert line.store.generations.current("bronze").generation == 1
+    # It reads again what it has read since.
+    assert line.sources("silver", SAVED) == (line.reads("bronze")(SAVED),)
+    behind = next_version(str(line.table("silver").metadata().id), REWOUND + 1)
+    assert line.sources("gold", SAVED) == (behind,)
+
+
+def test_a_reader_goes_to_its_newest_savepoint_that_has_read_nothing_of_it(line: Line) -> None:
+    chain(line)
+    line.save("gold", batch=2)
+
+    made = plan(line, "silver", "before")
+    newest = plan(line, "silver", line.save("silver", batch=2).id)
+
+    assert [one.rollback.batch_id for one in made.members] == [SAVED, SAVED]
+    assert [one.rollback.batch_id for one in newest.members] == [2, 2]
+
+
+def test_one_reader_of_two_tables_is_set_behind_both(line: Line) -> None:
+    line.add("bronze", topic)
+    line.add("left", line.reads("bronze"))
+    line.add("right", line.reads("bronze"))
+    line.add("gold", line.reads("left"), line.reads("right"), line.reads("bronze"))
+    for query in ("gold", "left", "right", "bronze"):
+        line.save(query, "before")
+
+    rolled_back(line, "gold", "before", every=True)
+
+    ids = [str(line.table(one).metadata().id) for one in ("left", "right", "bronze")]
+    assert line.sources("gold", SAVED) == tuple(next_version(one, REWOUND + 1) for one in ids)
+    assert line.sources("right", SAVED) == (next_version(ids[2], REWOUND + 1),)
+
+
+def test_back_to_the_same_group_once_more(line: Line) -> None:
+    chain(line)
+    rolled_back(line, "silver", "before", every=True)
+
+    rolled_back(line, "silver", "before", every=True)
+
+    assert_back(line, generation=3, rewound=REWOUND + 1)
+
+
+def test_versions_without_rows_need_no_reading(line: Line) -> None:
+    """A version of OPTIMIZE belongs to what the writer's next savepoint holds."""
+    line.add("bronze", topic)
+    DeltaTable(line.uri("bronze")).optimize.compact()
+    line.add("silver", lambda _batch: line.reads("bronze")(NEWEST + 1))
+    line.save("bronze", "before", batch=NEWEST)
+    line.save("silver", "before")
+
+    made = plan(line, "bronze", "before", every=True)
+
+    assert [one.is_behind for one in made.members] == [False, False]
+
+
+@pytest.mark.parametrize("point", some(3, POINTS, "pipeline rollback"))
+def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(line: Line, point: str) -> None:
+    chain(line)
+    before = contents(line, QUERIES)
+    words = ("pipeline", "rollback", "silver", "before", "--all", "--yes", "--no-source-check")
+    config = line.config()
+
+    killed = killed_at(f"pipeline rollback.{point}", *words, "--config", config)
+
+    assert killed == -signal.SIGKILL
+    for query in QUERIES:
+        with pytest.raises(UnfinishedOperationError):
+            journal.refuse_unfinished(line.store.root, query)
+    assert contents(line, QUERIES) == before
+    assert killed_at("", *words, "--config", config) == 0
+    assert_back(line)
+    for query in QUERIES:
+        operations = [one["operation"] for one in line.table(query).history()]
+        assert operations.count("RESTORE") == 1
+
+
+@pytest.mark.parametrize("point", some(2, POINTS[:-3], "undone"))
+def test_killed_and_undone_all_go_on_from_where_they_were(line: Line, point: str) -> None:
+    chain(line)
+    config = line.config()
+    words = ("pipeline", "rollback", "silver", "before", "--all", "--yes", "--no-source-check")
+    assert killed_at(f"pipeline rollback.{point}", *words, "--config", config) == -signal.SIGKILL
+    is_rewound = any(int(line.table(one).version()) > NEWEST for one in QUERIES)
+
+    assert killed_at("", "undo", "gold", "--yes", "--config", config) == 0
+
+    assert journal.all_unfinished(line.store.root) == []
+    for query in QUERIES:
+        assert line.rows(query) == ALL
+        assert not line.place.list(f"checkpoints/{query}/2")
+    if not is_rewound:
+        assert {line.store.generations.current(one).generation for one in QUERIES} == {1}
+        return
+    newest = {one: int(line.table(one).version()) for one in QUERIES}
+    for reader, writer in (("silver", "bronze"), ("gold", "silver")):
+        behind = next_version(str(line.table(writer).metadata().id), newest[writer] + 1)
+        assert line.sources(reader, NEWEST) == (behind,)
+        assert line.sources(reader, NEWEST - 1) == (behind,)
+
+
+@pytest.mark.parametrize("point", ["undo_checkpoints", "undo.gold.followed"])
+def test_an_undo_that_is_killed_is_finished(line: Line, point: str) -> None:
+    chain(line)
+    config = line.config()
+    words = ("pipeline", "rollback", "silver", "before", "--all", "--yes", "--no-source-check")
+    killed_at("pipeline rollback.gold.output_gold_rewound", *words, "--config", config)
+    undo = ("undo", "silver", "--yes", "--config", config)
+
+    assert killed_at(f"pipeline rollback.{point}", *undo) == -signal.SIGKILL
+    assert killed_at("", *words, "--config", config) != 0, "it can only be undone"
+    assert killed_at("", *undo) == 0
+
+    assert [line.rows(one) for one in QUERIES] == [ALL] * 3
+    assert journal.all_unfinished(line.store.root) == []
+
+
+def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:
+    chain(line)
+    rolled_back(line, "silver", "before", every=True)
+    store = line.configured_store
+    with pytest.raises(UsageError, match="took bronze, silver, gold back together"):
+        rollback.plan(store, BeforeLast(), query="gold")
+
+    back = rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
+    pipeline_rollback.execute(back, store)
+
+    assert [line.rows(one) for one in QUERIES] == [ALL] * 3
+    assert [line.store.generations.current(one).generation for one in QUERIES] == [3] * 3
+    last = last_operation.require(store, "bronze")
+    with pytest.raises(UsageError, match="was an undo"):
+        rollback_plan.undo_plan(store, last)
+
+
+def test_what_one_of_them_did_since_is_not_undone_with_the_others(line: Line) -> None:
+    saved = chain(line)
+    rolled_back(line, "silver", "before", every=True)
+    store = line.configured_store
+    alone = rollback.plan(store, saved["gold"].id, query="gold", check_source=False)
+    rollback.execute(alone, store)
+
+    with pytest.raises(NotFoundError, match="gold was changed since the pipeline rollback"):
+        rollback_plan.undo_plan(store, last_operation.require(store, "silver"))
+
+
+def test_a_member_without_a_savepoint_of_the_group_is_named(line: Line) -> None:
+    line.add("bronze", topic)
+    line.add("silver", line.reads("bronze"))
+    line.add("gold", line.reads("silver"))
+    for query in ("gold", "bronze"):
+        line.save(query, "before")
+
+    with pytest.raises(SavepointNotFoundError, match="silver has no savepoint before"):
+        plan(line, "gold", "before", every=True)
+
+
+def test_a_reader_that_has_no_savepoint_before_the_cut_is_named(line: Line) -> None:
+    line.add("bronze", topic)
+    line.add("silver", line.reads("bronze"))
+    line.save("bronze", "before")
+    line.save("silver", batch=2)
+
+    with pytest.raises(NotAlignedError, match=r"no savepoint of silver fits.*silver is ahead of"):
+        plan(line, "bronze", "before")
+
+
+def test_a_reader_that_is_behind_needs_what_runs_it(line: Line) -> None:
+    chain(line, ahead=0)
+
+    with pytest.raises(UsageError, match="jobs:app cannot be imported"):
+        plan(line, "silver", "before", every=True)
+    with pytest.raises(UsageError, match="the writer of silver, nowhere:gold, cannot be imported"):
+        plan(line, "silver", "before", every=True, writers={"silver": "nowhere:gold"})
+
+
+def test_a_reader_that_is_behind_and_in_no_settings_needs_a_writer(line: Line) -> None:
+    line.add("bronze", topic)
+    line.add("silver", line.reads("bronze", ahead=0), configure=False)
+    for query in ("silver", "bronze"):
+        line.save(query, "before")
+    where = str(line.place / "others")
+
+    with pytest.raises(UsageError, match="the directory of its new checkpoint"):
+        plan(line, "bronze", "before")
+    with pytest.raises(UsageError, match=r"silver has to read 1 versions of .* up to version 1"):
+        plan(line, "bronze", "before", checkpoints=where)
+
+
+def test_trap_files_that_a_reader_still_has_to_read_are_gone(line: Line) -> None:
+    """They are no part of the version that the table goes back to, so that can be read."""
+    line.add("bronze", topic, compacted_after=2)
+    line.add("silver", lambda _batch: line.reads("bronze")(0))
+    line.save("silver", "before")
+    line.save("bronze", "before", batch=NEWEST)
+    DeltaTable(line.uri("bronze")).vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=False
+    )
+
+    with pytest.raises(NotAlignedError, match=r"silver has to read .* files are gone"):
+        plan(line, "bronze", "before", every=True)
+
+
+def test_trap_a_savepoint_from_before_a_rewind_cannot_read_across_it(line: Line) -> None:
+    saved = chain(line)
+    rolled_back(line, "silver", "before")
+    # Silver has written a batch since, gold has no savepoint that has seen the rewind.
+    line.write("silver", SAVED + 1, line.store.catalog.find("before", query="silver").query_id)
+    store = line.configured_store
+    here = line.checkpoint("silver")
+    for log in ("offsets", "commits"):
+        here.put(f"{log}/{SAVED + 1}", line.live("silver").get(f"{log}/{SAVED + 1}"))
+    for info in line.live("silver").list("state"):
+        if not here.exists(info.path):
+            here.put(info.path, line.live("silver").get(info.path))
+    later = store.query("silver").create(forms=("native",)).execute()
+    assert later.outputs[0].version == REWOUND + 1
+    assert saved["gold"].outputs
+
+    with pytest.raises(NotAlignedError, match="before version 4 took the table back"):
+        plan(line, "silver", later.id)
+
+
+def test_queries_in_a_circle_have_no_first(line: Line) -> None:
+    line.add("there", topic)
+    line.add("back", line.reads("there"))
+    there = line.live("there")
+    for batch in range(NEWEST + 1):
+        name = f"offsets/{batch}"
+        version, settings, *_ = there.get(name).decode().split("\n")
+        there.put(name, "\n".join([version, settings, line.reads("back")(batch)]).encode())
+    line.save("there", "before")
+    line.save("back", "before")
+
+    with pytest.raises(NotAlignedError, match="read each other in a cycle"):
+        plan(line, "there", "before")
+
+
+def test_queries_in_drivers_of_their_own_are_named(line: Line) -> None:
+    chain(line)
+    root = line.store.root
+    with (
+        lease.hold(root, "silver", lease.ATTACH),
+        lease.hold(root, "gold", lease.ATTACH),
+        pytest.raises(QueryRunningError, match="silver and gold are running") as refused,
+    ):
+        plan(line, "silver", "before", every=True)
+    assert refused.value.exit_code == 12
+
+
+def test_what_runs_is_planned_with_its_pause(line: Line) -> None:
+    chain(line)
+    with lease.hold(line.store.root, "silver", lease.RUN):
+        made = plan(line, "silver", "before", every=True)
+
+    assert made.paused == ("silver",)
+    assert made.steps[0].what == "pause silver"
+
+
+def test_a_plan_that_something_has_overtaken_is_refused(line: Line) -> None:
+    chain(line)
+    made = plan(line, "silver", "before", every=True)
+    rolled_back(line, "silver", "before", every=True)
+
+    with pytest.raises(StalePlanError):
+        pipeline_rollback.execute(made, line.configured_store)
+    assert_back(line)
+
+
+def test_a_plan_is_the_same_after_the_journal(line: Line) -> None:
+    chain(line)
+    made = plan(line, "silver", "before", every=True)
+
+    read = PipelineRollbackPlan.from_json(made.to_json())
+
+    assert {**read.to_json(), "members": ()} == {**made.to_json(), "resumed": True, "members": ()}
+    assert [one.reads for one in read.members] == [one.reads for one in made.members]
+
+
+def test_the_plan_says_who_reads_what_goes_back(line: Line, on_local: Location) -> None:
+    chain(line)
+
+    told = str(plan(line, "silver", "before", every=True))
+
+    assert f"gold: continue behind the rewind of silver's {line.uri('silver')}" in told
+    assert f"{line.uri('silver')}: gold reads it and goes back with it; any other" in told
+    assert f"{line.uri('gold')}: no query of the store reads it" in told
+
+
+def test_an_operation_is_listed_for_each_of_its_queries(line: Line) -> None:
+    chain(line)
+    rolled_back(line, "silver", "before", every=True)
+
+    (one,) = journal.all_operations(line.store.root)
+
+    assert all(one.is_on(query) for query in QUERIES)
+    assert not one.is_on("other")
+    assert unfinished.find(line.store, one.id).verb == "pipeline rollback"
