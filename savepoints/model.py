@@ -67,7 +67,11 @@ GROUP_TAG = "group-"
 
 
 def checked_tag(text: str) -> str:
-    """Return the text if it can be a tag, which names a savepoint as an id does."""
+    """Return the text if it can be a tag, which names a savepoint as an id does.
+
+    Raises:
+        UsageError: If it has other characters, or looks like an id or like `latest~2`.
+    """
     if text.startswith(_RESERVED):
         raise UsageError(
             f"{text!r} cannot be a tag: names with this prefix already have a meaning",
@@ -88,7 +92,12 @@ def rfc3339(moment: datetime) -> str:
 
 
 def parse_rfc3339(text: str) -> datetime:
-    """Read an RFC 3339 time."""
+    """Read an RFC 3339 time.
+
+    Raises:
+        UsageError: If it is not one, or has no offset: a naive time means a different moment
+            on each machine.
+    """
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -58,6 +58,8 @@ def read(checkpoint: Location) -> CheckpointPosition:
     """Read a checkpoint's position; one that does not exist has run nothing.
 
     Raises:
+        NotAlignedError: If several batches are in the offset log beyond the commit log: Spark would
+            run the last and lose the rows of the others.
         NoCommittedBatchError: If the offsets of the newest committed batch are missing.
     """
     offsets, commits = _logs(checkpoint)

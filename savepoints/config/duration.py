@@ -14,7 +14,11 @@ _LONGEST_SECONDS = timedelta(days=36500).total_seconds()
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a duration such as `90s`, `15m`, `36h`, `7d` or `PT15M`."""
+    """Read a duration such as `90s`, `15m`, `36h`, `7d` or `PT15M`.
+
+    Raises:
+        UsageError: If it is not a duration, is zero, or is longer than a hundred years.
+    """
     if match := _SIMPLE.fullmatch(text):
         seconds = float(match.group(1)) * _UNITS[match.group(2)]
     elif (match := _ISO.fullmatch(text)) and any(match.groups()):

@@ -409,6 +409,10 @@ def load(
             when not given.
         profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
         flags: Values from the command line, which win over everything; None values are left out.
+
+    Raises:
+        UsageError: If the file does not exist, is not TOML, or has a key that does not exist; or
+            if a `SAVEPOINTS_*` variable is not a setting.
     """
     return combine(config_files.of_files(file, profile), flags, file)
 
