@@ -40,7 +40,7 @@ _STORE = re.compile(
 )
 
 _HINT = (
-    "the file is damaged or of a newer Spark: take the savepoint at another batch with --at-batch"
+    "the file is damaged or from a newer Spark: take the savepoint at another batch with --at-batch"
 )
 
 # Everything that zipfile and json raise for damaged bytes.

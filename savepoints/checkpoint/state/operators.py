@@ -197,6 +197,6 @@ def _relative(schema_path: str) -> str:
 
 
 def _content(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
-    hint = "the file is damaged, or of a newer Spark than 4.3"
+    hint = "the file is damaged, or from a Spark version newer than 4.3"
     version, lines = versioned.split(data, path, "operator metadata", hint)
     return version, versioned.parse_object("\n".join(lines), path, _WHAT)

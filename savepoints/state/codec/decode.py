@@ -214,7 +214,7 @@ class _Decoder:
         offsets = np.where(nulls, 0, slots >> 32)
         sizes = np.where(nulls, 0, slots & 0xFFFFFFFF)
         if (offsets < 0).any() or (offsets + sizes > inside.sizes).any():
-            raise _misfit(self.where, "a value lies outside of its row")
+            raise _misfit(self.where, "a value lies outside its row")
         return _Spans(inside.starts + offsets, sizes)
 
     def _bytes(self, values: _Spans, nulls: Booleans, one: pa.DataType) -> Array:

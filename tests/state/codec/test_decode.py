@@ -263,7 +263,7 @@ def test_a_value_that_lies_outside_of_its_row_is_refused() -> None:
     assert decode.decode(pa.array([inside], pa.binary()), fields, "k")[0].to_pylist() == [
         "A\0\0\0\0\0\0\0"
     ]
-    with pytest.raises(IncompatibleError, match="outside of its row"):
+    with pytest.raises(IncompatibleError, match="outside its row"):
         decode.decode(pa.array([outside, inside], pa.binary()), fields, "k")
 
 
