@@ -18,6 +18,7 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
+from savepoints.store.tables.merge_ledger import DROPPED
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -77,6 +78,10 @@ METRICS = (
         "savepoints_last_drill_timestamp_seconds", "gauge", ("query",),
         "When a drill last succeeded, in seconds since 1970.",
     ),
+    Metric(
+        "savepoints_late_events", "gauge", ("query",),
+        "Events that late last found dropped by the watermark, less those merged since.",
+    ),
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -131,6 +136,7 @@ def values(
         ),
         "savepoints_last_verify_timestamp_seconds": _newest(events, "verify"),
         "savepoints_last_drill_timestamp_seconds": _newest(events, "drill"),
+        "savepoints_late_events": _late(events),
     }
 
 
@@ -208,6 +214,20 @@ def _newest(events: Sequence[Event], verb: str) -> MetricValues:
         for one in reversed(events)
         if (one.verb, one.result) == (verb, "done")
     }
+
+
+def _late(events: Sequence[Event]) -> MetricValues:
+    """Return how many dropped events are known and not merged, by query."""
+    found: MetricValues = {}
+    for one in reversed(events):
+        if one.result != "done":
+            continue
+        key = (one.query or "",)
+        if one.verb == "late":
+            found[key] = int(one.parameters["events"])
+        elif key in found and (one.verb, one.parameters.get("batch")) == ("merge", DROPPED):
+            found[key] = max(0, found[key] - int(one.parameters["rows"]))
+    return found
 
 
 def _sums(events: Iterable[Event]) -> MetricValues:

@@ -38,6 +38,9 @@ LINES = {
     'savepoints_last_drill_timestamp_seconds{query="clicks"}': (
         BEGINNING + timedelta(minutes=10)
     ).timestamp(),
+    'savepoints_late_events{query="clicks"}': 2,
+    'savepoints_operations_total{query="clicks",result="done",verb="late"}': 2,
+    'savepoints_operations_total{query="clicks",result="done",verb="merge"}': 2,
 }
 
 
@@ -70,6 +73,10 @@ def counted(local_store: Store) -> Store:
         event(10, "drill"),
         event(11, "drill", "failed"),
         event(12, "verify", "failed"),
+        event(13, "late", parameters={"events": "90", "entities": "3"}),
+        event(14, "late", parameters={"events": "5", "entities": "3"}),
+        event(15, "merge", parameters={"batch": "dropped", "rows": "3"}),
+        event(16, "merge", parameters={"batch": "s3://lake/late", "rows": "1"}),
     ):
         local_store.events.append(one)
     begun = Operation(

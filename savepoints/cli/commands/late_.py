@@ -34,13 +34,12 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
     event. Nothing is changed, and the query may be running.
 
     Events that were merged since are not listed. Second deliveries of events that counted are
-    listed apart, and never merged.
+    listed apart, and never merged. savepoints merge QUERY --dropped merges the others.
 
     \b
     Examples:
       savepoints late order_totals
       savepoints late order_totals --since 1d -o json
-      savepoints merge order_totals --dropped --dry-run
     """
     from savepoints.operations.merge import late
 

@@ -9,7 +9,8 @@ from functools import reduce
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
-from savepoints.model import lowest_offsets, new_id, utc_now
+from savepoints.model import lowest_offsets, new_id, rfc3339, utc_now
+from savepoints.observe.recorder import recording
 from savepoints.operations.merge import dropped, scratch
 from savepoints.operations.merge.dropped import Dropped
 from savepoints.operations.merge.live_query import LiveQuery, require_one_position
@@ -21,12 +22,16 @@ from savepoints.sources.late.late_figures import LateFigures
 from savepoints.store import bindings
 from savepoints.store.root import Store
 
+VERB = "late"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LateEvents(LateFigures):
     """What a query dropped as late, and lacks.
 
     Attributes:
+        query: The query.
+        generation: Its current generation.
         since: Only batches that were planned since then; None for all.
         batches: How many batches were looked at.
         inputs: The events of each input.
@@ -50,7 +55,9 @@ def late(
     since: datetime | None = None,
     progress: Progress = silent,
 ) -> LateEvents:
-    """List what a query dropped as late; nothing is changed, and the query may run.
+    """List what a query dropped as late; the query may run, and is not changed.
+
+    An event of the store says how much was found; the gauge `savepoints_late_events` goes by it.
 
     Args:
         query: A query that `run` started, with its program in the settings.
@@ -74,11 +81,21 @@ def late(
     spark = session_for(session(settings, f"savepoints late {query}"), 0)
     operation_id = new_id("op", utc_now())
     place = scratch.place_of(store, operation_id)
-    try:
-        found = dropped.find(spark, live, place, since=since, progress=progress)
-        return _report(live, found, since)
-    finally:
-        scratch.discard(store, operation_id)
+    with recording(store, VERB, query=query, operation=operation_id) as noted:
+        try:
+            found = dropped.find(spark, live, place, since=since, progress=progress)
+            report = _report(live, found, since)
+        finally:
+            scratch.discard(store, operation_id)
+        noted.note(
+            parameters={
+                "events": str(report.events),
+                "entities": str(report.entities),
+                **({} if since is None else {"since": rfc3339(since)}),
+            },
+            message=f"{report.events} events of {report.entities} entities were dropped as late",
+        )
+    return report
 
 
 def _report(live: LiveQuery, found: Dropped, since: datetime | None) -> LateEvents:

@@ -21,6 +21,7 @@ class LateHour:
 
     Attributes:
         hour: Its beginning, by the time of the events.
+        events: The events.
         entities: Entities that they are of.
     """
 
