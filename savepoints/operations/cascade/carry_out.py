@@ -25,6 +25,7 @@ from savepoints.operations.rollback.generation_change import Moved, NewCheckpoin
 from savepoints.operations.run import pause_for_verb
 from savepoints.operations.savepoint import export, restore
 from savepoints.outputs.correct import commit, correct
+from savepoints.outputs.delta import batch_version
 from savepoints.plan import Progress, silent
 from savepoints.runtime import scratch_query
 from savepoints.runtime.replay import Live
@@ -134,6 +135,15 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
             f"{plan.follows.operation_id} of {plan.follows.query}, which {state}",
             hint=f"do the whole of it again: {plan.command}; or undo this one: savepoints "
             f"operations undo {plan.operation_id}",
+            query=plan.query,
+            operation=plan.operation_id,
+        )
+    follows = plan.follows
+    if not batch_version.has_batch(follows.table, follows.app_id, follows.batch_id):
+        raise UnfinishedOperationError(
+            f"{follows.table}, which {plan.query} reads, is not corrected yet",
+            hint=f"do the whole of it: {plan.command}; or finish the cascade of the query that "
+            "writes it first: savepoints operations list",
             query=plan.query,
             operation=plan.operation_id,
         )

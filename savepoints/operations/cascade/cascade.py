@@ -27,7 +27,7 @@ from savepoints.operations.cascade import readers as reading
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan
 from savepoints.operations.cascade.prepare import Change
 from savepoints.operations.cascade.readers import Reader
-from savepoints.operations.merge import apply, merge
+from savepoints.operations.merge import apply, merge, scratch
 from savepoints.operations.merge.merge import Merged
 from savepoints.operations.merge.plan import PAUSED_FOR, MergePlan, MergingPlan
 from savepoints.operations.merge.prepare import MergeRequest, Prepared
@@ -144,7 +144,13 @@ class _Through:
         for one in merging.corrections:
             if (uri := str(Location.of(one.live.output.uri))) in read:
                 lost, got = apply.differing(spark, merging, one).changes
-                found[uri] = Change(one, one.live.newest, lost.persist(), got.persist())
+                place = Location.of(merging.place) / "changes" / one.live.output.name
+                found[uri] = Change(
+                    one,
+                    one.live.newest,
+                    scratch.keep(spark, lost, place / "removed"),
+                    scratch.keep(spark, got, place / "added"),
+                )
         return found
 
     def _catch_up(self, spark: SparkSession, reader: Reader) -> None:
@@ -221,7 +227,7 @@ def execute(
     if downstream == "none":
         merged = merge.execute(prepared, store, wait=wait, progress=progress)
         return MergedThrough(merged, ())
-    announced = _announced(store, plan.command)
+    announced = _withdraw_stale(store, _announced(store, plan.command))
     if announced:
         return _finish(prepared, store, announced, wait, progress)
     return _execute(prepared, plan, store, downstream, wait, progress)
@@ -304,19 +310,38 @@ def _through(command: str) -> str:
 
 
 def _announced(store: Store, command: str) -> list[CascadePlan]:
-    """Return what readers had announced of the same merge, writers before readers.
+    """Return what readers had announced of the same merge, writers before readers."""
+    return in_order(
+        [
+            CascadePlan.from_json(dict(one.plan))
+            for one in journal.all_unfinished(store.root)
+            if one.verb == VERB and one.command == _through(command)
+        ]
+    )
 
-    What follows a merge that was never begun, or was undone, is withdrawn.
-    """
-    found = []
-    operations = journal.all_operations(store.root)
-    states = {one.id: one.state for one in operations}
-    for one in sorted(operations, key=lambda each: (each.begun_at, each.id)):
-        if one.verb != VERB or one.state != "unfinished" or one.command != _through(command):
+
+def in_order(plans: Sequence[CascadePlan]) -> list[CascadePlan]:
+    """Return them so that who corrects a table comes before who reads it."""
+    writers = {
+        str(Location.of(one.live.output.uri)): plan for plan in plans for one in plan.corrections
+    }
+
+    def depth(plan: CascadePlan) -> int:
+        above = writers.get(str(Location.of(plan.follows.table)))
+        return 0 if above is None else 1 + depth(above)
+
+    return sorted(plans, key=depth)
+
+
+def _withdraw_stale(store: Store, announced: Sequence[CascadePlan]) -> list[CascadePlan]:
+    """Withdraw what follows a merge that was never begun or was undone; return the rest."""
+    states = {one.id: one.state for one in journal.all_operations(store.root)}
+    left = []
+    for plan in announced:
+        if states.get(plan.follows.operation_id, "undone") != "undone":
+            left.append(plan)
             continue
-        plan = CascadePlan.from_json(dict(one.plan))
-        if states.get(plan.follows.operation_id, "undone") == "undone":
+        # Another process may be just about to begin the merge.
+        with lease.hold(store.root, plan.query, VERB):
             carrying.withdraw(plan, store)
-        else:
-            found.append(plan)
-    return found
+    return left

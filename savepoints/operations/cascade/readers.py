@@ -134,12 +134,19 @@ def _not_appended(query: str, readers: Sequence[Reader], settings: Settings) -> 
     writers |= {one.query: (one.app, one.bound) for one in readers}
     refused = []
     for name, (app, written) in writers.items():
-        read = {str(Location.of(one.table)) for one in readers if one.writer == name}
+        tables = {str(Location.of(one.table)) for one in readers if one.writer == name}
+        read = [one for one in app.outputs if str(Location.of(written.outputs[one])) in tables]
         refused += [
-            f"{name} writes {written.outputs[output]} by {one.mode}, so the table is not what its "
-            "readers have read"
-            for output, one in app.outputs.items()
-            if one.mode != "append" and str(Location.of(written.outputs[output])) in read
+            f"{name} writes {written.outputs[one]} by {app.outputs[one].mode}, so the table is not "
+            "what its readers have read"
+            for one in read
+            if app.outputs[one].mode != "append"
+        ]
+        refused += [
+            f"{written.outputs[one]} is not written by {name} alone (own_rows), and rows of others "
+            "could come together with the correction"
+            for one in read
+            if one in written.own_rows
         ]
     return refused
 

@@ -100,6 +100,13 @@ def test_a_table_that_is_upserted(queries: Queries) -> None:
     assert f"silver writes {queries.uri('silver')} by upsert" in text
 
 
+def test_trap_a_table_that_others_write_too(queries: Queries) -> None:
+    """Their rows between the plan and the correction would be skipped with it."""
+    own = {"own_rows": {"lines": "source = 'shop'"}}
+    queries.configured["silver"] = queries.configured["silver"].model_copy(update=own)
+    assert f"{queries.uri('silver')} is not written by silver alone" in refusal(queries)
+
+
 def test_queries_that_read_each_other_in_a_cycle(queries: Queries) -> None:
     queries.move("bronze", [next_version(queries.append("gold"), 2)])
     assert "read each other in a cycle" in refusal(queries)

@@ -1,0 +1,126 @@
+"""Journals of readers: in which order, what they wait for, and when they are taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from savepoints.errors import UnfinishedOperationError
+from savepoints.handle import Store
+from savepoints.model import OutputVersion, rfc3339, utc_now
+from savepoints.operations import unfinished
+from savepoints.operations.cascade import carry_out
+from savepoints.operations.cascade.cascade import in_order
+from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
+from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
+
+MERGE = "op-20261125-101500-aaaaaa"
+
+
+def plan(query: str, reads: str, number: int = 1) -> CascadePlan:
+    """Return what a reader of a table would do, which writes one of its own name."""
+    output = OutputVersion("out", f"/lake/{query}", "id", 3, f"{query}/out/2", 7)
+    correction = Correction(
+        Rewind(output, 3, {}, f"{query}/", None), "append", (), "customer_id", "a", 7, "op"
+    )
+    return CascadePlan(
+        verb=VERB,
+        query=query,
+        steps=(),
+        warnings=(),
+        command="savepoints merge bronze --batch late --downstream merge --yes",
+        operation_id=f"op-20261125-101500-{number:06d}",
+        savepoint_id="sp-1",
+        safety_id="sp-1",
+        from_checkpoint="/lake/checkpoint",
+        from_batch=7,
+        generation=2,
+        checkpoint="/lake/checkpoint/2",
+        outputs=(),
+        follows=Followed(MERGE, "bronze", f"/lake/{reads}", "id", f"{reads}/out/2", 7),
+        batch_id=7,
+        place="/lake/scratch",
+        replayed_batch=1,
+        entity_fields={"0": "customer_id"},
+        corrections=(correction,),
+        entities=1,
+        rows_removed=1,
+        rows_added=2,
+        controls=3,
+        paused=False,
+        first_id="sp-2",
+    )
+
+
+def merged(store: Store, *, undone: bool = False) -> None:
+    """Let the merge that readers follow be finished, or undone."""
+    operation = Operation(MERGE, "merge", "bronze", {}, "savepoints merge", rfc3339(utc_now()))
+    Journal.begin(store.root, operation).finish(undone=undone)
+
+
+def test_who_writes_a_table_comes_before_who_reads_it() -> None:
+    gold, silver, other = plan("gold", "silver"), plan("silver", "bronze"), plan("top", "gold")
+    assert [one.query for one in in_order([other, gold, silver])] == ["silver", "gold", "top"]
+
+
+def test_the_journal_keeps_all_of_a_plan(local_store: Store) -> None:
+    made = plan("silver", "bronze")
+    carry_out.announce(made, local_store)
+    read = unfinished.plan(local_store, made.operation_id)
+    assert read == replace(made, resumed=True)
+    assert journal.unfinished(local_store.root, "silver") is not None
+
+
+def test_one_that_was_only_announced_is_withdrawn(local_store: Store) -> None:
+    made = plan("silver", "bronze")
+    carry_out.announce(made, local_store)
+    carry_out.withdraw(made, local_store)
+    (operation,) = journal.all_operations(local_store.root)
+    assert operation.state == "undone"
+
+
+@pytest.mark.parametrize("undone", [None, True])
+def test_none_is_finished_before_the_merge_that_it_follows(
+    local_store: Store, undone: bool | None
+) -> None:
+    made = plan("silver", "bronze")
+    if undone is not None:
+        merged(local_store, undone=undone)
+    carry_out.announce(made, local_store)
+    how = "is undone" if undone else "was never begun"
+    with pytest.raises(UnfinishedOperationError, match=how) as raised:
+        unfinished.resume(local_store, made.operation_id)
+    assert made.command in raised.value.hint
+
+
+def test_none_is_finished_before_the_table_that_it_reads_is_corrected(local_store: Store) -> None:
+    made = plan("gold", "silver")
+    merged(local_store)
+    carry_out.announce(made, local_store)
+    with pytest.raises(UnfinishedOperationError, match="/lake/silver, which gold reads, is not"):
+        unfinished.resume(local_store, made.operation_id)
+
+
+def test_none_is_undone_once_the_merge_is_done(local_store: Store) -> None:
+    made = plan("silver", "bronze")
+    merged(local_store)
+    carry_out.announce(made, local_store)
+    with pytest.raises(UnfinishedOperationError, match=f"the merge {MERGE} has corrected"):
+        unfinished.undo(local_store, made.operation_id)
+
+
+def test_trap_one_that_another_process_is_about_to_begin_is_left_alone(local_store: Store) -> None:
+    from savepoints.errors import LockedError
+    from savepoints.operations.cascade import cascade
+
+    made = plan("silver", "bronze")
+    with lease.hold(local_store.root, "silver", VERB):
+        carry_out.announce(made, local_store)
+        with pytest.raises(LockedError):
+            cascade._withdraw_stale(local_store, [made])
+    assert cascade._withdraw_stale(local_store, [made]) == []
+    assert journal.unfinished(local_store.root, "silver") is None
