@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import savepoints
+from savepoints.handle import Store
+from savepoints.io import Location
+from tests import samples
 
 HEAVY = ("pyspark", "py4j", "pandas", "pyarrow", "deltalake", "obstore", "boto3", "click")
 
@@ -78,3 +81,20 @@ for name in {MODULES!r}:
 
 def test_every_module_says_what_it_is_about() -> None:
     assert [name for name in MODULES if not importlib.import_module(name).__doc__] == []
+
+
+def test_trap_a_list_of_savepoints_does_not_import_pandas(on_local: Location) -> None:
+    """PyArrow does, for `pa.table` and for each moment: a third of a list's processor time."""
+    store = Store.at(str(on_local / "store")).make()
+    samples.saved(store, "rocksdb")
+    called = f"""
+import sys
+from savepoints.cli.main import cli
+from savepoints.cli.output import Terminal
+cli.main(["list", "--store", {str(store.root)!r}], standalone_mode=False, obj=Terminal())
+print(*[name for name in ("pandas", "pyspark", "confluent_kafka") if name in sys.modules])
+"""
+    listed, heavy = python(called).rsplit("\n", 2)[:2]
+
+    assert "rocksdb" in listed
+    assert heavy == ""

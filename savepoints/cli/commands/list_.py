@@ -76,8 +76,6 @@ def command(
       savepoints list --check-sources
       savepoints list --tag release --until 2026-11-20T10:00:00Z --limit 5
     """
-    from savepoints.operations.inspect import availability
-    from savepoints.store import bindings
     from savepoints.store.tables import catalog, living_line
 
     store = call.store.snapshot()
@@ -88,6 +86,9 @@ def command(
     )
     checked: dict[str, Availability] = {}
     if check_sources:
+        from savepoints.operations.inspect import availability
+        from savepoints.store import bindings
+
         queries = bindings.complete(store).queries
         archives = {name: tuple(one.archives.values()) for name, one in queries.items()}
         checked = availability.check_savepoints(found, call.settings.kafka, archives)

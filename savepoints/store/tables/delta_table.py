@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import SavepointsError, VerificationError
@@ -33,6 +33,7 @@ COMMIT_RETRIES = 50
 # One commit adds one small file; so many of them are made one.
 COMPACT_FILES = 64
 _CHECKSUM = "row_sha256"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 # Bytes that a commit takes at most, but for its checkpoints.
 _ROOM = 1 << 20
@@ -226,7 +227,7 @@ class StoreTable:
         raise self._damaged("the start of its log is missing")
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._read(table).to_pylist()
+        rows = _python_rows(self._read(table))
         for row in rows:
             if row.pop(_CHECKSUM, None) != _checksum(row):
                 raise self._damaged(
@@ -246,7 +247,9 @@ class StoreTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            return pa.table(QueryBuilder().register("rows", table).execute("select * from rows"))
+            found = QueryBuilder().register("rows", table).execute("select * from rows")
+            # `pa.table` would import pandas to find out that this is none of its frames.
+            return pa.RecordBatchReader.from_stream(found).read_all()
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise self._damaged(error) from None
 
@@ -266,6 +269,26 @@ class StoreTable:
             hint="diagnose it: savepoints check; on a local disk, check its space and permissions",
             table=str(self.location),
         )
+
+
+def _python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as PyArrow does, but for moments, for which it would import pandas.
+
+    That takes as much time as all else that lists a thousand savepoints.
+    """
+    import pyarrow as pa
+
+    columns = [
+        [
+            None if value is None else _EPOCH + timedelta(microseconds=value)
+            for chunk in column.chunks
+            for value in chunk.view(pa.int64()).to_pylist()
+        ]
+        if column.type == pa.timestamp("us", "UTC")
+        else column.to_pylist()
+        for column in table.itercolumns()
+    ]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _checksum(row: dict[str, Any]) -> str:

@@ -134,3 +134,12 @@ def test_trap_a_full_disk_makes_a_thread_of_rust_panic_on_stderr(
 
     assert "savepoints expire" in refused.value.hint
     assert by_id(found) == [row(1)]
+
+
+def test_rows_in_python_are_those_that_pyarrow_makes() -> None:
+    moments = pa.array([0, -1, None, 1_790_000_000_123_456], pa.timestamp("us", "UTC"))
+    rows = pa.table({"at": moments, "names": [["a"], None, [], ["b"]], "n": [1, None, 2, 3]})
+    chunked = pa.concat_tables([rows, rows.slice(1, 2), rows.slice(0, 0)])
+
+    assert tables._python_rows(chunked) == chunked.to_pylist()
+    assert tables._python_rows(rows.slice(0, 0)) == []
