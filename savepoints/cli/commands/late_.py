@@ -28,13 +28,13 @@ _HOURS = 24
 def command(call: Invocation, query: str, since: datetime | None) -> None:
     """List the events that QUERY read and Spark dropped, because they came after the watermark.
 
-    Spark drops them without an error, and its own count is of rows after partial aggregation. Here
-    the events are found: the batch log has the watermark by which each batch dropped rows, and the
-    program's plan tells what each operator compares with it, the end of a window or the time of an
+    Spark drops them without an error and counts only rows after partial aggregation. This command
+    finds the events: the batch log has the watermark by which each batch dropped rows, and the
+    program's plan shows what each operator compares with it, the end of a window or the time of an
     event. Nothing is changed, and the query may be running.
 
-    Events that were merged since are not listed. Second deliveries of events that counted are
-    listed apart, and never merged. savepoints merge QUERY --dropped merges the others.
+    Events that have since been merged are not listed. Duplicates of events that were counted are
+    listed separately and never merged. savepoints merge QUERY --dropped merges the others.
 
     \b
     Examples:

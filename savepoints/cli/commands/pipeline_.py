@@ -34,7 +34,7 @@ def _writers(
 
 @click.group("pipeline")
 def command() -> None:
-    """Show, save or take back the queries that read each other's tables.
+    """Show, save or roll back the queries that read each other's tables.
 
     \b
     Examples:
@@ -150,9 +150,9 @@ def verify(call: Invocation, query: str, tag: str) -> None:
 @click.argument("query", shell_complete=query_names)
 @common
 def list_(call: Invocation, query: str) -> None:
-    """List the groups of savepoints of the pipeline of QUERY, the newest first.
+    """List the groups of savepoints of QUERY's pipeline, newest first.
 
-    A group is what savepoints of several of its queries with one tag are. Needs no JVM.
+    A group is savepoints of several of its queries that share a tag. Needs no JVM.
 
     \b
     Examples:
@@ -171,9 +171,9 @@ def list_(call: Invocation, query: str) -> None:
 @mutating
 @common
 def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: Consent) -> None:
-    """Copy the savepoints of a tag, one of each query of a pipeline, into the store at DEST.
+    """Copy a group, one savepoint of each query of a pipeline, into the store at DEST.
 
-    As `savepoints copy` for each of them; refused if one is missing or they do not fit together.
+    The same as `savepoints copy` for each; refused if one is missing or they do not fit together.
     If interrupted, run the command again to resume.
 
     \b
@@ -210,8 +210,8 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     multiple=True,
     metavar="QUERY=MODULE:FUNCTION",
     callback=_writers,
-    help="What builds a reader that is behind: takes the SparkSession, returns the query's "
-    "DataStreamWriter, not started.",
+    help="For a reader that is behind: a function that takes the SparkSession and returns the "
+    "query's DataStreamWriter, not started.",
 )
 @click.option(
     "--checkpoints",
@@ -228,7 +228,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     metavar="DURATION",
     default="10m",
     callback=duration,
-    help="How long to wait for a run to pause, and to go on afterwards.",
+    help="How long to wait for a run to pause, and to resume.",
 )
 @mutating
 @stopped_said
@@ -246,17 +246,17 @@ def rollback(
     stopped: bool,
     consent: Consent,
 ) -> None:
-    """Take QUERY and all queries that read from it back together, to the savepoint NAME.
+    """Roll back QUERY, together with all queries that read from it, to the savepoint NAME.
 
-    QUERY goes to NAME, and with --all so do the queries that nothing of the pipeline writes for;
-    for all to go to one group, NAME is its tag. A reader goes to its savepoint of that tag if it
-    fits, else to its newest that has read nothing which is taken back. From there it reads exactly
-    what its tables go back to, and continues behind their rewinds: it neither fails there, nor
-    reads anything twice.
+    QUERY goes to NAME; with --all, so do the queries of the pipeline that read no other query. To
+    take all of them to one group, pass its tag as NAME. A reader goes to its savepoint with that
+    tag if it fits, otherwise to its newest savepoint that has read nothing that is rolled back.
+    From there it reads exactly what its tables go back to, and continues after their rewinds: it
+    neither fails there nor reads anything twice.
 
-    Safety savepoints of all queries are taken first; `savepoints undo QUERY` takes all of them back
-    again. If interrupted, run the command again to resume. Runs of `savepoints run` are paused for
-    it and go on afterwards; a query in a driver of its own must be stopped first.
+    Safety savepoints of all queries are taken first; `savepoints undo QUERY` undoes the rollback of
+    all of them. If interrupted, run the command again to resume. Runs of `savepoints run` are
+    paused meanwhile and then resume; a query in your own driver must be stopped first.
 
     \b
     Examples:

@@ -133,7 +133,7 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
         raise UnfinishedOperationError(
             f"the cascade {plan.operation_id} of {plan.query} follows the merge "
             f"{plan.follows.operation_id} of {plan.follows.query}, which {state}",
-            hint=f"do the whole of it again: {plan.command}; or undo this one: savepoints "
+            hint=f"repeat the whole merge: {plan.command}; or undo this one: savepoints "
             f"operations undo {plan.operation_id}",
             query=plan.query,
             operation=plan.operation_id,

@@ -140,14 +140,14 @@ def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest
         return
     after = known.get(lost[-1] + 2)
     hint = (
-        f"look only at what was read later: --since {rfc3339(moment_of(after.timestamp_ms))}"
+        f"limit this to later batches: --since {rfc3339(moment_of(after.timestamp_ms))}"
         if after is not None
-        else "look again when the query has run more batches: savepoints run records them"
+        else "try again after the query has run more batches: savepoints run records them"
     )
     why = f" ({live.reach.ends_with})" if live.reach.ends_with else ""
     raise IncompatibleError(
-        f"cannot tell what {live.name} dropped: the batch log lacks {len(lost)} batches from batch "
-        f"{lost[0]} on{why}",
+        f"cannot tell what {live.name} dropped: the batch log lacks {len(lost)} batches, "
+        f"starting with batch {lost[0]}{why}",
         hint=hint,
         query=live.name,
         batches=lost[:20],
