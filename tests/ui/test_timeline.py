@@ -157,6 +157,9 @@ def test_trap_a_tagged_or_broken_savepoint_is_never_folded_away() -> None:
 
     assert [one.tags for one in entries if one.tags] == [("before-release", "v1.4", "pinned")]
     assert [one.kind for one in entries].count("broken") == 1
+    large = stories.large()
+    tagged = [one.tags for one in history(large, ["orders"]) if one.tags]
+    assert len(tagged) == sum(bool(one.tags) for one in large.savepoints)
     assert all(one.plain for one in entries if one.until)
 
 
