@@ -268,12 +268,18 @@ class Query:
         """Plan to merge late events exactly, into this query and all that read its tables.
 
         Args:
+            batch: URI of files or of a Delta table.
             downstream: `plan` finds out what would change in each reader, and changes nothing.
-
-        Other arguments and errors as for `merge`, and:
+            input_name: The input that it belongs to; for an application with one it is known.
+            controls: How many entities of this query are replayed as a proof; by the settings when
+                not given.
+            quarantine: Where rows go that are not events; without it, such rows are refused.
+            until: Merge only events from before this time.
+            progress: Told one line about each step of looking at the batch.
 
         Raises:
             IncompatibleError: If a reader cannot take over corrections exactly.
+            LateBatchError: If rows of the batch are not events of the input.
         """
         asked = MergeRequest(self.name, batch, input_name, controls, quarantine, "exact", until)
         made = _cascade.prepare(self.store, asked, downstream, progress=progress)

@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,13 +16,11 @@ from typing import Any
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.local import LocalWorld
-from savepoints.store.locks import lease
 from spark_jobs.medallion import truth
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from spark_jobs.orders.producer import produce
 from tests import spark_session
-from tests.e2e.shop import called, environment
-from tests.spark_session import wait_until
+from tests.e2e.shop import called, environment, run_apart
 
 OUTPUTS = {"bronze": "orders", "silver": "lines", "gold": "days"}
 INPUTS = {"silver": ("orders", "bronze"), "gold": ("lines", "silver")}
@@ -129,34 +127,9 @@ class MedallionShop:
             check=False,
         )
 
-    @contextmanager
-    def running(self, level: str) -> Iterator[Callable[[], None]]:
+    def running(self, level: str) -> AbstractContextManager[Callable[[], None]]:
         """Run a query in a process of its own; gives what fails when that has ended."""
-        log = self.directory / f"{level}.log"
-        with (
-            log.open("w") as said,
-            subprocess.Popen(
-                [sys.executable, "-m", "savepoints", "run", level],
-                cwd=self.directory,
-                env=environment(""),
-                stdout=said,
-                stderr=said,
-            ) as process,
-        ):
-
-            def require_alive() -> None:
-                assert process.poll() is None, log.read_text()
-
-            def runs() -> bool:
-                require_alive()
-                return lease.holder(self.store.root, level) is not None
-
-            try:
-                wait_until(runs, f"{level} runs")
-                yield require_alive
-            finally:
-                process.terminate()
-                process.wait(timeout=120)
+        return run_apart(self.directory, self.store.root, level)
 
     def json(self, *arguments: str) -> Any:
         """Call the command line in this process; it must succeed; returns its JSON document."""

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import date
@@ -20,9 +20,11 @@ from savepoints.cli.main import _run
 from savepoints.cli.output import Terminal
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
+from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import Form
 from savepoints.runtime.runner import Ran
+from savepoints.store.locks import lease
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.comparison import Comparison, compare
 from spark_jobs.orders.producer import produce
@@ -168,3 +170,41 @@ def environment(crash_at: str = "") -> dict[str, str]:
     """Return the environment of a child process: this one's, and maybe a crash point."""
     here = str(Path(__file__).parents[2])
     return {**os.environ, "SAVEPOINTS_CRASH_AT": crash_at, "PYTHONPATH": here}
+
+
+@contextmanager
+def run_apart(directory: Path, root: Location, query: str) -> Iterator[Callable[[], None]]:
+    """Run a query in a process of its own, as a supervisor would.
+
+    Args:
+        directory: Where its settings are.
+        root: Of the store.
+
+    Yields:
+        What fails when that process has ended, with what it said.
+    """
+    log = directory / f"{query}.log"
+    with (
+        log.open("w") as said,
+        subprocess.Popen(
+            [sys.executable, "-m", "savepoints", "run", query],
+            cwd=directory,
+            env=environment(),
+            stdout=said,
+            stderr=said,
+        ) as process,
+    ):
+
+        def require_alive() -> None:
+            assert process.poll() is None, log.read_text()
+
+        def runs() -> bool:
+            require_alive()
+            return lease.holder(root, query) is not None
+
+        try:
+            spark_session.wait_until(runs, f"{query} runs")
+            yield require_alive
+        finally:
+            process.terminate()
+            process.wait(timeout=120)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -14,9 +12,8 @@ import pytest
 from savepoints.errors import CheckFailedError
 from savepoints.operations.fork import promote
 from savepoints.operations.run import pause
-from savepoints.store.locks import lease
 from spark_jobs.orders.comparison import Comparison, compare
-from tests.e2e.shop import QUERY, Shop, environment
+from tests.e2e.shop import QUERY, Shop, run_apart
 from tests.spark_session import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -29,38 +26,9 @@ def day(number: int) -> date:
     return BEGIN + timedelta(days=number)
 
 
-@contextmanager
-def running(shop: Shop) -> Iterator[Callable[[], None]]:
-    """Run the live query in a process of its own, as a supervisor would.
-
-    Yields:
-        What fails when that process has ended, with what it said.
-    """
-    log = shop.directory / "run.log"
-    with (
-        log.open("w") as said,
-        subprocess.Popen(
-            [sys.executable, "-m", "savepoints", "run", QUERY],
-            cwd=shop.directory,
-            env=environment(""),
-            stdout=said,
-            stderr=said,
-        ) as process,
-    ):
-
-        def require_alive() -> None:
-            assert process.poll() is None, log.read_text()
-
-        def runs() -> bool:
-            require_alive()
-            return lease.holder(shop.store.root, QUERY) is not None
-
-        try:
-            wait_until(runs, "the live query runs")
-            yield require_alive
-        finally:
-            process.terminate()
-            process.wait(timeout=120)
+def running(shop: Shop) -> AbstractContextManager[Callable[[], None]]:
+    """Run the live query in a process of its own, as a supervisor would."""
+    return run_apart(shop.directory, shop.store.root, QUERY)
 
 
 def truth_of(shop: Shop, uri: str, until: date, v2_from: date | None) -> Comparison:
