@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ import pytest
 from savepoints.local import LocalWorld
 from spark_jobs.medallion.truth import LEVELS, differing, truth
 from spark_jobs.orders.__main__ import main as orders
+from spark_jobs.orders.cdnow import read_orders
+from spark_jobs.orders.late import held_back
 from tests.e2e.shop import called
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
+UNTIL = date(1997, 1, 5)
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "medallion.md").read_text()
 
 
@@ -48,13 +52,22 @@ def test_every_command_of_the_page_runs(
     place = f'[queries.bronze.topics]\norders = "{topic}"\n'
     Path("savepoints.toml").write_text(f"{blocks('toml')[0]}\n{place}")
     commands = [line[2:] for block in blocks("console") for line in block.splitlines()]
-    assert len(commands) >= 9
-    for line in commands:
+    assert len(commands) >= 13
+    back = commands.index("savepoints pipeline rollback gold before-late --all --yes")
+    run(commands[:back], topic)
+    wanted = truth(UNTIL)
+    assert [differing(one, f"s3://lake/{one}", wanted[one]) for one in LEVELS] == [0, 0, 0]
+    run(commands[back:], topic)
+    without = truth(UNTIL, without=[one.order_id for one in held_back(read_orders(), 20)[1]])
+    assert [differing(one, f"s3://lake/{one}", without[one]) for one in LEVELS] == [0, 0, 0]
+
+
+def run(lines: Sequence[str], topic: str) -> None:
+    """Run commands of the page in this process, where Spark runs already."""
+    for line in lines:
         words = shlex.split(line.replace("--topic orders", f"--topic {topic}"))
         if words[0] == "savepoints":
             code, out, err = called(*words[1:])
             assert code == 0, f"{line}\n{out}\n{err}"
         else:
             assert orders(words[3:]) == 0, line
-    wanted = truth(date(1997, 1, 5))
-    assert [differing(one, f"s3://lake/{one}", wanted[one]) for one in LEVELS] == [0, 0, 0]

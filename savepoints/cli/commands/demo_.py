@@ -10,7 +10,7 @@ takes over from the live query, and that is undone.
 `late`: last year's orders arrive today and are merged as if they had arrived on time.
 
 `pipeline`: orders go through bronze, silver and gold; savepoints of all three are taken as one, and
-late orders are merged through all of them.
+late orders are merged through all of them, which are then taken back as one.
 
 Each story compares its result with a pandas computation over the raw file.
 """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 
 from savepoints.cli.demo.story import BUCKET, PRODUCE, SETTINGS, Story
 
 CUSTOMERS = 400
-_END = date(1997, 1, 8)
+_END, _LATER = date(1997, 1, 8), date(1997, 1, 12)
 _FILE = "late-orders.parquet"
 _TABLE = f"s3://{BUCKET}/tables"
 _MERGE = f"savepoints merge bronze --batch {_FILE} --until {_END}T00:00:00Z"
@@ -70,10 +71,16 @@ class PipelineStory(Story):
         merged = self._differing()
 
         self.step("The orders of the next days count on from there.")
-        self.type(f"{PRODUCE} --from {_END} --until 1997-01-12")
+        self.type(f"{PRODUCE} --from {_END} --until {_LATER}")
         for level in ("bronze", "silver", "gold"):
             self.type(f"savepoints run {level} --until latest")
-        after = self._differing(date(1997, 1, 12))
+        after = self._differing(_LATER)
+
+        self.step("Was the file wrong? Take all three back as one, and let them read on.")
+        self.type("savepoints pipeline rollback gold before-late --all --yes")
+        for level in ("bronze", "silver", "gold"):
+            self.type(f"savepoints run {level} --until latest")
+        back = self._differing(_LATER, without=_held_back())
         return self.judge(
             [
                 *((f"before: more than 0 rows of {one} differ", n, 0) for one, n in before.items()),
@@ -81,15 +88,26 @@ class PipelineStory(Story):
                   for one, n in before.items()),
                 *((f"merged: rows of {one} that differ", n, 0) for one, n in merged.items()),
                 *((f"days later: rows of {one} that differ", n, 0) for one, n in after.items()),
+                *((f"taken back: rows of {one} that differ from those without the file", n, 0)
+                  for one, n in back.items()),
             ]
         )  # fmt: skip
 
-    def _differing(self, until: date = _END) -> dict[str, int]:
+    def _differing(self, until: date = _END, without: Sequence[str] = ()) -> dict[str, int]:
         """Count the rows of each level that differ from pandas over the orders before a day."""
         from spark_jobs.medallion.truth import LEVELS, differing, truth
 
-        wanted = truth(until)
+        wanted = truth(until, without=without)
         found = {one: differing(one, f"{_TABLE}/{one}", wanted[one]) for one in LEVELS}
         for level, rows in found.items():
             self.say(f"{level}: {len(wanted[level])} rows by pandas, {rows} differ")
         return found
+
+
+def _held_back() -> list[str]:
+    """Return the ids of the orders in the file, as far as they are merged."""
+    from spark_jobs.orders import late
+    from spark_jobs.orders.cdnow import read_orders
+
+    held = late.held_back(read_orders(), CUSTOMERS)[1]
+    return [one.order_id for one in held if one.ordered_at.date() < _END]
