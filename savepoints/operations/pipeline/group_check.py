@@ -63,11 +63,19 @@ def reads(readers: Sequence[Savepoint], writers: Sequence[Savepoint]) -> tuple[G
 def _read(
     writer: Savepoint, reader: Savepoint, output: OutputVersion, position: TablePosition
 ) -> GroupRead:
+    newest, problem = _newest(position), ahead(output, position)
+    return GroupRead(writer.query, reader.query, output.uri, output.version, newest, problem)
+
+
+def ahead(output: OutputVersion, position: TablePosition) -> str:
+    """Say what a reader at a position has read beyond an output's version; empty for nothing."""
+    return _problem(output, _newest(position))
+
+
+def _newest(position: TablePosition) -> int:
     # A snapshot is read at its version also before its first file.
     is_begun = position.index >= 0 or position.in_snapshot
-    newest = position.version if is_begun else position.version - 1
-    problem = _problem(output, newest)
-    return GroupRead(writer.query, reader.query, output.uri, output.version, newest, problem)
+    return position.version if is_begun else position.version - 1
 
 
 def _problem(output: OutputVersion, newest: int) -> str:

@@ -12,7 +12,12 @@ from savepoints.errors import (
 )
 from savepoints.io import in_parallel
 from savepoints.model import new_id, utc_now
-from savepoints.operations.pipeline import rollback_cut, rollback_refusals, rollback_text
+from savepoints.operations.pipeline import (
+    present_ahead,
+    rollback_cut,
+    rollback_refusals,
+    rollback_text,
+)
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
@@ -319,7 +324,14 @@ def make(
         verb=VERB,
         query=found.query,
         steps=tuple(rollback_text.steps(members, cuts, paused)),
-        warnings=tuple(dict.fromkeys(rollback_text.notes(found, members))),
+        warnings=tuple(
+            dict.fromkeys(
+                (
+                    *present_ahead.notes(store, found, members),
+                    *rollback_text.notes(found, members),
+                )
+            )
+        ),
         command=command,
         operation_id=name,
         queries=queries,

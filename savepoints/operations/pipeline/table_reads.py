@@ -17,6 +17,7 @@ from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.io import Location
 from savepoints.model import OutputVersion, Savepoint
 from savepoints.operations.pipeline import group_check
+from savepoints.outputs.correct.commit import mark as correction_of
 from savepoints.outputs.delta import log
 
 
@@ -109,10 +110,10 @@ def _behind(output: OutputVersion, position: TablePosition) -> tuple[int, str]:
         if commit.version < position.version:
             return behind, ""
         oldest = commit.version
-        if commit.back_to is not None or commit.operation == "RESTORE":
+        if what := _impassable(commit):
             return 0, (
                 f"is at version {position.version} of {output.uri}, before version "
-                f"{commit.version} took the table back, and cannot read across that up to version "
+                f"{commit.version} {what}, and cannot read across that up to version "
                 f"{output.version}"
             )
         behind += commit.changes_data
@@ -122,6 +123,13 @@ def _behind(output: OutputVersion, position: TablePosition) -> tuple[int, str]:
         f"is at version {position.version} of {output.uri}, of which the log before version "
         f"{oldest} is gone, so it cannot read up to version {output.version}"
     )
+
+
+def _impassable(commit: log.Commit) -> str:
+    """Say what a commit did that a reader must not read; empty for all that it may."""
+    if commit.back_to is not None or commit.operation == "RESTORE":
+        return "took the table back"
+    return "corrected it by a merge" if correction_of(commit.user_metadata) else ""
 
 
 def _files(uri: str, version: int) -> Iterator[str]:

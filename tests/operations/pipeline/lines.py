@@ -81,6 +81,10 @@ class Line:
             )
         self.store.generations.begin(query, 1, checkpoint, by="run")
 
+    def store_id(self, query: str) -> str:
+        """Return Spark's id of a query, under which it writes."""
+        return str(json.loads(self.live(query).get("metadata"))["id"])
+
     def write(self, query: str, batch: int, app: str) -> None:
         write_deltalake(
             self.uri(query),

@@ -392,6 +392,22 @@ def test_the_plan_says_who_reads_what_goes_back(line: Line, on_local: Location) 
     assert f"{line.uri('gold')}: no query of the store reads it" in told
 
 
+def test_trap_a_reader_that_has_read_what_is_not_committed_cannot_be_put_back(line: Line) -> None:
+    line.add("bronze", topic)
+    line.write("bronze", NEWEST + 1, line.store_id("bronze"))
+    line.add("silver", line.reads("bronze", ahead=2))
+    for query in ("silver", "bronze"):
+        line.save(query, "before", batch=SAVED if query == "bronze" else 0)
+
+    made = plan(line, "bronze", "before", every=True)
+
+    assert "silver: it has read version 4, a WRITE" in made.warnings[0]
+    pipeline_rollback.execute(made, line.configured_store)
+    last = last_operation.require(line.configured_store, "bronze")
+    with pytest.raises(NotAlignedError, match="silver is ahead of bronze"):
+        rollback_plan.undo_plan(line.configured_store, last)
+
+
 def test_an_operation_is_listed_for_each_of_its_queries(line: Line) -> None:
     chain(line)
     rolled_back(line, "silver", "before", every=True)

@@ -1,0 +1,46 @@
+"""Readers that are ahead of what their writers have committed, so that an undo could not be exact.
+
+A query that died between its table's commit and its own has written a batch that no savepoint of it
+holds. A reader may have read that batch already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from savepoints.checkpoint.cut import read_cut
+from savepoints.io import Location
+from savepoints.operations.pipeline import group_check
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.savepoint import output_versions
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+
+def notes(store: Store, found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
+    """Say which readers have read rows that their writers have not committed."""
+    settings = bindings.complete(store)
+    inside = {one.query for one in members}
+    for one in members:
+        edges = [edge for edge in found.edges if edge.writer == one.query and edge.reader in inside]
+        going = one.rollback
+        if not edges or going.from_batch is None or going.safety_id is None:
+            continue
+        outputs = output_versions.outputs_of(
+            one.query,
+            store.generations.current(one.query).generation,
+            read_cut(Location.of(going.from_checkpoint), going.from_batch),
+            going.output_uris,
+            settings.queries.get(one.query),
+        )
+        for edge in edges:
+            for output in outputs:
+                if output.table_id == edge.table_id and (
+                    problem := group_check.ahead(output, edge.position)
+                ):
+                    yield (
+                        f"{edge.reader}: {problem}, of {output.uri}, which {one.query} has not "
+                        f"committed: undoing this will be refused; run {one.query} first, so that "
+                        "it commits the batch"
+                    )

@@ -1,0 +1,84 @@
+"""Bronze, silver and gold over Kafka go back as one, and are what pandas computes afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from savepoints.local import LocalWorld
+from spark_jobs.medallion import truth
+from tests.e2e.late_shop import day
+from tests.e2e.medallion_shop import RIGHT, MedallionShop
+from tests.spark_session import wait_until
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1200),
+]
+
+
+@pytest.fixture
+def shop(world: LocalWorld, world_environment: dict[str, str], tmp_path: Path) -> MedallionShop:
+    return MedallionShop.open(world, tmp_path)
+
+
+def run_with_the_bug(shop: MedallionShop) -> None:
+    queries = shop.settings.queries
+    buggy = queries["silver"].model_copy(update={"app": "tests.e2e.medallion_buggy:app"})
+    settings = shop.settings.model_copy(update={"queries": {**queries, "silver": buggy}})
+    for level in truth.LEVELS:
+        query = shop.store.with_settings(settings).query(level)
+        query.run(until="latest", forms=("native",), final_savepoint=False)
+
+
+def with_a_group(shop: MedallionShop) -> None:
+    """Take a group while gold has not read everything that silver has written."""
+    shop.sell(day(0), day(4))
+    shop.run()
+    shop.sell(day(4), day(8))
+    shop.run("bronze", "silver")
+    shop.json("pipeline", "create", "silver", "--tag", "before")
+
+
+@pytest.mark.parametrize("scope", [("--all",), ()], ids=["all", "silver_and_gold"])
+def test_after_a_bug_in_silver_all_is_as_if_there_had_been_none(
+    shop: MedallionShop, scope: tuple[str, ...]
+) -> None:
+    with_a_group(shop)
+    shop.sell(day(8), day(12))
+    run_with_the_bug(shop)
+    wrong = shop.differing(day(12))
+    assert wrong["bronze"] == 0
+    assert wrong["silver"] > 0
+    assert wrong["gold"] > 0
+
+    done = shop.json("pipeline", "rollback", "silver", "before", *scope, "--yes")
+
+    back = [one["query"] for one in done["pipeline_rolled_back"]["members"]]
+    assert back == ["bronze", "silver", "gold"][0 if scope else 1 :]
+    shop.run()
+    assert shop.differing(day(12)) == RIGHT
+    shop.sell(day(12), day(16))
+    shop.run()
+    assert shop.differing(day(16)) == RIGHT
+
+
+def test_queries_that_run_are_paused_for_it_and_go_on(shop: MedallionShop) -> None:
+    with_a_group(shop)
+    shop.sell(day(8), day(12))
+    run_with_the_bug(shop)
+    with shop.running("silver") as silver_lives, shop.running("gold") as gold_lives:
+        done = shop.json("pipeline", "rollback", "silver", "before", "--yes")
+
+        assert len(done["pipeline_rolled_back"]["members"]) == 2
+
+        def is_right() -> bool:
+            silver_lives()
+            gold_lives()
+            return shop.differing(day(12)) == RIGHT
+
+        wait_until(is_right, "silver and gold are right again")
