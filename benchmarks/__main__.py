@@ -18,6 +18,7 @@ from benchmarks import (
     export,
     flink,
     incremental,
+    late,
     list_,
     merge,
     migrate,
@@ -41,6 +42,7 @@ MEASURES: dict[str, Measure] = {
     "incremental": incremental.measure,
     "list": list_.measure,
     "merge": merge.measure,
+    "late": late.measure,
     "bounded-run": bounded_run.measure,
     "flink": flink.measure,
 }

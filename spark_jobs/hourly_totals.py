@@ -26,9 +26,9 @@ def decode(records: DataFrame) -> DataFrame:
     return json_records.decode(records, FIELDS)
 
 
-def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
+def build(inputs: Mapping[str, DataFrame], watermark: str = WATERMARK) -> DataFrame:
     """Build the query: customer_id, hour, orders, cents; for append mode."""
-    orders = inputs["orders"].withWatermark(json_records.AT, WATERMARK)
+    orders = inputs["orders"].withWatermark(json_records.AT, watermark)
     hours = orders.groupBy("customer_id", F.window(json_records.AT, "1 hour").alias("hour"))
     totals = hours.agg(F.count("*").alias("orders"), F.sum("cents").alias("cents"))
     return totals.withColumn("hour", F.col("hour.start"))

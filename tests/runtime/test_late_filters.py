@@ -6,10 +6,11 @@ from the result is in `tests/fidelity/test_dropped_oracle.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 
@@ -113,8 +114,12 @@ def test_trap_positions_are_found_though_the_program_leaves_them_out(
     assert one.rows.columns == ["topic", "partition", "offset", "compared"]
 
 
+def _same(chunks: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    yield from chunks
+
+
 def _through_pandas(inputs: Sequence[DataFrame]) -> DataFrame:
-    return windowed(timed(inputs[0].select("k", "t").mapInPandas(iter, "k string, t timestamp")))
+    return windowed(timed(inputs[0].select("k", "t").mapInPandas(_same, "k string, t timestamp")))
 
 
 def _by_another_time(inputs: Sequence[DataFrame]) -> DataFrame:
