@@ -58,7 +58,7 @@ def dropped(
         for name, frame in scratch.decoded.items()
     }
     filters = late_filters.find(scratch.session, scratch.result, times, output_mode(app))
-    found = spark.createDataFrame([], _SCHEMA)
+    found = nothing(spark)
     if not filters:
         return found
     watermarks = None
@@ -72,6 +72,11 @@ def dropped(
         late = rows.where(is_late(COMPARED)).withColumn(OPERATOR, F.lit(one.name))
         found = found.unionByName(late.select(*found.columns))
     return found
+
+
+def nothing(spark: SparkSession) -> DataFrame:
+    """Return no rows; see `dropped`."""
+    return spark.createDataFrame([], _SCHEMA)
 
 
 def _run(spark: SparkSession, app: App, one: LateFilter, place: Location) -> DataFrame:

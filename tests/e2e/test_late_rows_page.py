@@ -126,6 +126,8 @@ def followed(world: LocalWorld, world_environment: dict[str, str], tmp_path: Pat
     page = Page(Desk.open(world, tmp_path, "spark_jobs.hourly_totals:app"))
     page.write_settings()
     for hour in HOURS:
+        if hour == HOURS[1]:
+            assert "0 events of 0 entities" in page.line("late hourly_totals"), "no watermark yet"
         page.arrive([*in_time(hour), *LATE.get(hour, [])])
         page.line("run hourly_totals")
     return page

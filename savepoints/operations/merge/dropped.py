@@ -69,9 +69,8 @@ def find(
     reads = _reads(live, since)
     names = list(live.inputs.app.inputs)
     if not any(one.late_watermark_ms > 0 for one in reads):
-        nothing = {name: _nothing(spark) for name in names}
-        rows = late_rows.dropped(spark, live.inputs.app, {}, place / "rows")
-        return Dropped(reads, nothing, rows, dict.fromkeys(names, 0))
+        none = {name: _nothing(spark) for name in names}
+        return Dropped(reads, none, late_rows.nothing(spark), dict.fromkeys(names, 0))
     progress(f"reading the events of {len(reads)} batches of {live.name}")
     behind = {
         name: scratch.keep(spark, _behind(spark, live, name, reads), place / "behind" / name)
