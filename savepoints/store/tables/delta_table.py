@@ -71,7 +71,7 @@ class StoreTable:
         from deltalake import write_deltalake
 
         def write(table: DeltaTable, properties: CommitProperties) -> None:
-            there = set() if key is None else {row[key] for row in self._rows(table)}
+            there = set() if key is None else self._known(table, key, [row[key] for row in rows])
             if new := [row for row in rows if key is None or row[key] not in there]:
                 data = self._arrow(new)
                 write_deltalake(
@@ -113,8 +113,7 @@ class StoreTable:
     def remove(self, column: str, values: Sequence[str]) -> None:
         """Take away the rows with these values in a column of text; none is no error."""
         if values and self.rows():
-            listed = ", ".join(f"'{value}'" for value in values)
-            condition = f"{column} IN ({listed})"
+            condition = f"{column} IN ({_listed(values)})"
             self._commit(
                 lambda table, properties: table.delete(condition, commit_properties=properties)
             )
@@ -235,8 +234,13 @@ class StoreTable:
                 )
         return rows
 
-    def _read(self, table: DeltaTable) -> pa.Table:
-        """Read all rows with deltalake's own engine.
+    def _known(self, table: DeltaTable, key: str, values: Sequence[str]) -> set[str]:
+        """Return which values of a column of text a table has; only files that may are opened."""
+        found = self._read(table, key, f"where {key} in ({_listed(values)})")
+        return {str(one) for one in found.column(key).to_pylist()}
+
+    def _read(self, table: DeltaTable, what: str = "*", which: str = "") -> pa.Table:
+        """Read rows, by default all, with deltalake's own engine.
 
         PyArrow's would read through Python file objects in threads of its own, and when the process
         ends right after, such a thread can abort it ("terminate called without an active
@@ -247,7 +251,8 @@ class StoreTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            found = QueryBuilder().register("rows", table).execute("select * from rows")
+            query = f"select {what} from rows {which}"  # noqa: S608 (`_listed` quotes)
+            found = QueryBuilder().register("rows", table).execute(query)
             # `pa.table` would import pandas to find out that this is none of its frames.
             return pa.RecordBatchReader.from_stream(found).read_all()
         except (DeltaError, OSError, pa.ArrowException) as error:
@@ -269,6 +274,11 @@ class StoreTable:
             hint="diagnose it: savepoints check; on a local disk, check its space and permissions",
             table=str(self.location),
         )
+
+
+def _listed(values: Sequence[str]) -> str:
+    """Return texts as a list in SQL."""
+    return ", ".join("'" + value.replace("'", "''") + "'" for value in values)
 
 
 def _python_rows(table: pa.Table) -> list[dict[str, Any]]:
