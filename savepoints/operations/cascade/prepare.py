@@ -8,7 +8,8 @@ the reader would have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -121,8 +122,8 @@ def _prepare(
     spark, reader, place = work.spark, work.reader, work.place
     live = work.store.generations.current(reader.query)
     _require_read(reader, live, change.version)
-    removed = scratch.keep(spark, _events(spark, reader, change.removed), place / "removed")
-    added = scratch.keep(spark, _events(spark, reader, change.added), place / "added")
+    removed = _changed(work, change.removed, "removed")
+    added = _changed(work, change.added, "added")
     entities = scratch.keep(
         spark, removed.unionByName(added).select(ENTITY).distinct(), place / scratch.ENTITIES
     )
@@ -200,11 +201,26 @@ def _require_read(reader: Reader, live: Generation, version: int) -> None:
         )
 
 
+def _changed(work: _Replaying, rows: DataFrame, name: str) -> DataFrame:
+    """Keep rows that change as events of the reader; each has an entity."""
+    found = scratch.keep(work.spark, _events(work.spark, work.reader, rows), work.place / name)
+    with _named(work.reader):
+        events.require_entities(found)
+    return found
+
+
 def _events(spark: SparkSession, reader: Reader, rows: DataFrame) -> DataFrame:
     """Return rows of the table as events of the reader."""
     columns = spark.createDataFrame([], reader.source.schema).columns
-    try:
+    with _named(reader):
         return events.events(rows, columns, reader.decoding)
+
+
+@contextmanager
+def _named(reader: Reader) -> Iterator[None]:
+    """Let a refusal within name the reader."""
+    try:
+        yield
     except IncompatibleError as error:
         raise IncompatibleError(
             f"{reader.query}, input {reader.input}: {error.message}",

@@ -50,6 +50,19 @@ def events(rows: DataFrame, columns: Sequence[str], decoding: Decoding) -> DataF
     )
 
 
+def require_entities(rows: DataFrame) -> None:
+    """Refuse events that belong to no entity: nothing says what has to be replayed for them.
+
+    Raises:
+        IncompatibleError: If there are some.
+    """
+    if nobody := rows.where(f"{ENTITY} IS NULL").count():
+        raise IncompatibleError(
+            f"{nobody} rows that change have no entity",
+            hint="correct entity_key of the input, or leave such rows out in decode",
+        )
+
+
 def of_entities(rows: DataFrame, entities: DataFrame) -> DataFrame:
     """Return the events of some entities, given in `entity`, in the same columns."""
     from pyspark.sql import functions as F

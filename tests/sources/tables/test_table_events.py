@@ -57,3 +57,14 @@ def test_a_decode_that_drops_what_it_does_not_know_is_refused(rows: DataFrame) -
     only = Decoding(lambda found: found.select("n", "at"), "n", "at", ("n",))
     with pytest.raises(IncompatibleError, match="an event cannot be matched to its row"):
         events.events(rows, COLUMNS, only)
+
+
+def test_trap_rows_that_belong_to_nobody_are_refused(rows: DataFrame) -> None:
+    """No entity equals nothing: they would be left out of the replay."""
+    nobody = Decoding(
+        lambda found: found.selectExpr("*", "nullif(n, 4) AS who"), "who", "at", ("n",)
+    )
+    found = events.events(rows, COLUMNS, nobody)
+    with pytest.raises(IncompatibleError, match="1 rows that change have no entity"):
+        events.require_entities(found)
+    events.require_entities(found.where("n < 4"))
