@@ -8,6 +8,7 @@ from savepoints.cli.commands.operations_ import take_back
 from savepoints.cli.commands.rollback_ import rolled_back
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, mutating, outputs_too, stopped_said
+from savepoints.errors import UsageError
 
 
 @click.command("undo")
@@ -28,7 +29,8 @@ def command(
 
     An interrupted operation is undone as far as it got. Otherwise the query goes back to the
     safety savepoint that the operation took first, outputs included. The plan names the operation;
-    review it with --dry-run. An undo cannot be undone: roll back to its safety savepoint instead.
+    review it with --dry-run. What took several queries back together is undone for all of them.
+    An undo cannot be undone: roll back to its safety savepoint instead.
 
     \b
     Examples:
@@ -49,6 +51,13 @@ def command(
     last = last_operation.require(call.store, query)
     call.output.progress(f"undoing the {last.verb} {last.id} begun at {last.begun_at}")
     if last.verb == rollback_plan.VERB:
+        if to is not None or outputs != "rewind":
+            raise UsageError(
+                f"the {last.verb} {last.id} is undone with the outputs of all its queries, and "
+                "their checkpoints go beside those that it wrote",
+                hint=f"omit --to and --outputs: savepoints undo {query}",
+                query=query,
+            )
         together = rollback_plan.undo_plan(call.store, last, stopped=stopped)
         if call.confirm(together, consent):
             pipeline_text.show_rollback(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from savepoints.operations.pipeline import rollback_cut
-from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline.pipeline_graph import FindingKind, Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Step
+
+# What such queries read is not known.
+_MAY_READ: frozenset[FindingKind] = frozenset({"unreadable_checkpoint", "no_batch", "no_position"})
 
 
 def steps(
@@ -54,16 +57,17 @@ def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
     for one in members:
         yield from (f"{one.query}: {note}" for note in one.rollback.warnings if note not in known)
     for uri, readers in ours.items():
-        names = ", ".join(dict.fromkeys(readers)) or "no query of the store"
+        names = " and ".join(dict.fromkeys(readers))
+        who = f"{names} goes back with it, any other" if readers else "a"
         yield (
-            f"{uri}: {names} reads it and goes back with it; any other streaming reader fails at "
-            "the rewind unless it has skipChangeCommits, and with that keeps what is taken back"
+            f"{uri}: {who} streaming reader fails at the rewind unless it has skipChangeCommits, "
+            "and with that keeps what is taken back"
         )
     yield (
         "what the queries have done elsewhere than in their outputs is not taken back, such as "
-        "calls, or rows that ignoreChanges has passed on twice"
+        "messages to other systems"
     )
     inside = {one.query for one in members}
     for finding in found.findings:
-        if not inside & {*finding.queries}:
+        if finding.kind in _MAY_READ and not inside & {*finding.queries}:
             yield f"not taken back, and it may read these tables: {finding.what}"

@@ -388,8 +388,8 @@ def test_the_plan_says_who_reads_what_goes_back(line: Line, on_local: Location) 
     told = str(plan(line, "silver", "before", every=True))
 
     assert f"gold: continue behind the rewind of silver's {line.uri('silver')}" in told
-    assert f"{line.uri('silver')}: gold reads it and goes back with it; any other" in told
-    assert f"{line.uri('gold')}: no query of the store reads it" in told
+    assert f"{line.uri('silver')}: gold goes back with it, any other streaming reader" in told
+    assert f"{line.uri('gold')}: a streaming reader fails at the rewind" in told
 
 
 def test_trap_a_reader_that_has_read_what_is_not_committed_cannot_be_put_back(line: Line) -> None:
