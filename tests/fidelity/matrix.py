@@ -15,6 +15,7 @@ from savepoints.errors import NativeOnlyError, ProviderError, RescaleError, Save
 from tests import draw
 from tests.fidelity.harness import STORES
 from tests.fidelity.queries import QUERIES, SEEDS
+from tests.outputs import features
 
 Verdict = Literal["exact", "native only", "refused", "–"]
 WAYS = ("partitions", "provider", "canonical", "native")
@@ -221,7 +222,7 @@ def render() -> str:
     impossible = {row.hdfs for row in TABLE.values() if row.hdfs}
     notes = sorted(f"- `{one.error}`: {one.reason}.\n" for one in impossible)
     parts.append("What Spark says of its default provider:\n\n" + "".join(notes))
-    return "\n".join(parts)
+    return "\n".join([*parts, features.render()])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,18 @@ def recorded(app: str | None, batch: int) -> CommitProperties:
 def clean_up(uri: str, below: int) -> None:
     """Remove the commits below a version from the log, as Delta does after a checkpoint."""
     log_of(uri).delete([f"{version:020}.json" for version in range(below)])
+
+
+def name_feature(uri: str, feature: str) -> None:
+    """Let the newest version of a table have one more feature, in its protocol alone."""
+    table = opened(uri)
+    protocol, log = table.protocol(), log_of(uri)
+    features = [*(protocol.writer_features or ()), feature]
+    action: dict[str, Any] = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": 7,
+    }
+    if protocol.reader_features:
+        action["readerFeatures"] = protocol.reader_features
+    line = json.dumps({"protocol": {**action, "writerFeatures": features}})
+    log.create(f"{table.version() + 1:020}.json", line.encode())

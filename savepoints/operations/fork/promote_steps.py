@@ -205,11 +205,12 @@ def carry_out(plan: PromotionPlan, store: Store, held: Lease, *, progress: Progr
 
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
     """Take back what an interrupted promotion has done so far."""
+    spark = rewind.session_for([one.live for one in plan.taken], store.settings)
 
     def undo_replaced() -> None:
         for one in plan.taken:
             progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
-            replace_content.undo(one, plan.operation_id)
+            replace_content.undo(one, plan.operation_id, spark)
 
     pause_for_verb.undo(plan, store, undo_replaced, paused=plan.paused, progress=progress)
 

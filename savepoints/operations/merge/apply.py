@@ -31,6 +31,7 @@ from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version
+from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress
 from savepoints.runtime import app as apps
 from savepoints.runtime import scratch_query
@@ -150,11 +151,12 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
     Raises:
         UsageError: If the new generation has begun.
     """
+    spark = rewind.session_for([one.live for one in plan.corrections], store.settings)
 
     def undo_corrections() -> None:
         for one in plan.corrections:
             progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
-            correct.undo(one, plan.operation_id)
+            correct.undo(one, plan.operation_id, spark)
 
     pause_for_verb.undo(plan, store, undo_corrections, paused=plan.paused, progress=progress)
     scratch.discard(store, plan.operation_id)

@@ -26,6 +26,7 @@ from savepoints.operations.pipeline.rollback_plan import VERB, PipelineRollbackP
 from savepoints.operations.rollback import generation_change, journalled, run_to_point
 from savepoints.operations.rollback.rollback import RolledBack
 from savepoints.operations.run import pause_for_verb
+from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
@@ -147,6 +148,8 @@ def _move(
 ) -> tuple[RolledBack, ...]:
     """Do what is to be done to each query, step by step of all; done before, it is left out."""
     started = time.monotonic()
+    outputs = (output for one in members for output in one.rollback.outputs)
+    spark = rewind.session_for(outputs, store.settings)
     for one in members:
         held[one.query].check()
         generation_change.save_present(one.rollback, store, part_of(one.query), progress)
@@ -163,7 +166,7 @@ def _move(
             )
         versions = {
             one.query: generation_change.rewind_outputs(
-                one.rollback, part_of(one.query), held[one.query], progress
+                one.rollback, part_of(one.query), held[one.query], progress, spark
             )
             for one in members
         }

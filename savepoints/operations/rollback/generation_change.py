@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from savepoints import faults
 from savepoints.checkpoint.logs.source_positions import Starts
@@ -40,6 +40,9 @@ from savepoints.store.locks.journal import Journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +209,14 @@ def carry_out(
 ) -> Moved:
     """Do what `execute` does, under a lease that the caller holds and goes on holding."""
     started = time.monotonic()
+    spark = rewind.session_for(plan.outputs, store.settings)
     log = journalled.begin_or_resume(plan, store, lambda: refuse_changed(plan, store))
     if plan.resumed:
         refuse_gone_on(plan, log)
     save_present(plan, store, log, progress)
     _do(work.prepare, log, held)
     with new_generation(plan, store, work.write, log, held):
-        versions = rewind_outputs(plan, log, held, progress)
+        versions = rewind_outputs(plan, log, held, progress, spark)
         _do(work.complete, log, held)
     _do(work.follow, log, held)
     log.finish()
@@ -243,15 +247,19 @@ def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Pro
 
 
 def rewind_outputs(
-    plan: TransitionPlan, log: Journal, held: Lease, progress: Progress
+    plan: TransitionPlan, log: Journal, held: Lease, progress: Progress, spark: SparkSession | None
 ) -> dict[str, int]:
-    """Take the outputs back and return the version that the commit of each made."""
+    """Take the outputs back and return the version that the commit of each made.
+
+    Args:
+        spark: From `rewind.session_for`.
+    """
     versions = {}
     for one in plan.outputs:
         # Also when it was recorded: it refuses to finish if others have written since.
         held.check()
         progress(rewind.what(one))
-        reached = rewind.execute(one, plan.operation_id)
+        reached = rewind.execute(one, plan.operation_id, spark)
         step = f"output_{one.output.name}_rewound"
         # The query may have been run on since it was recorded.
         known = log.operation.done.get(step, {}).get("version", reached)
@@ -319,13 +327,14 @@ def undo(
     Args:
         also: Takes back what the verb's own last step may have done.
     """
+    spark = rewind.session_for(plan.outputs, store.settings)
 
     def give_back(check: Callable[[], None]) -> None:
         also()
         for one in plan.outputs:
             check()
             progress(f"restoring {one.output.uri} to version {one.newest}")
-            rewind.undo(one, plan.operation_id)
+            rewind.undo(one, plan.operation_id, spark)
 
     take_back(plan, store, give_back, progress)
 

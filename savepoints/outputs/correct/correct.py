@@ -27,7 +27,7 @@ from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.write import Mode
-from savepoints.outputs.rewind import rewind, rewind_commit
+from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def plan(
         OutputVersionGoneError: If a base can no longer be read; another base may do.
     """
     table = _open(uri)
-    writable.require_writable(table, uri, removes=True)
+    rewind.engine_for(table, uri, int(table.version()), own_rows)
+    writable.refuse_identity(table, uri)
     if entity is not None:
         require_entity(table, uri, entity)
     for base in bases:
@@ -183,8 +184,12 @@ def _rows(
     return rows
 
 
-def undo(correction: Correction, operation_id: str) -> None:
-    """Bring the table back to what it was, if nobody wrote since; not done, nothing happens."""
+def undo(correction: Correction, operation_id: str, spark: SparkSession | None = None) -> None:
+    """Bring the table back to what it was, if nobody wrote since; not done, nothing happens.
+
+    Args:
+        spark: From `rewind.session_for`.
+    """
     live = correction.live
     table = batch_version.open_table(live.output.uri)
     reached = table.transaction_version(correction.app_id)
@@ -199,13 +204,8 @@ def undo(correction: Correction, operation_id: str) -> None:
             batch_id=reached,
         )
     rewind.refuse_changed(live)
-    rewind_commit.take_back(
-        table,
-        live.output.uri,
-        live.newest,
-        {correction.app_id: BEFORE_FIRST_BATCH, operation_id: 0},
-        live.own_rows,
-    )
+    ids = {correction.app_id: BEFORE_FIRST_BATCH, operation_id: 0}
+    rewind.take_back(live, table, live.newest, ids, spark)
 
 
 def refuse_changed(correction: Correction) -> None:
@@ -320,7 +320,8 @@ def _live(
             None,
         )
         ids = dict.fromkeys([*own_ids, app_id], BEFORE_FIRST_BATCH)
-        live = Rewind(output, output.version, ids, owner, own_rows)
+        engine = rewind.engine_for(table, uri, output.version, own_rows)
+        live = Rewind(output, output.version, ids, owner, own_rows, engine=engine)
     rewind.refuse_changed(replace(live, newest=min(versions, default=live.newest)))
     return live
 

@@ -18,7 +18,8 @@ from typing import Any
 from savepoints.io import Location
 from savepoints.model import is_id
 
-# In the `commitInfo` of a rewind: the version to whose rows it goes back.
+# In the `commitInfo` of a rewind, or in its `tags` where Delta's engine wrote it: the version to
+# whose rows it goes back.
 BACK_TO = "savepointsBackTo"
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)", re.ASCII
@@ -84,7 +85,8 @@ def parse_commit(version: int, data: bytes) -> Commit:
             transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
         elif "add" in action or "remove" in action:
             changes = changes or bool((action.get("add") or action["remove"])["dataChange"])
-    back_to = int(info[BACK_TO]) if BACK_TO in info and rewinds(transactions) else None
+    said_back_to = info.get(BACK_TO, (info.get("tags") or {}).get(BACK_TO))
+    back_to = int(said_back_to) if said_back_to is not None and rewinds(transactions) else None
     operation, said = str(info.get("operation", "")), info.get("userMetadata")
     return Commit(version, operation, transactions, changes, back_to, said)
 

@@ -144,9 +144,9 @@ def _reconciled(uri: str, version: int, actions: Iterable[Action]) -> Snapshot:
     for action in actions:
         for kind, value in action.items():
             if kind == "add":
-                files[_file(value)] = value
+                files[identity(value)] = value
             elif kind == "remove":
-                files.pop(_file(value), None)
+                files.pop(identity(value), None)
             elif kind == "domainMetadata":
                 domains[value["domain"]] = value
             elif kind in {"protocol", "metaData"}:
@@ -162,7 +162,7 @@ def _reconciled(uri: str, version: int, actions: Iterable[Action]) -> Snapshot:
     return Snapshot(whole["protocol"], whole["metaData"], tuple(files.values()), there)
 
 
-def _file(action: Action) -> tuple[str, str]:
+def identity(action: Action) -> tuple[str, str]:
     """Return what identifies a file: its path and its deletion vector."""
     vector = action.get("deletionVector") or {}
     parts = (vector.get(key) for key in ("storageType", "pathOrInlineDv", "offset"))

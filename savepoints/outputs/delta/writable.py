@@ -1,12 +1,13 @@
-"""Which Delta tables deltalake can write: asked before anything is touched.
+"""Which Delta tables deltalake can write, and which only Spark: asked before anything is touched.
 
 A table names its features in its protocol (Delta protocol, "Table Features"), and a writer that
-does not know one must not write. Here is what deltalake 1.6 commits to; the tests try each.
+does not know one must not write. Here is what deltalake 1.6 commits to, and what Delta's engine
+takes back exactly through `savepoints.spark.delta_transaction`; the tests try each.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from savepoints.errors import LEAVE_OUTPUTS, IncompatibleError
 
@@ -26,12 +27,24 @@ _KNOWN = {
     "variantType",
     "variantType-preview",
 }
+_KNOWN_TO_SPARK = {
+    "allowColumnDefaults",
+    "clustering",
+    "domainMetadata",
+    "identityColumns",
+    "inCommitTimestamp",
+    "rowTracking",
+    "typeWidening",
+    "vacuumProtocolCheck",
+}
+# What makes a commit: the library, or Delta's own engine in a Spark session.
+Engine = Literal["deltalake", "spark"]
 # Before writers named features, this version of theirs stood for one more than the one before.
 _WITH_IDENTITY = 6
 _NAMED = 7
 
 
-def unknown(table: DeltaTable) -> list[str]:
+def only_by_spark(table: DeltaTable) -> list[str]:
     """Return the features of a table that deltalake cannot write."""
     protocol = table.protocol()
     if protocol.min_writer_version == _WITH_IDENTITY:
@@ -41,22 +54,54 @@ def unknown(table: DeltaTable) -> list[str]:
     return sorted({*(protocol.writer_features or ())} - _KNOWN)
 
 
-def require_writable(table: DeltaTable, uri: str, *, removes: bool) -> None:
-    """Refuse a table that cannot be taken back, and name the features that prevent it."""
-    if found := unknown(table):
-        raise IncompatibleError(
-            f"{uri} cannot be rewound: it has table features that only Spark can write: "
-            f"{', '.join(found)}",
-            # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-            hint="leave the table as it is: rollback --outputs none, or for a reset remove it "
-            "from [queries.NAME.outputs] temporarily",
-            uri=uri,
-            features=found,
-        )
+def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
+    """Return the refusal of a table that cannot be taken back, which names its features."""
+    return IncompatibleError(
+        f"{uri} cannot be rewound: it has table features that only Spark can write: "
+        f"{', '.join(features)}" + (f"; {why}" if why else ""),
+        # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
+        hint="leave the table as it is: rollback --outputs none, or for a reset remove it "
+        "from [queries.NAME.outputs] temporarily",
+        uri=uri,
+        features=features,
+    )
+
+
+def engine(table: DeltaTable, uri: str, *, removes: bool) -> Engine:
+    """Return what can take a table back.
+
+    Raises:
+        IncompatibleError: If nothing can; the error names the features that prevent it.
+    """
+    found = only_by_spark(table)
+    if strange := sorted({*found} - _KNOWN_TO_SPARK):
+        raise refused(uri, strange, "and these were never tried here")
     if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
         raise IncompatibleError(
             f"{uri} cannot be rewound: it does not allow rows to be removed (delta.appendOnly)",
             hint=f"set delta.appendOnly to false, or {LEAVE_OUTPUTS}",
             uri=uri,
             features=["appendOnly"],
+        )
+    return "spark" if found else "deltalake"
+
+
+def refuse_identity(table: DeltaTable, uri: str) -> None:
+    """Refuse a table of which rows are to be replaced that have identity values.
+
+    Delta does not count explicit values: it could give out the same ones again later.
+    """
+    columns = [
+        field.name
+        for field in table.schema().fields
+        if any(key.startswith("delta.identity.") for key in field.metadata)
+    ]
+    if columns:
+        raise IncompatibleError(
+            f"rows of {uri} cannot be replaced: the values of its identity column "
+            f"{', '.join(columns)} would be given out again later",
+            hint="drop the identity column, or rebuild the output: savepoints reset --to-earliest; "
+            "for a fork: savepoints promote --outputs point",
+            uri=uri,
+            features=["identityColumns"],
         )

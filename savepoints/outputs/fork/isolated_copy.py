@@ -45,6 +45,7 @@ _KNOWN_FEATURES = {
     "identityColumns",
     "inCommitTimestamp",
     "invariants",
+    "rowTracking",
     "timestampNtz",
     "typeWidening",
     "typeWidening-preview",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import FileSinkError, IncompatibleError
 from savepoints.model import OutputVersion
-from savepoints.outputs.delta import batch_version
-from savepoints.outputs.rewind import rewind, rewind_commit
+from savepoints.outputs.delta import batch_version, writable
+from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.uri import Uri
 
@@ -75,10 +75,17 @@ def plan(
     live = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows)
     if live.output.kind == "files":
         raise _no_table(uri)
-    if own_rows is not None and _columns(uri) != _columns(source.uri, source.version):
+    writable.refuse_identity(batch_version.open_table(uri), uri)
+    keeps_columns = own_rows is not None or live.engine == "spark"
+    if keeps_columns and _columns(uri) != _columns(source.uri, source.version):
+        why = (
+            "which also has other writers"
+            if own_rows is not None
+            else "whose columns only Spark could take back, and not exactly"
+        )
         raise IncompatibleError(
-            f"{source.uri} has different columns from {uri}, which also has other writers",
-            hint="let the fork's program write the columns of the shared table, or promote "
+            f"{source.uri} has different columns from {uri}, {why}",
+            hint="let the fork's program write the columns of the live table, or promote "
             "with --outputs point",
             uri=uri,
         )
@@ -130,20 +137,19 @@ def execute(spark: SparkSession, takeover: Takeover) -> int:
     return int(batch_version.open_table(str(uri)).version())
 
 
-def undo(takeover: Takeover, operation_id: str) -> None:
-    """Bring the live table back, if nobody wrote to it since; not done, nothing happens."""
+def undo(takeover: Takeover, operation_id: str, spark: SparkSession | None = None) -> None:
+    """Bring the live table back, if nobody wrote to it since; not done, nothing happens.
+
+    Args:
+        spark: From `rewind.session_for`.
+    """
     live = takeover.live
     table = batch_version.open_table(live.output.uri)
     if table.transaction_version(takeover.app_id) != takeover.batch_id:
         return
     rewind.refuse_changed(live)
-    rewind_commit.take_back(
-        table,
-        live.output.uri,
-        live.newest,
-        {takeover.app_id: BEFORE_FIRST_BATCH, operation_id: 0},
-        live.own_rows,
-    )
+    ids = {takeover.app_id: BEFORE_FIRST_BATCH, operation_id: 0}
+    rewind.take_back(live, table, live.newest, ids, spark)
 
 
 def _columns(uri: str, version: int | None = None) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.io import Location
 from savepoints.model import OutputVersion
-from savepoints.outputs.delta import batch_version, log
+from savepoints.outputs.delta import batch_version, log, writable
 from savepoints.outputs.file_sink import file_sink
 from savepoints.outputs.rewind.planned_rewind import Rewind
 
@@ -95,7 +95,7 @@ def _of_files(rewind: Rewind) -> list[str]:
 def _of_table(rewind: Rewind) -> list[str]:
     output, table = rewind.output, batch_version.open_table(rewind.output.uri)
     uri, settings = output.uri, table.metadata().configuration
-    found = []
+    found = _of_engine(rewind, table)
     found += (removal := reader_notes(rewind))
     if removal and settings.get("delta.enableChangeDataFeed") == "true":
         found.append(
@@ -110,6 +110,26 @@ def _of_table(rewind: Rewind) -> list[str]:
             f"{uri}: transaction ids are forgotten after {limit} "
             f"({batch_version.RETENTION_OF_IDS}): a batch that runs again later than that is "
             "written twice"
+        )
+    return found
+
+
+def _of_engine(rewind: Rewind, table: DeltaTable) -> list[str]:
+    """Describe what it means that Delta's own engine makes the commit."""
+    if rewind.engine != "spark":
+        return []
+    uri, features = rewind.output.uri, writable.only_by_spark(table)
+    only = ", ".join(features)
+    found = [f"{uri}: Delta makes the commit in a Spark session, since only it can write {only}"]
+    if "identityColumns" in features:
+        found.append(
+            f"{uri}: rows that are written again get new identity values; those that are removed "
+            "are not given out a second time"
+        )
+    if "rowTracking" in features:
+        found.append(
+            f"{uri}: rows that come back have the row ids that they had; rows that are written "
+            "again get new ones"
         )
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from savepoints.model import OutputVersion
+from savepoints.outputs.delta.writable import Engine
 
 # Lower than any batch id, so the replayed batch 0 is not taken for one that was written.
 BEFORE_FIRST_BATCH = -1
@@ -23,6 +24,7 @@ class Rewind:
         owner: Beginning of the application ids that are the query's own.
         own_rows: Only rows for which this SQL predicate is true go back; None for all.
         empty: It goes back to no rows at all.
+        engine: What makes the commit; `spark` needs a session.
     """
 
     output: OutputVersion
@@ -31,6 +33,7 @@ class Rewind:
     owner: str
     own_rows: str | None = None
     empty: bool = False
+    engine: Engine = "deltalake"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rewind:

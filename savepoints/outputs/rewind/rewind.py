@@ -2,28 +2,33 @@
 
 Delta's RESTORE alone leaves the `txn` entries, and then every replayed batch is taken for one that
 was already written and silently dropped (delta-io/delta#1813). deltalake can put lowered `txn`
-actions into the same commit, which the protocol allows. What Spark's file sink needs is in
+actions into the same commit, which the protocol allows; for tables that it cannot write Delta's own
+engine does so, in a Spark session (`spark_commit`). What Spark's file sink needs is in
 `file_sink`; callers need not know which of the two an output is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from savepoints.config.settings import Settings
 from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputVersion, is_id
 from savepoints.outputs.delta import batch_version, log, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
+from savepoints.outputs.delta.writable import Engine
 from savepoints.outputs.file_sink import file_sink
-from savepoints.outputs.rewind import rewind_commit, shared_table
+from savepoints.outputs.rewind import rewind_commit, shared_table, spark_commit
 from savepoints.outputs.rewind.plan_text import kept, notes, reader_notes, what
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.spark import delta_transaction
 
 __all__ = [
     "BEFORE_FIRST_BATCH",
     "Rewind",
+    "engine_for",
     "execute",
     "is_done",
     "kept",
@@ -32,12 +37,15 @@ __all__ = [
     "plan_empty",
     "reader_notes",
     "refuse_changed",
+    "session_for",
+    "take_back",
     "undo",
     "what",
 ]
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
 
 _OPERATION_VERSION = 1
 _UNDONE = 0
@@ -75,7 +83,8 @@ def plan(
             hint=f"the table was deleted and recreated: {LEAVE_OUTPUTS}; then rebuild it",
             uri=output.uri,
         )
-    writable.require_writable(table, output.uri, removes=output.version < table.version())
+    removes = output.version < table.version()
+    engine = engine_for(table, output.uri, output.version, own_rows, removes=removes)
     if own_rows is not None:
         shared_table.require_usable(table, output.uri, own_rows)
     _refuse_unreadable(output)
@@ -85,7 +94,7 @@ def plan(
         output.app_id: reached,
         new_app_id: reached,
     }
-    planned = Rewind(output, table.version(), transactions, owner, own_rows)
+    planned = Rewind(output, table.version(), transactions, owner, own_rows, engine=engine)
     _refuse_others(planned, output.version)
     return planned
 
@@ -111,7 +120,7 @@ def plan_empty(
         return Rewind(
             file_sink.empty(name, sink), file_sink.newest_batch(sink), {}, owner, empty=True
         )
-    writable.require_writable(table, uri, removes=True)
+    engine = engine_for(table, uri, None, own_rows)
     if own_rows is not None:
         shared_table.require_usable(table, uri, own_rows)
     newest, location = int(table.version()), str(Location.of(uri))
@@ -120,7 +129,7 @@ def plan_empty(
     others = [app for app in known if app not in ours and not is_id(app)]
     wanted = dict.fromkeys([*app_ids, *ours, new_app_id], BEFORE_FIRST_BATCH)
     output = OutputVersion(name, location, batch_version.table_id(table), newest, new_app_id, None)
-    planned = Rewind(output, newest, wanted, owner, own_rows, empty=True)
+    planned = Rewind(output, newest, wanted, owner, own_rows, empty=True, engine=engine)
     if own_rows is None:
         _refuse_all(
             location,
@@ -152,7 +161,47 @@ def refuse_changed(rewind: Rewind) -> None:
         raise file_sink.changed(Location.of(rewind.output.uri), rewind.newest)
 
 
-def execute(rewind: Rewind, operation_id: str) -> int:
+def engine_for(
+    table: DeltaTable,
+    uri: str,
+    version: int | None,
+    own_rows: str | None,
+    *,
+    removes: bool = True,
+) -> Engine:
+    """Return what can take a table back; refuse where nothing can.
+
+    Args:
+        version: Where to go back to; None for no rows at all.
+        own_rows: As in `plan`.
+        removes: Whether rows may be removed on the way, and not only ids committed.
+
+    Raises:
+        IncompatibleError: If the table has features that cannot be written, or Delta's engine is
+            needed and could not take it back exactly.
+    """
+    engine = writable.engine(table, uri, removes=removes)
+    if engine == "spark":
+        spark_commit.require_possible(table, uri, version=version, own_rows=own_rows)
+    return engine
+
+
+def session_for(rewinds: Iterable[Rewind], settings: Settings) -> SparkSession | None:
+    """Return a session if one of some rewinds needs it; before anything is begun.
+
+    Raises:
+        EnvironmentUnfitError: If Spark does not start, or has no Delta.
+    """
+    from savepoints.spark.session import session
+
+    if all(one.engine != "spark" for one in rewinds):
+        return None
+    spark = session(settings, "savepoints: taking back outputs")
+    delta_transaction.require_delta(spark)
+    return spark
+
+
+def execute(rewind: Rewind, operation_id: str, spark: SparkSession | None = None) -> int:
     """Take the output back, in one commit; doing it again for the same operation does nothing.
 
     A file sink takes several steps, each of which leaves it at a batch that it had; it goes on
@@ -161,6 +210,7 @@ def execute(rewind: Rewind, operation_id: str) -> int:
     Args:
         operation_id: Put into the commit as a transaction id, which is how a repetition after a
             crash finds out that it was done.
+        spark: From `session_for`.
 
     Returns:
         The version that the commit made, or the newest one when it had been made before; of a
@@ -173,10 +223,12 @@ def execute(rewind: Rewind, operation_id: str) -> int:
         return int(table.version())
     refuse_changed(rewind)
     transactions = {**rewind.transactions, operation_id: _OPERATION_VERSION}
-    if rewind.empty:
-        return rewind_commit.remove_all(table, rewind.output.uri, transactions, rewind.own_rows)
-    version = rewind.output.version
-    return rewind_commit.take_back(table, rewind.output.uri, version, transactions, rewind.own_rows)
+    if not rewind.empty:
+        return take_back(rewind, table, rewind.output.version, transactions, spark)
+    if rewind.engine == "spark":
+        assert spark is not None
+        return spark_commit.remove_all(spark, table, rewind.output.uri, transactions)
+    return rewind_commit.remove_all(table, rewind.output.uri, transactions, rewind.own_rows)
 
 
 def is_done(rewind: Rewind, operation_id: str) -> bool:
@@ -187,8 +239,26 @@ def is_done(rewind: Rewind, operation_id: str) -> bool:
     return bool(table.transaction_version(operation_id) == _OPERATION_VERSION)
 
 
-def undo(rewind: Rewind, operation_id: str) -> int | None:
+def take_back(
+    rewind: Rewind,
+    table: DeltaTable,
+    version: int,
+    transactions: Mapping[str, int],
+    spark: SparkSession | None,
+) -> int:
+    """Commit the rows of a version of an output, and transaction ids; return the new version."""
+    uri = rewind.output.uri
+    if rewind.engine == "spark":
+        assert spark is not None
+        return spark_commit.take_back(spark, table, uri, version, transactions)
+    return rewind_commit.take_back(table, uri, version, transactions, rewind.own_rows)
+
+
+def undo(rewind: Rewind, operation_id: str, spark: SparkSession | None = None) -> int | None:
     """Bring an output back to what it was before a rewind, in one commit.
+
+    Args:
+        spark: From `session_for`.
 
     Returns:
         The version that the commit made; None when there was nothing to undo.
@@ -202,10 +272,7 @@ def undo(rewind: Rewind, operation_id: str) -> int | None:
     before = batch_version.open_table(rewind.output.uri, rewind.newest)
     reached = {app: before.transaction_version(app) for app in rewind.transactions}
     known = {app: BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
-    transactions = {**known, operation_id: _UNDONE}
-    return rewind_commit.take_back(
-        table, rewind.output.uri, rewind.newest, transactions, rewind.own_rows
-    )
+    return take_back(rewind, table, rewind.newest, {**known, operation_id: _UNDONE}, spark)
 
 
 def _refuse_others(rewind: Rewind, since: int) -> None:

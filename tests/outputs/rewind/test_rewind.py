@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -29,6 +30,12 @@ pytestmark = pytest.mark.drawn(2)
 OWN = "orders/totals/1"
 NEXT = "orders/totals/2"
 LEAVE = "leave the outputs as they are: rollback --outputs none, reset --outputs keep"
+
+
+@pytest.fixture
+def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be on a machine that has no Java."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
 
 
 def write(uri: str, batch: int, app: str | None = OWN) -> None:
@@ -291,8 +298,8 @@ def test_tables_of_spark_go_back_and_forth(on_local: Location, name: str) -> Non
         ("identity", ["identityColumns"]),
     ],
 )
-def test_tables_that_only_spark_can_write_are_refused_before_anything_is_touched(
-    on_local: Location, name: str, features: list[str]
+def test_where_no_spark_is_tables_that_only_it_can_write_are_refused_before_anything_is_touched(
+    on_local: Location, name: str, features: list[str], no_java: None
 ) -> None:
     uri = tables.unpack(name, on_local / "totals")
     output = at_batch(uri, 2)
@@ -300,6 +307,7 @@ def test_tables_that_only_spark_can_write_are_refused_before_anything_is_touched
 
     with pytest.raises(IncompatibleError, match=", ".join(features)) as refused:
         rewind.plan(output, "orders/", NEXT)
+    assert "there is no Spark here: no Java found" in refused.value.message
     assert refused.value.details["features"] == features
     assert "rollback --outputs none" in refused.value.hint
     with pytest.raises(IncompatibleError, match=", ".join(features)):
@@ -309,6 +317,33 @@ def test_tables_that_only_spark_can_write_are_refused_before_anything_is_touched
     assert [info.path for info in Location.of(uri).list()] == before
     with pytest.raises(DeltaError):
         table(uri).restore(2)
+
+
+@pytest.mark.parametrize("name", ["row_tracking", "identity"])
+def test_own_rows_of_a_table_that_only_spark_can_write_are_refused(
+    on_local: Location, name: str
+) -> None:
+    uri = tables.unpack(name, on_local / "totals")
+
+    with pytest.raises(IncompatibleError, match="own_rows would need a second commit"):
+        rewind.plan(at_batch(uri, 2), "orders/", NEXT, "n > 0")
+
+
+def test_a_type_that_was_widened_since_is_refused(on_local: Location) -> None:
+    """From batch 2 on the column is wider: an older version has other columns."""
+    uri = tables.unpack("type_widening", on_local / "totals")
+
+    with pytest.raises(IncompatibleError, match="more than its rows has changed: columns"):
+        rewind.plan(at_batch(uri, 1), "orders/", NEXT)
+    assert rewind.plan(at_batch(uri, 2), "orders/", NEXT).engine == "spark"
+
+
+def test_a_feature_that_was_never_tried_is_refused(on_local: Location) -> None:
+    uri = tables.unpack("row_tracking", on_local / "totals")
+    tables.name_feature(uri, "aFeatureOfTomorrow")
+
+    with pytest.raises(IncompatibleError, match="aFeatureOfTomorrow; and these were never tried"):
+        rewind.plan(at_batch(uri, 2), "orders/", NEXT)
 
 
 def test_a_table_from_which_nothing_may_be_removed_is_refused(on_local: Location) -> None:
@@ -327,7 +362,7 @@ def test_a_table_from_which_nothing_may_be_removed_is_refused(on_local: Location
 
 
 def test_the_way_out_for_a_table_that_only_spark_can_write_is_one_for_a_reset_too(
-    on_local: Location,
+    on_local: Location, no_java: None
 ) -> None:
     """Not even transaction ids can be committed there, so `reset --outputs keep` is none."""
     uri = tables.unpack("identity", on_local / "totals")
