@@ -102,7 +102,7 @@ def test_killed_between_steps_and_run_again(
 ) -> None:
     """By the command line, in a process that starts a session of its own."""
     good = spoiled(driver)
-    monkeypatch.setenv("SAVEPOINTS_JARS", str(resolve_jars().directory / "spark"))
+    monkeypatch.setenv("SAVEPOINTS_JARS", str(resolve_jars().spark_directory))
     monkeypatch.setenv("SAVEPOINTS_SPARK__MASTER", "local[1]")
     to = f"{driver.checkpoint}-2"
     words = ("rollback", good.id, "--to", to, "--yes", "--store", str(driver.store.root))

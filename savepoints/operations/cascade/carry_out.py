@@ -26,6 +26,7 @@ from savepoints.operations.run import pause_for_verb
 from savepoints.operations.savepoint import export, restore
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.delta import batch_version
+from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.runtime import scratch_query
 from savepoints.runtime.replay import Live
@@ -113,9 +114,11 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
             operation=plan.operation_id,
         )
 
+    spark = rewind.session_for([one.live for one in plan.corrections], store.settings)
+
     def undo_corrections() -> None:
         for one in plan.corrections:
-            correct.undo(one, plan.operation_id)
+            correct.undo(one, plan.operation_id, spark)
 
     pause_for_verb.undo(plan, store, undo_corrections, paused=plan.paused, progress=progress)
     scratch.discard(store, plan.operation_id)
