@@ -22,6 +22,7 @@ from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
+from savepoints.runtime import unreported_batch
 from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_LOG = logging.getLogger(__name__)
 
 # How often the runner looks whether the query has ended or a savepoint is due.
 POLL_SECONDS = 0.1
@@ -209,8 +211,14 @@ class Runner:
         Raises:
             CheckpointDamagedError: If Spark cannot load the state.
         """
+        while self._run(check, until_caught_up=until_caught_up):
+            pass
+
+    def _run(self, check: Callable[[], None], *, until_caught_up: bool) -> bool:
+        """Run until stopped; return whether to start again, as only its first batch was over."""
         from pyspark.errors import StreamingQueryException
 
+        before = position.read(self.checkpoint)
         query = self._start(until_caught_up=until_caught_up)
         collected = time.monotonic()
         running = _RunningBatch(self._progress)
@@ -227,11 +235,14 @@ class Runner:
                 with suppress(StreamingQueryException):  # Looked at below.
                     # Typed as whole seconds, but passed on in milliseconds.
                     query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]
+            if self._failed_after_commit(query, before):
+                return not self.stopping
             self._raise_failure(query)
         finally:
             if query.isActive:
                 query.stop()
         self._collect(query)
+        return False
 
     def run_planned(self) -> None:
         """Run the one batch that the offset log has beyond the commit log, and nothing after it.
@@ -244,9 +255,8 @@ class Runner:
         """
         from pyspark.errors import StreamingQueryException
 
-        reading = self.archived and self.archived.reading(
-            self._spark, position.read(self.checkpoint)
-        )
+        before = position.read(self.checkpoint)
+        reading = self.archived and self.archived.reading(self._spark, before)
         if reading:
             self._read_elsewhere[reading.batch] = reading.rows
         try:
@@ -258,8 +268,9 @@ class Runner:
         finally:
             if reading:
                 reading.release()
-        self._raise_failure(query)
-        self._collect(query)
+        if not self._failed_after_commit(query, before):
+            self._raise_failure(query)
+            self._collect(query)
 
     def begin_in(self, scratch: Location) -> None:
         """Let Spark begin a first batch in another checkpoint, and stop it before it reads.
@@ -382,6 +393,19 @@ class Runner:
                 batch = int(found["batchId"])
                 rows = self._read_elsewhere.get(batch, int(found["numInputRows"]))
                 self._committed.append((batch, rows))
+
+    def _failed_after_commit(
+        self, query: StreamingQuery, before: position.CheckpointPosition
+    ) -> bool:
+        """Say whether all that failed is Spark's report of the planned batch, and take it over."""
+        error = query.exception()
+        if error is None or not unreported_batch.is_one(before, position.read(self.checkpoint)):
+            return False
+        batch = before.next_batch
+        _LOG.warning("Spark failed after it had committed batch %d: %s", batch, report(error))
+        rows = self._read_elsewhere.get(batch, unreported_batch.rows(before))
+        self._committed.append((batch, rows))
+        return True
 
     def _raise_failure(self, query: StreamingQuery, *, drained: bool = False) -> None:
         error = query.exception()

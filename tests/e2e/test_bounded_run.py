@@ -23,6 +23,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets as kafka_offsets
+from savepoints.spark.versions import SparkVersion
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.codec import decode_order
 from spark_jobs.orders.producer import produce
@@ -112,7 +113,9 @@ def ends_at_random(spark: SparkSession, desk: Desk, rng: random.Random, legs: li
         if count:
             assert ran.first_batch == batch + 1
             batch = ran.last_batch or 0
-        assert written(desk) == state(spark, desk) == totals(desk, wanted), leg
+        assert written(desk) == totals(desk, wanted), leg
+        if SparkVersion.of(spark.version).number >= (4, 0):  # It has a reader of state since then.
+            assert state(spark, desk) == totals(desk, wanted), leg
         assert saved is not None
         assert saved.cut.offsets == (kafka_position(wanted),)
         here = wanted

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +17,26 @@ from tests.fidelity.queries import QUERIES
 Number: TypeAlias = "tuple[int, int]"
 
 VERSIONS: tuple[Number, ...] = ((3, 5), (4, 0), (4, 1), (4, 2))
+MOVES = Path(__file__).with_name("moves.json")
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "versions.md"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A query that one version of Spark begins and another goes on with, in one form."""
+
+    begun: Number
+    goes_on: Number
+    query: str
+    store: str
+    form: str
+
+    @property
+    def key(self) -> str:
+        """How `moves.json` names it."""
+        begun, goes_on = (".".join(map(str, one)) for one in (self.begun, self.goes_on))
+        return f"{begun} {goes_on} {self.query} {self.store} {self.form}"
+
 
 # The version that a query, or a kind of state store, came with; all others are in each.
 _QUERIES_SINCE = {
@@ -48,6 +69,7 @@ def cells(version: Number) -> list[tuple[str, str]]:
     ]
 
 
+_STORE_NAMES = {"rocksdb_1": "RocksDB", "hdfs": "HDFS-backed"}
 _VERBS = {
     "`create --format native`, and what needs no JVM": ("exact", "exact", "exact", "exact"),
     "`restore` and `rollback` of the native form": ("exact", "exact", "exact", "exact"),
@@ -70,15 +92,11 @@ cannot be read; after one batch with Spark 4 they can.
 
 ## From one version to another
 
-| | to 4.2, native form | to 4.2, from rows |
-| --- | --- | --- |
-| 3.5 | exact | no rows |
-| 4.0 | exact | exact |
-| 4.1 | exact | exact |
+A query runs on one version; a savepoint of a batch in the middle is restored on another, and every
+later batch and watermark is compared with those of the query that this other version has run from
+the beginning. From rows: the savepoint is exported there first. **–**: not tried.
 
-Tested for aggregates, and for windows with a watermark behind `dropDuplicates`, with both state
-stores: the query goes on as if 4.2 had run it from the beginning.
-
+MOVES
 ## Native savepoints
 
 The query runs over random rows, late ones among them; a native savepoint of a batch in the middle
@@ -103,8 +121,24 @@ def render() -> str:
         "on state in one partition\n(aggregates without keys, limits).\n"
     )
     verbs = [f"| {verb} | {' | '.join(found)} |\n" for verb, found in _VERBS.items()]
-    head = _HEAD.replace("VERBS\n", "".join([_COLUMNS, *verbs, "\n"]))
+    head = _HEAD.replace("VERBS\n", "".join([_COLUMNS, *verbs, "\n"])).replace("MOVES\n", _moves())
     return head + "".join(lines) + stores_text
+
+
+def _moves() -> str:
+    """Return the table of moves: a row for each pair, query and store, and what came of it."""
+    known: dict[str, str] = json.loads(MOVES.read_text())
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for key, came in known.items():
+        *of, form = key.split()
+        rows.setdefault(tuple(of), {})[form] = came
+    lines = [
+        f"| {begun} | {goes_on} | {QUERIES[query].label} | {_STORE_NAMES[store]} "
+        f"| {forms.get('native', '–')} | {forms.get('canonical', '–')} |\n"
+        for (begun, goes_on, query, store), forms in sorted(rows.items())
+    ]
+    head = "| from | to | query | state store | native form | from rows |\n"
+    return "".join([head, "| --- | --- | --- | --- | --- | --- |\n", *lines])
 
 
 if __name__ == "__main__":

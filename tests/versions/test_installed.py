@@ -18,20 +18,61 @@ from tests.samples import unpack
 
 
 def planned(place: Location, store: Store, version: str, *options: str) -> tuple[int, str]:
-    """Plan a savepoint where `PYTHONPATH` has a zipped PySpark of this version, as on clusters."""
+    """Plan a savepoint where this version is installed."""
+    words = ["-m", "savepoints", "create", "totals", "--dry-run", "-o", "json"]
+    where = ["--checkpoint", str(place / "live"), "--store", str(store.root)]
+    return python(place, version, *words, *where, *options)
+
+
+def python(place: Location, version: str, *arguments: str) -> tuple[int, str]:
+    """Run Python where `PYTHONPATH` has a zipped PySpark of this version, as on clusters."""
     archive = Path(str(place)) / "pyspark.zip"
     with zipfile.ZipFile(archive, "w") as files:
         files.writestr("pyspark/__init__.py", "raise AssertionError('imported')\n")
         files.writestr("pyspark/version.py", f'__version__: str = "{version}"\n')
-    command = [sys.executable, "-m", "savepoints", "create", "totals", "--dry-run", "-o", "json"]
     done = subprocess.run(
-        [*command, "--checkpoint", str(place / "live"), "--store", str(store.root), *options],
-        env={**os.environ, "PYTHONPATH": str(archive)},
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(archive), *sys.path])},
         capture_output=True,
         text=True,
         check=False,
     )
     return done.returncode, done.stdout or done.stderr
+
+
+# What `merge` asks before it starts Spark.
+MERGE = """
+import sys
+from savepoints.checkpoint.cut import read_cut
+from savepoints.errors import NativeOnlyError
+from savepoints.io import Location
+from savepoints.operations.savepoint import forms
+try:
+    forms.require_rows("totals", read_cut(Location.of(sys.argv[1])))
+    print("can be merged")
+except NativeOnlyError as error:
+    print(error.message, error.hint)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sample", "version", "expected"),
+    [
+        ("rocksdb", "4.1.4", "Spark 4.1 cannot read the state rows of RocksDB"),
+        ("rocksdb", "4.2.0", "can be merged"),
+        ("hdfs", "4.0.5", "can be merged"),
+    ],
+)
+def test_trap_a_merge_is_refused_before_spark_is_started_where_it_cannot_read_the_state(
+    sample: str, version: str, expected: str, on_local: Location
+) -> None:
+    unpack(sample, on_local / "live")
+
+    code, text = python(on_local, version, "-c", MERGE, str(on_local / "live"))
+
+    assert code == 0, text
+    assert expected in text
+    assert ("Spark 4.2" in text) == (expected != "can be merged")
 
 
 @pytest.mark.parametrize(

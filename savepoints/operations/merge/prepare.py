@@ -30,6 +30,7 @@ from savepoints.operations.merge.plan import (
     MergingPlan,
 )
 from savepoints.operations.run import pause
+from savepoints.operations.savepoint import forms
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
@@ -143,6 +144,7 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
     else:
         inputs.archive(name)
         require_one_position(query, cut)
+        forms.require_rows(query, cut)
     live_query = LiveQuery.read(store, inputs, live, position)
     progress("reading the batch (starts Spark if it is not running)")
     from savepoints.spark.session import session, session_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from savepoints.checkpoint.cut import CutFiles
-from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER
+from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER, UNNAMED
 from savepoints.errors import NativeOnlyError
 from savepoints.model import FORMS, Form, Savepoint
 from savepoints.spark.versions import SparkVersion
@@ -49,6 +49,21 @@ def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
     return tuple(kept), tuple(notes)
 
 
+def has(savepoint: Savepoint, wanted: Sequence[Form]) -> bool:
+    """Say whether a savepoint has the state in these forms, as far as it can have them here.
+
+    One whose rows could not be written counts: trying again at the same batch helps nobody.
+    """
+    missing = set(wanted) - set(savepoint.forms)
+    if missing != {"canonical"}:
+        return not missing
+    return bool(
+        savepoint.rows_missing is not None
+        or _no_raw_rows(savepoint.cut.provider)
+        or all(one.native_only for one in savepoint.operators)
+    )
+
+
 def require_readable(savepoint: Savepoint) -> None:
     """Check that the rows of a savepoint without a canonical form can be read from its files."""
     if problem := _no_raw_rows(savepoint.cut.provider):
@@ -56,6 +71,22 @@ def require_readable(savepoint: Savepoint) -> None:
             f"savepoint {savepoint.id} has only the native form, and {problem}",
             hint=f"{_EXPORT_LATER}: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
+        )
+
+
+def require_rows(query: str, files: CutFiles) -> None:
+    """Check that the Spark that is installed here can read and write the state rows of a query.
+
+    Raises:
+        NativeOnlyError: If it cannot.
+    """
+    unknown = [one.native_only for one in files.operator_states if one.name == UNNAMED]
+    if problem := _no_raw_rows(files.cut.provider) or next(iter(unknown), None):
+        raise NativeOnlyError(
+            f"the state of {query} cannot be merged into here: {problem}",
+            hint="run the command where Spark 4.2 is installed, on a checkpoint that Spark 4.0 or "
+            "later has written a batch of; --policy append needs no state rows",
+            query=query,
         )
 
 

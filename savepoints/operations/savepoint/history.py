@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from savepoints.config.settings import Settings
 from savepoints.model import Form, Savepoint
+from savepoints.operations.savepoint import forms
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
 
@@ -23,17 +24,13 @@ def history(store: Store, query: str) -> list[Savepoint]:
 
 
 def saved(
-    store: Store, query: str, generation: int | None, batch_id: int | None, forms: Sequence[Form]
+    store: Store, query: str, generation: int | None, batch_id: int | None, wanted: Sequence[Form]
 ) -> Savepoint | None:
-    """Return a whole savepoint of a batch that has the state in these forms, None without one.
-
-    One whose rows could not be written counts: trying again at the same batch helps nobody.
-    """
+    """Return a whole savepoint of a batch that has the state in these forms, None without one."""
     for one in store.catalog.all():
         is_good = one.state == "complete" and one.edit is None
-        has_forms = one.rows_missing is not None or set(one.forms) >= set(forms)
         of = (one.query, one.generation, one.cut.batch_id)
-        if is_good and has_forms and of == (query, generation, batch_id):
+        if is_good and of == (query, generation, batch_id) and forms.has(one, wanted):
             return one
     return None
 

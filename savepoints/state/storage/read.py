@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
+from savepoints.errors import NativeOnlyError
 from savepoints.io import Location
 from savepoints.spark.private_api import READ_ALL_COLUMN_FAMILIES
 from savepoints.spark.versions import SparkVersion
@@ -81,7 +82,18 @@ def read_operator(
 def load(
     spark: SparkSession, checkpoint: Uri, batch_id: int, operator_id: int, store: str
 ) -> DataFrame:
-    """Read one RocksDB store with Spark's raw reader."""
+    """Read one RocksDB store with Spark's raw reader.
+
+    Raises:
+        NativeOnlyError: If this version of Spark has none.
+    """
+    version = SparkVersion.of(spark.version)
+    if not version.reads_raw_rows:
+        raise NativeOnlyError(
+            f"Spark {version} cannot read the state rows of RocksDB",
+            hint="run the command where Spark 4.2 is installed; native savepoints can be restored "
+            "and verified here",
+        )
     reader = (
         spark.read.format("statestore")
         .option("path", checkpoint.hadoop)
