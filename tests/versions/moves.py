@@ -2,8 +2,9 @@
 
 `python -m tests.versions.moves make` runs the queries on the Spark that is installed and keeps
 savepoints of them below `build/versions/moves/`; `… go` restores those of the other versions here,
-and writes what came of it into `moves.json`, from which the page of versions is made. The truth is
-the query that this Spark has run from the beginning, over the same files.
+and writes what came of those that `moves.json` does not have into it. The page of versions is made
+of that file, and `test_moves.py` holds it. The truth is the query that this Spark has run from the
+beginning, over the same files.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import SavepointsError
 from savepoints.handle import Store
+from savepoints.local.jars import resolve_jars
 from savepoints.model import Form
 from tests.fidelity import harness
 from tests.fidelity.harness import STORES, Run
@@ -107,6 +109,7 @@ def make() -> None:
         part = Path(tempfile.mkdtemp(dir=HOME)) / "inputs"
         write_inputs(part, SEED)
         part.rename(HOME / "inputs")
+        part.parent.rmdir()
     with installed.session() as spark, tempfile.TemporaryDirectory() as place:
         bench = Bench(spark, Path(place))
         for query, store in kept(installed.VERSION):
@@ -132,15 +135,19 @@ def is_made(move: Move) -> bool:
 
 def try_all() -> None:
     """Go on here with what the other versions saved, and write down what came of it."""
-    with installed.session() as spark, tempfile.TemporaryDirectory() as place:
+    with installed.session(resolve_jars().spark) as spark, tempfile.TemporaryDirectory() as place:
         bench = Bench(spark, Path(place))
         for move in moves(installed.VERSION):
-            if not is_made(move):
+            if not is_made(move) or move.key in _known():
                 continue
             came = bench.go(move)
             print(move.key, came, flush=True)
-            known = json.loads(MOVES.read_text()) if MOVES.exists() else {}
-            MOVES.write_text(json.dumps({**known, move.key: came}, indent=1, sort_keys=True) + "\n")
+            known = {**_known(), move.key: came}
+            MOVES.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def _known() -> dict[str, str]:
+    return dict(json.loads(MOVES.read_text()))
 
 
 def _place(version: table.Number, query: str, store: str) -> Path:

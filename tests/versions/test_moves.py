@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from savepoints.local.jars import resolve_jars
 from tests.versions import installed, moves, table
 from tests.versions.moves import Bench
 
@@ -20,7 +21,7 @@ KNOWN: dict[str, str] = json.loads(table.MOVES.read_text())
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with installed.session() as spark:
+    with installed.session(resolve_jars().spark) as spark:
         yield Bench(spark, tmp_path_factory.mktemp("moves"))
 
 
