@@ -36,6 +36,8 @@ _FOR_FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+# Set where spark-submit has started Python: its JVM is there already, and has a master.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -62,7 +64,9 @@ def session(settings: Settings, name: str) -> SparkSession:
     conf = {**_DELTA, **_QUIET, **s3a, **_jars(settings), **settings.spark.conf}
     own = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
     conf[_JAVA_OPTIONS] = f"{own} {conf.get(_JAVA_OPTIONS, '')}".strip()
-    builder = SparkSession.builder.master(settings.spark.master).appName(name)
+    builder = SparkSession.builder.appName(name)
+    if _SUBMITTED not in os.environ:
+        builder = builder.master(settings.spark.master)
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:

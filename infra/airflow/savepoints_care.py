@@ -1,0 +1,21 @@
+"""Care for a store each night: verify a seventh of it, then delete what no rule keeps."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from airflow.sdk import DAG
+from savepoints_operator import SavepointsOperator
+
+RULES = ["--keep-last", "6", "--keep-hourly", "24", "--keep-daily", "7"]
+
+with DAG(
+    "savepoints_care",
+    schedule="17 3 * * *",
+    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
+    catchup=False,
+    default_args={"retries": 3, "retry_delay": timedelta(minutes=5)},
+) as dag:
+    verify = SavepointsOperator(task_id="verify", command=["verify", "--all", "--read-data", "1/7"])
+    expire = SavepointsOperator(task_id="expire", command=["expire", *RULES, "--yes"])
+    verify >> expire
