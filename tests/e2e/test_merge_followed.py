@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,16 +50,21 @@ def test_trap_batches_that_the_query_runs_meanwhile_count_once(
     desk = LateDesk.open(world, spark, tmp_path, "windowed")
     desk.arrive([Event("1", "a", 1, 3), Event("2", "b", 2, 15), Event("3", "d", 4, 31)])
     desk.arrive([Event("4", "b", 8, 52), Event("5", "d", 16, 41)])
-    prepared = desk.prepare(desk.write(LATE), policy=policy)
+    batch = desk.write(LATE)
+    begun = time.monotonic()
+    prepared = desk.prepare(batch, policy=policy)
     waiting = list(MEANWHILE)
+    heard = []
 
     def go_on(said: str) -> None:
+        heard.append(time.monotonic())
         while waiting and said.startswith(REPLAYED[policy]):
             desk.arrive(waiting.pop(0))
 
     done = desk.merge(prepared, go_on)
 
     assert not waiting
+    assert done.seconds > heard[-1] - begun, "what a person waits counts, the planning as well"
     assert (done.policy, done.rows) == (policy, len(LATE))
     arrived = [one for chunk in desk.chunks for one in chunk]
     assert desk.desk.rows() == model(desk, [*arrived, *LATE])

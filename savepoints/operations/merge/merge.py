@@ -91,6 +91,7 @@ def execute(
         moved = finish(prepared.begun, store, wait=wait, progress=progress)
         return result.finished(store, prepared.begun, moved, started)
     plan, assignment = prepared.plan, prepared.assignment
+    started -= prepared.seconds
     if assignment is None:
         drop(prepared, store)
         return result.nothing(plan, started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -65,6 +66,7 @@ class Prepared:
     Attributes:
         assignment: Its new events, their entities, and where these are replayed from; None when
             there is nothing to do.
+        seconds: How long that took.
     """
 
     plan: MergePlan
@@ -72,6 +74,7 @@ class Prepared:
     assignment: Assignment | None
     app: App
     settings: Settings
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ def prepare(
 
 def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared:
     """Read the batch and plan the merge; what was made for it is removed if that fails."""
+    begun = time.monotonic()
     query, policy = asked.query, asked.policy
     settings = bindings.complete(store)
     live = store.generations.current(query)
@@ -175,7 +179,7 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
     except BaseException:
         scratch.discard(store, operation_id)
         raise
-    return Prepared(plan, late, assigned, app, settings)
+    return Prepared(plan, late, assigned, app, settings, time.monotonic() - begun)
 
 
 def _read(

@@ -24,7 +24,7 @@ class Merged(MergeCounts):
         outputs: New table version of each output.
         pause_seconds: For how long the query wrote nothing: from asking its run to pause until it
             went on. None when it did not run, or the merge was finished after a crash.
-        seconds: The whole merge.
+        seconds: The whole merge: its planning, with the start of Spark, and its execution.
         merged_by: Id of the merge that had merged just these events before; nothing was done then.
     """
 
