@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from savepoints.checkpoint.logs import table_position
 from savepoints.errors import NotAlignedError, SavepointNotFoundError
 from savepoints.model import Savepoint
 from savepoints.operations.pipeline import table_reads
@@ -85,8 +86,8 @@ def _fitting(
     edges: Sequence[PipelineEdge],
 ) -> MemberCut:
     """Return the first of some savepoints of a reader that fits to what its writers go back to."""
-    writers = {str(one.writer) for one in edges}
-    held = [chosen[one].savepoint for one in writers]
+    writers = {one.writer for one in edges}
+    held = [one.savepoint for name, one in chosen.items() if name in writers]
     tables = {one.table_id for one in edges}
     problems = []
     for savepoint in candidates:
@@ -97,7 +98,7 @@ def _fitting(
         problems.append(f"{savepoint.id}: {problem}")
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(
-        f"no savepoint of {query} fits to {where}: {'; '.join(problems[-1:]) or 'it has none'}",
+        f"no savepoint of {query} fits {where}: {'; '.join(problems[-1:]) or 'it has none'}",
         hint=f"choose a later savepoint: savepoints list --query {held[0].query}; or one group: "
         f"savepoints pipeline create {query} --tag NAME, before the next time",
         query=query,
@@ -120,7 +121,5 @@ def described(cut: MemberCut) -> Iterator[str]:
 
 
 def _next(read: TableRead) -> str:
-    from savepoints.checkpoint.logs import table_position
-
     position = table_position.parse(read.position)
     return f"version {position.version}" if position else read.position
