@@ -30,6 +30,7 @@ STORIES = [
     "tests/e2e/test_run.py",
     "tests/e2e/test_rollback.py::test_killed_and_run_again_the_result_is_exact",
     "tests/e2e/test_rollback.py::test_offsets_that_kafka_no_longer_has_are_refused",
+    "tests/e2e/test_fork.py",
     "tests/e2e/test_compare.py",
 ]
 # The one that everything else is tested with: in this environment.
