@@ -1,7 +1,7 @@
 """`late`: a watermark of ten minutes with a merge of what it drops, beside one of seven days.
 
-Orders of eight days arrive in batches of six hours; three in a hundred are late, by ten minutes to
-six days. Both sides are the same program (`hourly_totals`, append mode) in Spark, over the same
+Orders of eight days arrive in batches of twelve hours; three in a hundred are late, by ten minutes
+to six days. Both sides are the same program (`hourly_totals`, append mode) in Spark, over the same
 files. What `late` finds to be dropped must be just what the short side lacks.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SHORT, LONG = "10 minutes", "7 days"
 _BEGIN = datetime(2026, 11, 1, tzinfo=timezone.utc)
-_DAYS, _HOURS_A_BATCH = 8, 6
+_DAYS, _HOURS_A_BATCH = 8, 12
 _BATCHES = _DAYS * 24 // _HOURS_A_BATCH
 _LATE_SHARE, _ORDERS_A_CUSTOMER = 0.03, 50
 _TOPIC = "orders"
@@ -68,6 +68,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     """
     del rounds
     spark = session(state.settings(), "savepoints benchmark late")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     times = _arrive(directory / "in", keys)
     short = _run(spark, directory, SHORT)
     long = _run(spark, directory, LONG)
