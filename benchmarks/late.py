@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import state
-from benchmarks.result import Result, Sample, seconds
+from benchmarks.result import Result, Sample
 from savepoints.checkpoint.logs import offset_log
 from savepoints.io import Location
 from savepoints.runtime import late_rows
@@ -87,7 +87,6 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     ratios = {
         "state rows": long.sample.objects / short.sample.objects,
         "state bytes": long.sample.bytes / short.sample.bytes,
-        "batch seconds": seconds([long.sample]) / seconds([short.sample]),
     }
     return Result(samples, ratios, notes)
 

@@ -159,7 +159,7 @@ def test_the_page_is_followed(followed: Page) -> None:
 
     said = page.line("late hourly_totals").replace(str(page.desk.directory), "s3://lake")
 
-    shown = next(one for one in blocks("") if "dropped" in one)
+    shown = next(one for one in blocks("text") if "delivered" in one)
     assert [line.split() for line in said.splitlines()] == [
         line.split() for line in shown.splitlines()
     ]
