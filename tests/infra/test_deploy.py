@@ -62,7 +62,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     yield "compose.yaml", compose["services"]["metrics"]["command"]
 
 
-@pytest.mark.parametrize(("where", "words"), commands(), ids=lambda one: str(one)[:30])
+@pytest.mark.parametrize(("where", "words"), list(commands()), ids=lambda one: str(one)[:30])
 def test_every_command_in_infra_parses(where: str, words: list[str]) -> None:
     parsed(words)
 
