@@ -16,22 +16,19 @@ nobody else knows.
 
 from __future__ import annotations
 
-import json
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position as checkpoint_position
-from savepoints.checkpoint.logs import planned_batch
 from savepoints.checkpoint.position import CheckpointPosition
-from savepoints.checkpoint.state import files
 from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_offsets, kafka_position, utc_now
+from savepoints.model import KafkaOffsets, kafka_offsets, kafka_position
 from savepoints.plan import Progress, silent
+from savepoints.runtime import planned_offsets
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.sources.kafka.offsets import count, require_reachable, step, with_new_partitions
 
@@ -56,6 +53,38 @@ class Limits:
     def is_over(self) -> bool:
         """Whether no other batch may be begun."""
         return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True)
+class KafkaEnd:
+    """Where a run ends: the offsets for every topic and partition, and what there is of them."""
+
+    ends: KafkaOffsets
+    ranges: Ranges
+
+    def is_reached(self, now: CheckpointPosition) -> bool:
+        """Return True if a query has nothing to do; see `is_reached`."""
+        return is_reached(now, self.ends, self.ranges)
+
+    def run(
+        self,
+        runner: Runner,
+        *,
+        scratch: Location,
+        limits: Limits,
+        check: Callable[[], None] = lambda: None,
+        progress: Progress = silent,
+    ) -> Ran:
+        """Run a query until its sources are exactly there; see `run_to`."""
+        return run_to(
+            runner,
+            self.ends,
+            self.ranges,
+            scratch=scratch,
+            limits=limits,
+            check=check,
+            progress=progress,
+        )
 
 
 def run_to(
@@ -288,39 +317,13 @@ class _BoundedRun:
 
     def _plan(self, positions: Sequence[KafkaOffsets]) -> None:
         """Write the next batch into the offset log."""
-        checkpoint, number = self.runner.checkpoint, self.position.next_batch
-        written = [kafka_position(one) for one in positions]
-        before = self.position.committed
-        if before is None:
-            data = planned_batch.first_batch(self._first[0], written, utc_now())
-            self._fix_beginning()
-        else:
-            data = planned_batch.next_batch(
-                checkpoint.get(f"offsets/{before}"),
-                checkpoint.get(f"commits/{before}"),
-                before,
-                written,
-                utc_now(),
-            )
-        if self.position.begun is not None:
-            left = (info.path for info in checkpoint.list("state"))
-            checkpoint.delete(files.of_version(left, number + 1))
-            checkpoint.delete([f"offsets/.{number}.crc"])  # Hadoop's, on a local file system.
-        checkpoint.put(f"offsets/{number}", data)
-
-    def _fix_beginning(self) -> None:
-        """Write what Spark writes before a first batch, but for its offsets.
-
-        Killed in between, the query has still run nothing. Kafka's retention can no longer move
-        where it begins.
-        """
-        checkpoint = self.runner.checkpoint
-        for number, start in enumerate(self._starts()):
-            position = kafka_position(start)
-            if self.position.initial.get(number) != position:
-                checkpoint.put(f"sources/{number}/0", planned_batch.initial_position(position))
-        if not checkpoint.exists("metadata"):
-            checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+        begins: dict[int, str] = {}
+        first = b""
+        if self.position.committed is None:
+            first = self._first[0]
+            begins = {number: kafka_position(one) for number, one in enumerate(self._starts())}
+        texts = [kafka_position(one) for one in positions]
+        planned_offsets.write(self.runner.checkpoint, self.position, first, texts, begins)
 
 
 def _beginning(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:

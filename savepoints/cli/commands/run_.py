@@ -32,7 +32,8 @@ FOR_EVER = "36500d"
 @click.option(
     "--until",
     metavar="END",
-    help="Stop exactly there: latest, an RFC 3339 time, a JSON file of offsets, or a savepoint.",
+    help="Stop exactly there: latest, an RFC 3339 time, a JSON file of offsets, version:N of a "
+    "table, or a savepoint.",
 )
 @click.option(
     "--max-duration",
@@ -89,6 +90,9 @@ def command(
     are refused. Exit code 3 if --until was given but not reached because of another limit or a
     signal. --max-duration limits when the last batch starts, not when it ends.
 
+    A query that reads Delta tables ends at version:N (of its one table), at a time (every commit
+    before it), at a savepoint, or at latest; one that reads tables and topics, only at latest.
+
     A paused query stays paused: the run waits for `savepoints resume`, and SIGTERM ends it with 0.
     With --until, --max-duration or --max-records it ends at once with 0, "paused" in the JSON.
 
@@ -99,6 +103,7 @@ def command(
       savepoints run order_totals --until latest
       savepoints run order_totals --until 2026-11-20T10:00:00Z
       savepoints run order_totals --until latest --max-duration 4m --wait
+      savepoints run order_lines --until version:12
       savepoints run order_totals --recover
       savepoints run order_totals --app spark_jobs.order_totals:app
     """

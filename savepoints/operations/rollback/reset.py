@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
-from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch
+from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch, table_position
+from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
@@ -41,6 +42,7 @@ from savepoints.operations.rollback import (
     journalled,
     output_ids,
     reset_outputs,
+    reset_versions,
     safety_savepoint,
 )
 from savepoints.operations.rollback.generation_change import (
@@ -108,6 +110,7 @@ class _Present:
 
     Attributes:
         begun: The batch after it, when it was begun; its rows may be in the outputs.
+        tables: Where it is in the tables that it reads, in place of `positions`.
     """
 
     batch_id: int | None
@@ -115,6 +118,7 @@ class _Present:
     names: tuple[str, ...]
     positions: tuple[KafkaOffsets, ...]
     watermark_ms: int = 0
+    tables: tuple[TablePosition, ...] = ()
 
     @property
     def topics(self) -> list[str]:
@@ -175,9 +179,17 @@ def plan(
     context = QueryContext.open(store, query, settings)
     now = _present(context)
     assumed = activity.refuse_active(store, context.current, settings, stopped=stopped)
-    moves = _moves(target, now, context, scope, skipped, allow_data_loss=allow_data_loss)
+    moves: tuple[Move, ...] = ()
+    if now.tables:
+        reset_versions.require_whole(target, state, scope, skipped)
+        to_tables = reset_versions.resolve(
+            target, now.tables, context.bound, query=query, allow_data_loss=allow_data_loss
+        )
+        begin_at = tuple(one.text for one in to_tables)
+    else:
+        moves = _moves(target, now, context, scope, skipped, allow_data_loss=allow_data_loss)
+        begin_at = _begin_at(now, moves)
     again = _merged_again(context, _offsets(moves))
-    begin_at = _begin_at(now, moves)
     _require_state(query, state, now)
     checkpoint = context.checkpoint(to)
     rewound = reset_outputs.plan(
@@ -191,6 +203,7 @@ def plan(
         begin_at=begin_at,
     )
     present = context.present()
+    notes = _warnings(context, now, moves, again, state, outputs, rewound, begin_at)
     return ResetPlan(
         **context.leaving(present),
         verb=VERB,
@@ -198,7 +211,7 @@ def plan(
             *safety_savepoint.step(present[1], context.current.checkpoint, present[0]),
             *_steps(context, now, state, checkpoint, begin_at, rewound),
         ),
-        warnings=(*assumed, *_warnings(context, now, moves, again, state, outputs, rewound)),
+        warnings=(*assumed, *notes),
         command=command,
         savepoint_id=present[1] if state == "keep" else None,
         checkpoint=checkpoint,
@@ -207,7 +220,10 @@ def plan(
         asked=asked,
         state=state,
         moves=moves,
-        sources=tuple(zip(now.names, begin_at, strict=True)),
+        # With empty state a table is read from its beginning, which Spark does by itself.
+        sources=()
+        if now.tables and state == "empty"
+        else tuple(zip(now.names, begin_at, strict=True)),
     )
 
 
@@ -254,13 +270,19 @@ def _present(context: QueryContext) -> _Present:
     path, done = f"offsets/{now.committed}", f"commits/{now.committed}"
     entry = offset_log.parse(checkpoint.get(path), path)
     reached = commit_log.parse(checkpoint.get(done), done).next_watermark_ms
+    tables = [table_position.parse(one) for one in entry.sources]
+    watermark_ms = max(entry.watermark_ms, reached)
+    if tables and all(tables):
+        found = tuple(one for one in tables if one is not None)
+        return _Present(now.committed, now.begun, entry.names, (), watermark_ms, found)
     positions = [kafka_offsets(one) for one in entry.sources]
     not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
     if not_kafka:
         raise IncompatibleError(
-            f"source {not_kafka[0]} of {query} is not a Kafka source, and only Kafka sources can "
-            "be reset",
-            hint="start a new query for that source",
+            f"source {not_kafka[0]} of {query} is neither Kafka nor, as all the others, a Delta "
+            "table: only queries that read nothing but topics, or nothing but tables, can be reset",
+            hint="go to a savepoint or a retained batch: savepoints rollback; or start a new query "
+            "for that source",
             query=query,
         )
     return _Present(
@@ -268,7 +290,7 @@ def _present(context: QueryContext) -> _Present:
         now.begun,
         entry.names,
         tuple(one for one in positions if one is not None),
-        max(entry.watermark_ms, reached),
+        watermark_ms,
     )
 
 
@@ -424,6 +446,7 @@ def _warnings(
     state: State,
     outputs: Outputs,
     rewound: Sequence[Rewind],
+    begin_at: Sequence[str],
 ) -> list[str]:
     again = sum(max(one.records, 0) for one in moves)
     left_out = sum(max(-one.records, 0) for one in moves)
@@ -445,6 +468,8 @@ def _warnings(
     if state == "keep" and again and now.watermark_ms:
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
         warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
+    if state == "keep" and now.tables:
+        warnings.append(reset_versions.note(now.tables, begin_at))
     if left_out:
         warnings.append(f"{left_out} records will be skipped")
     if outputs == "keep" and has_outputs and again:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from savepoints.checkpoint.logs import table_position
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import FileSinkError, UsageError
 from savepoints.model import Generation, Savepoint, kafka_offsets, kafka_position
@@ -106,7 +107,7 @@ def _refuse_file_sinks(outputs: Sequence[Rewind], what: str) -> None:
 
 def _saved_at(store: Store, query: str, begin_at: tuple[str, ...]) -> Savepoint:
     for one in history.history(store, query):
-        if tuple(kafka_position(kafka_offsets(p) or {}) for p in one.cut.offsets) == begin_at:
+        if tuple(map(_spelled, one.cut.offsets)) == begin_at:
             return one
     raise UsageError(
         f"no savepoint of {query} was taken at exactly {'; '.join(begin_at)}, so the matching "
@@ -115,6 +116,12 @@ def _saved_at(store: Store, query: str, begin_at: tuple[str, ...]) -> Savepoint:
         f"savepoints rollback NAME --query {query}",
         query=query,
     )
+
+
+def _spelled(position: str | None) -> str:
+    """Return a position as a reset writes it."""
+    table = table_position.parse(position)
+    return table.text if table else kafka_position(kafka_offsets(position) or {})
 
 
 def _refuse_half_done(

@@ -16,7 +16,7 @@ from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError
 from savepoints.io import Location
-from savepoints.model import Form, kafka_offsets, kafka_position
+from savepoints.model import Form
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.rollback import target as rollback_target
@@ -127,7 +127,7 @@ def plan(
         batch_id=found.batch_id,
         from_checkpoint=from_checkpoint,
         generation=found.generation,
-        ends=None if found.ends is None else kafka_position(found.ends),
+        ends=found.ends,
         application=application,
         owner=owner,
     )
@@ -153,7 +153,7 @@ def _steps(found: ResolvedTarget, target: str) -> Iterator[Step]:
         yield Step("savepoint", f"take a savepoint of the retained batch {batch}: {name}")
     yield Step("checkpoint", f"restore {name} (batch {batch}) to {target}")
     if found.ends is not None:
-        yield Step("advanced", f"run to exactly {kafka_position(found.ends)}")
+        yield Step("advanced", f"run to exactly {run_to_point.what(found.ends)}")
 
 
 @recorded
@@ -224,12 +224,7 @@ def _refuse_run_since(plan: PointPlan, target: Location) -> None:
     if plan.ends is None:
         has_run = now.committed != plan.batch_id or now.begun is not None
     else:
-        ends = kafka_offsets(plan.ends) or {}
-        has_run = any(
-            offset > ends.get(topic, {}).get(partition, -1)
-            for topic, parts in now.offsets.items()
-            for partition, offset in parts.items()
-        )
+        has_run = run_to_point.is_beyond(now, plan.ends)
     if has_run:
         raise TargetExistsError(
             f"{target} was already restored from {plan.savepoint_id}, and a query has run there "

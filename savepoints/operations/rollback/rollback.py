@@ -24,7 +24,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Form, kafka_position, lowest_offsets
+from savepoints.model import Form, lowest_offsets
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -248,7 +248,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         form=form,
         batch_id=found.batch_id,
         takes=not found.is_saved,
-        ends=None if found.ends is None else kafka_position(found.ends),
+        ends=found.ends,
         application=application if found.ends is not None else None,
         outputs_are=asked.outputs_are,
         sources=asked.sources,
@@ -487,7 +487,7 @@ def _steps(
     steps += output_ids.output_steps(outputs)
     if found.ends is not None:
         steps.append(
-            Step("advanced", f"run from batch {batch} to exactly {kafka_position(found.ends)}")
+            Step("advanced", f"run from batch {batch} to exactly {run_to_point.what(found.ends)}")
         )
     steps.append(Step("generation_begun", f"begin generation {number} of {found.query}"))
     return steps

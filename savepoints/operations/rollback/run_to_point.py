@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Savepoint, kafka_offsets
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
-from savepoints.runtime import bounded, compatibility
+from savepoints.runtime import compatibility, table_ends
 from savepoints.runtime.archive_of import archives_of, runner_of
+from savepoints.runtime.bounded import KafkaEnd, Limits
+from savepoints.runtime.bounded_tables import TableEnd
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
 from savepoints.sources.combined import availability
@@ -57,7 +60,7 @@ def to(
     """Run a checkpoint on to exactly these positions; run again after a crash, it goes on.
 
     Args:
-        ends: Where the topics are to be, as Spark's JSON.
+        ends: As `ResolvedTarget` has them.
     """
     runner = bind(
         query,
@@ -69,17 +72,17 @@ def to(
         begun_from=begun_from,
         progress=progress,
     )
-    progress(f"running {app} to {ends}")
-    wanted = kafka_offsets(ends) or {}
+    progress(f"running {app} to {what(ends)}")
+    tables = table_ends.parse(ends)
+    end: KafkaEnd | TableEnd
+    if tables is not None:
+        end = TableEnd.of(tables, settings.queries[query].tables.values())
+    else:
+        wanted = kafka_offsets(ends) or {}
+        archives = archives_of(settings, query)
+        end = KafkaEnd(wanted, availability.ranges(list(wanted), settings.kafka, archives))
     with store.scratch() as scratch:
-        bounded.run_to(
-            runner,
-            wanted,
-            availability.ranges(list(wanted), settings.kafka, archives_of(settings, query)),
-            scratch=scratch,
-            check=check,
-            progress=progress,
-        )
+        end.run(runner, scratch=scratch, limits=Limits(), check=check, progress=progress)
 
 
 def bind(
@@ -117,3 +120,25 @@ def bind(
     progress("comparing the program with the restored state")
     compatibility.require_layout(store, runner, checkpoint, app)
     return runner
+
+
+def what(ends: str) -> str:
+    """Return ends as a person reads them."""
+    tables = table_ends.parse(ends)
+    if tables is None:
+        return ends
+    read = (f"version {one.version - 1} of table {one.table_id}" for one in tables.values())
+    return ", ".join(read)
+
+
+def is_beyond(now: CheckpointPosition, ends: str) -> bool:
+    """Return True if a checkpoint has read more than up to some ends."""
+    tables = table_ends.parse(ends)
+    if tables is not None:
+        return not TableEnd(tables, ()).is_within(now.positions)
+    wanted = kafka_offsets(ends) or {}
+    return any(
+        offset > wanted.get(topic, {}).get(partition, -1)
+        for topic, parts in now.offsets.items()
+        for partition, offset in parts.items()
+    )

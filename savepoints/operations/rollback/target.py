@@ -1,7 +1,8 @@
 """Where a query can go back to: a savepoint, a point in time, a retained batch, or before an undo.
 
 What "at a time" means is a choice. By *arrival*: the state after exactly the records whose
-timestamps in Kafka lie before the time (`offsetsForTimes`: up to the first record at or after it).
+timestamps in Kafka lie before the time (`offsetsForTimes`: up to the first record at or after it);
+for a query that reads Delta tables, exactly the commits that were made before it.
 By *commit*: the state after the newest batch that was committed at or before the time.
 """
 
@@ -13,6 +14,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from savepoints.checkpoint.cut import committed_batches, read_cut
+from savepoints.checkpoint.logs import source_kind, table_position
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     NoCommittedBatchError,
@@ -35,7 +37,10 @@ from savepoints.model import (
 )
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import history, output_uris
+from savepoints.runtime import table_ends
 from savepoints.runtime.archive_of import archives_of
+from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.sources import delta_versions
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka.offsets import merge
 from savepoints.store.locks import journal
@@ -83,7 +88,8 @@ class ResolvedTarget:
 
     Attributes:
         words: The point as arguments of a command; the same words always mean the same target.
-        ends: Where the topics are to be after running on from there; None to stay.
+        ends: Where topics or tables are to be after running on from there, as Spark's JSON: an
+            object of offsets, or a list with the position in each table; None to stay.
     """
 
     query: str
@@ -95,7 +101,7 @@ class ResolvedTarget:
     offsets: tuple[str | None, ...]
     outputs: tuple[OutputVersion, ...]
     topics: dict[str, str]
-    ends: KafkaOffsets | None = None
+    ends: str | None = None
 
 
 def words(point: AtTime | AtBatch | BeforeLast, query: str) -> tuple[str, ...]:
@@ -174,7 +180,7 @@ def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
 
 
 def _of_savepoint(
-    savepoint: Savepoint, said: tuple[str, ...], ends: KafkaOffsets | None = None
+    savepoint: Savepoint, said: tuple[str, ...], ends: str | None = None
 ) -> ResolvedTarget:
     return ResolvedTarget(
         query=savepoint.query,
@@ -246,13 +252,15 @@ def _arrived_by(
     store: Store, query: str, moment: datetime, said: tuple[str, ...], settings: Settings
 ) -> ResolvedTarget:
     known = history(store, query)
+    if known and all(table_position.parse(one) for one in known[0].cut.offsets):
+        return _committed_to_tables(query, known, moment, said, settings)
     there = availability.at_time(
         _topics(query, known), moment, settings.kafka, archives_of(settings, query)
     )
     for savepoint in known:
         read = _read(savepoint)
         if _is_before(read, there):
-            return _of_savepoint(savepoint, said, None if read == there else there)
+            return _of_savepoint(savepoint, said, None if read == there else kafka_position(there))
     raise SavepointNotFoundError(
         f"no savepoint of {query} was taken before {rfc3339(moment)}, when Kafka was at "
         f"{kafka_position(there)}",
@@ -268,9 +276,52 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
         sources = [kafka_offsets(one) for one in savepoint.cut.offsets]
         if sources and all(sources):
             return sorted({topic for one in sources for topic in one or {}})
+    kinds = sorted(
+        {source_kind.kind_of(one) for one in savepoints[0].cut.offsets} if savepoints else ()
+    )
     raise SavepointNotFoundError(
-        f"no savepoint of {query} was taken while it read only from Kafka",
-        hint=f"choose a savepoint or a retained batch: savepoints list --query {query}",
+        f"no savepoint of {query} was taken while it read only from Kafka, or only from Delta "
+        f"tables (it reads: {', '.join(kinds) or 'nothing yet'}), so what it had read at a time is "
+        "not known exactly",
+        hint="go by when batches were committed (--at-by commit), or choose a savepoint or a "
+        f"retained batch: savepoints list --query {query}",
+        query=query,
+    )
+
+
+def _committed_to_tables(
+    query: str,
+    known: Sequence[Savepoint],
+    moment: datetime,
+    said: tuple[str, ...],
+    settings: Settings,
+) -> ResolvedTarget:
+    """Find the savepoint of a query that reads tables from which their versions can be reached."""
+    bound = settings.queries.get(query)
+    if bound is None or not bound.tables:
+        raise UsageError(
+            f"{query} reads tables, and where they are is not known, so neither is which versions "
+            "they had at that time",
+            hint=f"add [queries.{query}.tables] to the settings; or go by when batches were "
+            "committed: --at-by commit",
+            query=query,
+        )
+    tables = [delta_versions.read(uri) for uri in sorted(set(bound.tables.values()))]
+    there = {one.table_id: table_position.after(one.table_id, one.before(moment)) for one in tables}
+    end = TableEnd(there, tables)
+    for savepoint in known:
+        read = list(map(table_position.parse, savepoint.cut.offsets))
+        if {one and one.table_id for one in read} != there.keys():
+            continue
+        if end.is_within(savepoint.cut.offsets):
+            end.require_reachable(savepoint.cut.offsets)
+            is_there = all(one == there[one.table_id] for one in read if one)
+            return _of_savepoint(savepoint, said, None if is_there else table_ends.to_text(there))
+    versions = table_ends.versions(there, tables)
+    listed = ", ".join(f"{uri} was at version {version}" for uri, version in versions.items())
+    raise SavepointNotFoundError(
+        f"no savepoint of {query} is from before {rfc3339(moment)}, when {listed}",
+        hint=f"list them: savepoints list --query {query}; or begin again with a new query",
         query=query,
     )
 

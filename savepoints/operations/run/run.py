@@ -50,8 +50,9 @@ def run(
         app: An application to run instead of the one in the settings, such as a fixed version.
         every: Interval or cron expression of periodic savepoints, instead of the one in the
             settings.
-        until: Where to end: `latest`, an RFC 3339 time, the path of a JSON file of offsets, or the
-            name of a savepoint. See `savepoints.runtime.end_offsets`.
+        until: Where to end: `latest`, an RFC 3339 time, the path of a JSON file of offsets,
+            `version:N` of the table that the query reads, or the name of a savepoint. See
+            `savepoints.runtime.end_offsets` and, for tables, `savepoints.runtime.table_ends`.
         max_duration: No batch is begun when the query has been held for so long. A batch that runs
             is not interrupted: `max_offsets_per_trigger` is what bounds its length.
         max_records: End after exactly so many more records, counted by their offsets, or at the end

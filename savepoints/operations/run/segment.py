@@ -13,7 +13,7 @@ from savepoints.checkpoint import position
 from savepoints.config.schedule import Schedule, parse_schedule
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, Savepoint
+from savepoints.model import Generation, Savepoint
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.rollback.next_checkpoint import checkpoint_of
@@ -22,17 +22,19 @@ from savepoints.operations.run import recover as recovery
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.program import Order, Program, resolve
 from savepoints.operations.run.supervisor import Segment, Supervisor
-from savepoints.runtime import archive_first, bounded, compatibility, end_offsets
+from savepoints.runtime import archive_first, compatibility, end_offsets, table_ends
 from savepoints.runtime.archive_of import runner_of
-from savepoints.runtime.bounded import Limits
+from savepoints.runtime.bounded import KafkaEnd, Limits
+from savepoints.runtime.bounded_tables import TableEnd
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.runtime.ticker import Ticker
+from savepoints.sources import delta_versions
 from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
 
 if TYPE_CHECKING:
-    from savepoints.sources.kafka.offsets import Ranges
+    pass
 
 
 def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
@@ -100,9 +102,11 @@ def _run(
     order, checkpoint = program.order, Location.of(generation.checkpoint)
     target = _target(program)
     restored = _is_restored(program, generation, is_bounded=target is not None)
-    if target is not None and bounded.is_reached(position.read(checkpoint), *target):
+    now = position.read(checkpoint)
+    if target is not None and target.is_reached(now):
         ran = nothing(order, "caught_up", generation.generation, time.monotonic() - begun)
-        return replace(ran, caught_up=True, remaining_records=0, offsets=target[0])
+        offsets = target.ends if isinstance(target, KafkaEnd) else {}
+        return replace(ran, caught_up=True, remaining_records=0, offsets=offsets)
     runner = _runner(program, generation, restored=restored)
     recorder = Recorder(order.store.root, order.query, generation.generation, checkpoint)
 
@@ -113,7 +117,7 @@ def _run(
     with supervisor.may_stop(runner.stop), periodically, recorder:
         order.progress(f"running {program.bound.app}, generation {generation.generation}")
         to_its_end = (
-            partial(bounded.run_to, runner, *target)
+            partial(target.run, runner)
             if target is not None
             else partial(archive_first.run_on, runner, until_caught_up=order.until is not None)
         )
@@ -127,13 +131,15 @@ def _run(
             )
 
 
-def _target(program: Program) -> tuple[KafkaOffsets, Ranges] | None:
-    """Return where to end, and what Kafka and archives have; None where offsets do not say it."""
+def _target(program: Program) -> KafkaEnd | TableEnd | None:
+    """Return where to end; None for a run without an end, or which Spark ends by itself."""
+    return (_table_end if program.inputs.app.table_inputs else _kafka_end)(program)
+
+
+def _kafka_end(program: Program) -> KafkaEnd | None:
+    """Return the offsets at which to end, and what Kafka and archives have."""
     order, inputs = program.order, program.inputs
     if order.until is None and order.max_records is None:
-        return None
-    if inputs.app.table_inputs:
-        _require_latest(order)
         return None
     found = inputs.ranges()
     ends = end_offsets.resolve(
@@ -144,18 +150,38 @@ def _target(program: Program) -> tuple[KafkaOffsets, Ranges] | None:
         settings=inputs.kafka,
         archives=inputs.archives,
     )
-    return ends, found
+    return KafkaEnd(ends, found)
 
 
-def _require_latest(order: Order) -> None:
-    """Refuse ends of a query that reads tables, but for everything that they have now."""
-    if order.until != "latest" or order.max_records is not None:
+def _table_end(program: Program) -> TableEnd | None:
+    """Return the versions at which to end; None for none, and for everything that there is now.
+
+    Spark itself ends exactly there with the trigger `availableNow`.
+    """
+    order, inputs = program.order, program.inputs
+    if order.until is None and order.max_records is None:
+        return None
+    if order.max_records is not None or order.until is None:
         raise UsageError(
-            f"{order.query} reads a table, and only queries that read from Kafka alone can end at "
-            "a time, at offsets, at a savepoint or after a number of records",
+            f"{order.query} reads a table, of which versions are read and not records, so "
+            "--max-records does not apply",
+            hint=f"savepoints run {order.query} --until version:N, a time, or latest",
+            query=order.query,
+        )
+    if order.until == "latest":
+        return None
+    if len(inputs.app.table_inputs) < len(inputs.app.inputs):
+        raise UsageError(
+            f"{order.query} reads a table and a topic, so it cannot end at a version, at offsets, "
+            "at a time or at a savepoint: that works for queries that read only tables, or only "
+            "topics",
             hint=f"savepoints run {order.query} --until latest",
             query=order.query,
         )
+    uris = sorted({inputs.table(name) for name in inputs.app.table_inputs})
+    tables = [delta_versions.read(uri) for uri in uris]
+    ends = table_ends.resolve(order.store, order.until, query=order.query, tables=tables)
+    return TableEnd(ends, tables)
 
 
 def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) -> bool:

@@ -1,0 +1,130 @@
+"""Where a reset leads in the Delta tables that a query reads: the words of `reset` as versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.logs.table_position import TablePosition
+from savepoints.config.settings import QuerySettings
+from savepoints.errors import SourceDataGoneError, UsageError
+from savepoints.model import rfc3339, utc_now
+from savepoints.sources import delta_versions
+from savepoints.sources.delta_versions import TableVersions
+from savepoints.sources.kafka.reset_targets import Target, TargetScope
+
+
+def resolve(
+    target: Target | datetime,
+    now: Sequence[TablePosition],
+    bound: QuerySettings | None,
+    *,
+    query: str,
+    allow_data_loss: bool,
+) -> list[TablePosition]:
+    """Find the next position in each table.
+
+    Args:
+        target: Of `offset` and `shift`, the number counts versions: the one that is read next.
+        now: Where the sources are.
+        allow_data_loss: Begin with the first commit that the log has, where earlier ones are gone.
+
+    Raises:
+        UsageError: If a version is out of range, a time in the future, or the tables are unknown.
+        SourceDataGoneError: If the log no longer has the commits from there on.
+    """
+    known = {one.table_id: one for one in _tables(bound)}
+    if missing := [one.table_id for one in now if one.table_id not in known]:
+        raise UsageError(
+            f"{query} reads the table with the id {missing[0]}, and where that is is not known",
+            hint=f"name it in [queries.{query}.tables] in the settings",
+            query=query,
+            table_id=missing[0],
+        )
+    return [_to(target, one, known[one.table_id], allow_data_loss) for one in now]
+
+
+def require_whole(
+    target: Target | datetime,
+    state: Literal["empty", "keep"],
+    scope: TargetScope | None,
+    skipped: Sequence[str],
+) -> None:
+    """Refuse what a reset cannot do with a query that reads tables."""
+    if scope is not None or skipped:
+        raise UsageError(
+            "the query reads tables, which have no topics or partitions to choose",
+            hint="omit --topic and --intermediate-topic",
+        )
+    if state == "empty" and (isinstance(target, datetime) or target.kind != "earliest"):
+        raise UsageError(
+            "with empty state a table can only be read from its beginning",
+            hint="use --to-earliest, or keep the state: --state keep",
+        )
+
+
+def note(now: Sequence[TablePosition], begin_at: Sequence[str]) -> str:
+    """Describe which versions are read again or left out with the state that is kept."""
+    found = []
+    for one, text in zip(now, begin_at, strict=True):
+        to = table_position.parse(text)
+        if to is None or to.version == one.version:
+            continue
+        first, last = sorted((one.version, to.version))
+        what = "applied to the kept state twice" if to.version < one.version else "skipped"
+        found.append(f"versions {first} to {last - 1} of table {one.table_id} will be {what}")
+    return "; ".join(found) or "no version is read again or skipped"
+
+
+def _tables(bound: QuerySettings | None) -> list[TableVersions]:
+    uris = sorted(set(bound.tables.values())) if bound else []
+    return [delta_versions.read(uri) for uri in uris]
+
+
+def _to(
+    target: Target | datetime, now: TablePosition, table: TableVersions, allow_data_loss: bool
+) -> TablePosition:
+    if isinstance(target, Target) and target.kind == "current":
+        return now
+    version = _next(target, now, table)
+    if not 0 <= version <= table.newest + 1:
+        raise UsageError(
+            f"nothing was reset: version {version} of {table.uri} is out of range: it has "
+            f"{table.oldest} to {table.newest}",
+            hint=f"use {table.oldest} to {table.newest + 1}",
+            uri=table.uri,
+            version=version,
+        )
+    if version < table.oldest and not allow_data_loss:
+        raise SourceDataGoneError(
+            f"the log of {table.uri} no longer has commits before version {table.oldest}, and "
+            f"version {version} would be next",
+            hint="choose a later version, or accept the loss with --allow-data-loss",
+            uri=table.uri,
+            version=version,
+        )
+    return table_position.after(table.table_id, max(version, table.oldest) - 1)
+
+
+def _next(target: Target | datetime, now: TablePosition, table: TableVersions) -> int:
+    """Return the version that is to be read next."""
+    if isinstance(target, datetime):
+        if target > utc_now():
+            raise UsageError(
+                f"{rfc3339(target)} is in the future", hint="use --to-latest, or an earlier time"
+            )
+        return 0 if table.oldest == 0 and target <= table.first else table.before(target) + 1
+    if target.kind == "file":
+        raise UsageError(
+            "a file of offsets is for topics of Kafka, and the query reads tables",
+            hint="use --to-offset with the version that is to be read next",
+        )
+    versions = {
+        "earliest": 0,
+        "latest": table.newest + 1,
+        "offset": target.number,
+        "shift": now.version + target.number,
+    }
+    return versions[target.kind]

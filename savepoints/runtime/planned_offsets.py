@@ -1,0 +1,61 @@
+"""A planned batch, written into the checkpoint of a query that stands still."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+
+from savepoints.checkpoint.logs import planned_batch
+from savepoints.checkpoint.position import CheckpointPosition
+from savepoints.checkpoint.state import files
+from savepoints.io import Location
+from savepoints.model import utc_now
+
+
+def write(
+    checkpoint: Location,
+    now: CheckpointPosition,
+    first: bytes,
+    positions: Sequence[str],
+    begins: Mapping[int, str],
+) -> None:
+    """Write the next batch into the offset log, in place of one that was begun.
+
+    Args:
+        first: An `offsets/0` that Spark wrote for the same program, before the first batch.
+        positions: Where each source is to be after it, as Spark's JSON.
+        begins: By number, where a Kafka source begins that has read nothing.
+    """
+    number, before = now.next_batch, now.committed
+    if before is None:
+        data = planned_batch.first_batch(first, positions, utc_now())
+        _fix_beginning(checkpoint, now, begins)
+    else:
+        data = planned_batch.next_batch(
+            checkpoint.get(f"offsets/{before}"),
+            checkpoint.get(f"commits/{before}"),
+            before,
+            positions,
+            utc_now(),
+        )
+    if now.begun is not None:
+        left = (info.path for info in checkpoint.list("state"))
+        checkpoint.delete(files.of_version(left, number + 1))
+        checkpoint.delete([f"offsets/.{number}.crc"])  # Hadoop's, on a local file system.
+    checkpoint.put(f"offsets/{number}", data)
+
+
+def _fix_beginning(
+    checkpoint: Location, now: CheckpointPosition, begins: Mapping[int, str]
+) -> None:
+    """Write what Spark writes before a first batch, but for its offsets.
+
+    Killed in between, the query has still run nothing. Kafka's retention can no longer move where
+    it begins.
+    """
+    for number, position in begins.items():
+        if now.initial.get(number) != position:
+            checkpoint.put(f"sources/{number}/0", planned_batch.initial_position(position))
+    if not checkpoint.exists("metadata"):
+        checkpoint.put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())

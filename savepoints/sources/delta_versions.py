@@ -1,0 +1,126 @@
+"""Which versions of a Delta table a stream can read, and when each was committed.
+
+A stream reads the commits themselves, so what counts is which of them the log still has. Times are
+those that Delta's time travel goes by: the in-commit timestamp where the table has them, otherwise
+when the file of the commit was written, each later than the one before (`DeltaHistoryManager`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from savepoints.errors import NotFoundError, SourceDataGoneError, UsageError
+from savepoints.io import Location, in_parallel, storage_options
+from savepoints.model import rfc3339
+
+_COMMIT = re.compile(r"(\d{20})\.json", re.ASCII)
+_IN_COMMIT = "delta.enableInCommitTimestamps"
+_TICK = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class TableVersions:
+    """The versions of a table.
+
+    Attributes:
+        table_id: Delta's own id of it.
+        times: When each version was committed whose commit the log has without a gap up to the
+            newest.
+    """
+
+    uri: str
+    table_id: str
+    times: Mapping[int, datetime]
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return max(self.times)
+
+    @property
+    def oldest(self) -> int:
+        """The first version whose commit is there."""
+        return min(self.times)
+
+    def before(self, moment: datetime) -> int:
+        """Return the newest version that was committed before a time.
+
+        Raises:
+            SourceDataGoneError: If the log no longer says it.
+            UsageError: If the table had no version yet.
+        """
+        found = [version for version, at in self.times.items() if at < moment]
+        if found:
+            return max(found)
+        first = f"version {self.oldest} of {self.uri} was committed at {rfc3339(self.first)}"
+        if self.oldest > 0:
+            raise SourceDataGoneError(
+                f"{first}, and its log no longer says which version was the newest before "
+                f"{rfc3339(moment)}",
+                hint="choose a later time; how long commits are kept says "
+                "delta.logRetentionDuration of the table",
+                uri=self.uri,
+            )
+        raise UsageError(f"{first}: it had none before {rfc3339(moment)}", hint="use a later time")
+
+    @property
+    def first(self) -> datetime:
+        """When the oldest was committed."""
+        return self.times[self.oldest]
+
+
+def read(uri: str) -> TableVersions:
+    """Find out which versions a table has.
+
+    Raises:
+        NotFoundError: If there is no table.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    location = Location.of(uri)
+    try:
+        table = DeltaTable(str(location), storage_options=storage_options(location.uri))
+    except TableNotFoundError:
+        raise NotFoundError(
+            f"there is no Delta table at {location}",
+            hint="run the query that writes it first: savepoints run NAME --until latest",
+            uri=str(location),
+        ) from None
+    metadata, log = table.metadata(), location / "_delta_log"
+    files = {
+        int(match[1]): info.last_modified
+        for info in log.list()
+        if (match := _COMMIT.fullmatch(info.path))
+    }
+    newest = oldest = int(table.version())
+    while oldest - 1 in files:
+        oldest -= 1
+    versions = range(oldest, newest + 1)
+    times = {version: files[version] for version in versions if version in files}
+    if metadata.configuration.get(_IN_COMMIT) == "true":
+        known = in_parallel(lambda at: _in_commit(log.get(f"{at:020}.json")), list(times))
+        said = zip(times.items(), known, strict=True)
+        times = {version: found or written for (version, written), found in said}
+    return TableVersions(str(location), str(metadata.id), _rising(times))
+
+
+def _in_commit(data: bytes) -> datetime | None:
+    """Return the time that a commit says of itself, which is the first action then."""
+    info = json.loads(data.partition(b"\n")[0]).get("commitInfo") or {}
+    at = info.get("inCommitTimestamp")
+    return None if at is None else datetime.fromtimestamp(int(at) / 1000, timezone.utc)
+
+
+def _rising(times: Mapping[int, datetime]) -> dict[int, datetime]:
+    """Let each time lie after the one before, as Delta does: clocks of writers differ."""
+    found: dict[int, datetime] = {}
+    last: datetime | None = None
+    for version, at in sorted(times.items()):
+        last = at if last is None or at > last else last + _TICK
+        found[version] = last
+    return found
