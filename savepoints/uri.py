@@ -13,6 +13,15 @@ from savepoints.errors import IncompatibleError, UsageError
 
 # Two letters at least: one would be a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_TABLE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){2}")
+
+
+def is_table_name(text: str) -> bool:
+    """Return True for the name of a table in a catalog, such as `main.sales.orders`.
+
+    A directory of that name is written as `./main.sales.orders`.
+    """
+    return bool(_TABLE_NAME.fullmatch(text))
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,15 @@ class Uri:
 
     @classmethod
     def parse(cls, text: str) -> Uri:
-        """Read a URI or a local path."""
+        """Read a URI or a local path; a table's name is refused with how to find its location."""
         scheme, separator, rest = text.partition("://")
+        if is_table_name(text):
+            raise UsageError(
+                f"{text} is the name of a table, and where that is only a Spark session knows",
+                hint=f"write its location: spark.sql('DESCRIBE DETAIL {text}') shows it; for a "
+                f"local directory of that name write ./{text}",
+                table=text,
+            )
         if not separator:
             if (match := _SCHEME.match(text)) and match.group(1) != "file":
                 raise UsageError(

@@ -39,7 +39,7 @@ from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import create, history
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
-from savepoints.spark import listener
+from savepoints.spark import listener, table_names
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
@@ -340,7 +340,8 @@ def attach(
         name: What to call the query in the store; what its checkpoint is known as, its
             `queryName`, or else Spark's id.
         checkpoint: Its checkpoint directory, found out by default.
-        outputs: The Delta tables that it writes, by name; found out by default where the query has
+        outputs: The Delta tables that it writes, by name: a URI or `catalog.schema.table`, which
+            the session resolves to its location; found out by default where the query has
             Delta's sink, a file sink, or a savepoint that has them. `{}` says that there are none.
             A `foreachBatch` writes with Delta's options `txnVersion` (the batch id) and `txnAppId`,
             which is `str(query.id)` or `<name>/<output>/1` with the number of the generation.
@@ -376,7 +377,7 @@ def attach(
         called,
         directory,
         tuple(forms),
-        _outputs(query, called, opened) if outputs is None else outputs,
+        table_names.located(spark, _outputs(query, called, opened) if outputs is None else outputs),
         on_ended,
         Outage(called),
     )
