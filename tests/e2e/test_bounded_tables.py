@@ -5,6 +5,7 @@ Version N of the table has the events of hour N, and one late event that comes w
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,11 @@ BEGIN = datetime(2026, 11, 20, tzinfo=timezone.utc)
 NEWEST = 6
 
 
+def committed(version: int) -> datetime:
+    """Return when a version was committed, as the times of its log say."""
+    return BEGIN + timedelta(minutes=version)
+
+
 class Reader:
     """A table of events, and queries that read it."""
 
@@ -52,6 +58,8 @@ class Reader:
             at[2] = BEGIN + timedelta(minutes=30)  # Too late for its window.
         rows = {"k": ["a", "b", "a"], "n": [hour, 10 + hour, 100 + hour], "at": at}
         write_deltalake(self.uri("events"), pa.table(rows), mode="append")
+        log = self.directory / "events" / "_delta_log" / f"{hour:020}.json"
+        os.utime(log, (committed(hour).timestamp(),) * 2)
 
     def uri(self, name: str) -> str:
         """Return where a table is."""
@@ -132,10 +140,7 @@ def test_windows_close_as_in_a_query_that_saw_a_version_a_batch(reader: Reader) 
 
 
 def test_a_time_means_every_commit_before_it(reader: Reader) -> None:
-    log = sorted((reader.directory / "events" / "_delta_log").glob("*.json"))
-    at = datetime.fromtimestamp(log[4].stat().st_mtime, timezone.utc)
-
-    ran, _ = reader.run("totals", rfc3339(at))
+    ran, _ = reader.run("totals", rfc3339(committed(4)))
 
     assert (ran.caught_up, reader.read("totals")) == (True, 3)
     assert reader.totals() == reader.truth(3)
@@ -189,16 +194,11 @@ def test_trap_a_batch_that_a_killed_run_has_planned(reader: Reader, begun_to: in
 
 def test_a_rollback_goes_to_the_commits_before_a_time(reader: Reader) -> None:
     """From the savepoint before it, run on by the application; undone, and to the savepoint."""
-    log = sorted((reader.directory / "events" / "_delta_log").glob("*.json"))
-    before = {
-        version: datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
-        for version, path in enumerate(log)
-    }
     _, saved = reader.run("totals", "version:1")
     reader.run("totals", "version:5")
     query = reader.store.query("totals")
 
-    plan = query.rollback(savepoints.AtTime(before[4]))
+    plan = query.rollback(savepoints.AtTime(committed(4)))
     assert "exactly version 3 of table" in str(plan)
     plan.execute()
     assert (reader.read("totals"), reader.totals()) == (3, reader.truth(3))
@@ -206,7 +206,7 @@ def test_a_rollback_goes_to_the_commits_before_a_time(reader: Reader) -> None:
     query.rollback(savepoints.BeforeLast()).execute()
     assert (reader.read("totals"), reader.totals()) == (5, reader.truth(5))
 
-    at_savepoint = query.rollback(savepoints.AtTime(before[2]))
+    at_savepoint = query.rollback(savepoints.AtTime(committed(2)))
     assert f"restore {saved.id}" in str(at_savepoint)
     assert "exactly" not in str(at_savepoint)
     at_savepoint.execute()
@@ -214,7 +214,7 @@ def test_a_rollback_goes_to_the_commits_before_a_time(reader: Reader) -> None:
     reader.run("totals", "latest")
     assert reader.totals() == reader.truth(NEWEST)
     with pytest.raises(SavepointNotFoundError, match="events was at version 0"):
-        query.rollback(savepoints.AtTime(before[1]))
+        query.rollback(savepoints.AtTime(committed(1)))
 
 
 def test_a_reset_moves_the_version_that_is_next(reader: Reader) -> None:
