@@ -102,8 +102,7 @@ def _run(
     order, checkpoint = program.order, Location.of(generation.checkpoint)
     target = _target(program)
     restored = _is_restored(program, generation, is_bounded=target is not None)
-    now = position.read(checkpoint)
-    if target is not None and target.is_reached(now):
+    if target is not None and target.is_reached(position.read(checkpoint)):
         ran = nothing(order, "caught_up", generation.generation, time.monotonic() - begun)
         offsets = target.ends if isinstance(target, KafkaEnd) else {}
         return replace(ran, caught_up=True, remaining_records=0, offsets=offsets)
