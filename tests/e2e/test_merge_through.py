@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from savepoints.local import LocalWorld
+from savepoints.operations.inspect import read_state
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.store.locks import journal
 from spark_jobs.medallion.truth import LEVELS
@@ -141,6 +142,26 @@ def test_it_equals_a_replay_of_all_orders_through_all_queries(
     shop.sell(day(6), day(7))
     shop.run()
     assert shop.differing(day(7), without=ids(wrong)) == RIGHT
+
+
+def test_trap_days_that_are_closed_are_corrected(shop: MedallionShop) -> None:
+    """Gold has dropped their state, and would drop late rows of them."""
+    some = [one for one in read_orders() if one.customer_id % 20 == 0]
+    others = ids(read_orders()) - ids(some)
+    held = [one for one in some if day(1) <= one.ordered_at.date() < day(4)]
+    for begin, end in ((0, 6), (6, 40), (40, 50)):
+        shop.sell(day(begin), day(end), without=others | ids(held))
+        shop.run(save=True)
+    assert shop.differing(day(50), without=others | ids(held)) == RIGHT
+    with read_state.read_state(shop.store, "latest", query="gold") as state:
+        assert min(row["day"] for row in state.select("key.day").collect()).date() > day(4)
+
+    shop.json(*batch(shop, held), "--downstream", "merge")
+
+    assert shop.differing(day(50), without=others) == RIGHT
+    shop.sell(day(50), day(52), without=others)
+    shop.run()
+    assert shop.differing(day(52), without=others) == RIGHT
 
 
 def test_readers_that_run_are_paused_and_go_on(shop: MedallionShop) -> None:
