@@ -52,7 +52,7 @@ lint: $(VENV)/.installed ## Style, types, layers, dependencies, links of the doc
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config infra/lint/run_time_imports.toml
 	$(BIN)/deptry savepoints spark_jobs benchmarks
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 fix: $(VENV)/.installed ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
