@@ -272,6 +272,9 @@ class QuerySettings(_Section):
             expression such as `*/10 * * * *`.
         trigger: Pause between two batches; as soon as possible when not given.
         max_offsets_per_trigger: Most Kafka records in one batch.
+        commit_group: Consumer group of Kafka for which the offsets of each savepoint of `run`,
+            `attach` and `create` are committed, so that what watches the lag of groups sees the
+            query; nothing else may use it.
         retention: For this query, instead of the one for all.
     """
 
@@ -287,6 +290,7 @@ class QuerySettings(_Section):
     every: Every | None = None
     trigger: Duration | None = None
     max_offsets_per_trigger: int | None = None
+    commit_group: str | None = None
     retention: RetentionSettings | None = None
 
 

@@ -2,6 +2,7 @@
 
 Nothing is counted in memory: whichever process took a savepoint, and whether it still lives, the
 figures are those of the store. So a text file for the node exporter and an endpoint say the same.
+Only those of `kafka_figures` come from elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints.errors import MissingExtraError
 from savepoints.model import Savepoint
+from savepoints.observe import kafka_figures
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -82,6 +84,17 @@ METRICS = (
         "savepoints_late_events", "gauge", ("query",),
         "Events that late last found dropped by the watermark, less those merged since.",
     ),
+    Metric(
+        kafka_figures.LAG, "gauge", ("query", "topic"),
+        "Offsets between the newest committed batch and Kafka's end. Only if the settings name a "
+        "broker and it answers.",
+    ),
+    Metric(
+        kafka_figures.RESTORABLE_UNTIL, "gauge", ("query",),
+        "Until when Kafka keeps all records after the newest savepoint, in seconds since 1970; 0 "
+        "when some are gone. Not for topics without a limit by time, or with one by size, nor for "
+        "queries with an archive.",
+    ),
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -89,8 +102,9 @@ MetricValues = dict[tuple[str, ...], Any]
 
 
 def of_store(store: Store) -> dict[str, MetricValues]:
-    """Count all metrics of a store; see `values`."""
-    return values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))
+    """Count all metrics of a store; see `values`, and `kafka_figures` for those of Kafka."""
+    counted = values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))
+    return {**counted, **kafka_figures.of_store(store)}
 
 
 def values(
@@ -99,7 +113,7 @@ def values(
     """Count all metrics.
 
     Returns:
-        For each metric the value by its labels; of the summary, count and sum.
+        For each metric but those of Kafka the value by its labels; of the summary, count and sum.
     """
     whole = [one for one in reversed(savepoints) if one.state == "complete"]
     captures = [one for one in events if one.verb == "create" and one.result == "done"]
@@ -199,7 +213,7 @@ class _Collector:
                 "counter": core.CounterMetricFamily,
                 "summary": core.SummaryMetricFamily,
             }[metric.kind](name, metric.help, labels=metric.labels)
-            for labels, value in sorted(found[name].items()):
+            for labels, value in sorted(found.get(name, {}).items()):
                 if metric.kind == "summary":
                     family.add_metric(labels, count_value=value[0], sum_value=value[1])
                 else:

@@ -30,6 +30,11 @@ from savepoints.model import BOTH, Form
 @saved_forms(BOTH, help="native: files, fast, no JVM; canonical: rows in a Delta table.")
 @click.option("--tag", "tags", multiple=True, help="Tag for the savepoint; may be repeated.")
 @click.option("--description", default="", help="Description of the savepoint.")
+@click.option(
+    "--commit-group",
+    metavar="GROUP",
+    help="Commit the offsets for a consumer group without members, for those who watch its lag.",
+)
 @mutating
 @common
 def command(
@@ -43,6 +48,7 @@ def command(
     forms: tuple[Form, ...],
     tags: tuple[str, ...],
     description: str,
+    commit_group: str | None,
     *,
     consent: Consent,
 ) -> None:
@@ -56,6 +62,7 @@ def command(
       savepoints create order_totals --tag before-release
       savepoints create --checkpoint s3://bucket/ck --name clicks --table clicks=s3://bucket/clicks
       savepoints create order_totals --format native --dry-run
+      savepoints create order_totals --commit-group savepoints-order_totals
     """
     from savepoints.operations.savepoint import create
 
@@ -68,6 +75,7 @@ def command(
         outputs={} if outputs == "none" and not tables else dict(map(pair, tables)) or None,
         tags=tags,
         description=description,
+        commit_group=commit_group,
     )
     if not call.confirm(plan, consent, unasked=True):
         return

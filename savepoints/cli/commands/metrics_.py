@@ -23,7 +23,8 @@ from savepoints.errors import UsageError
 def command(call: Invocation, path: Path | None, port: int | None, address: str) -> None:
     """Show metrics of the store in Prometheus text format. Needs no JVM.
 
-    Computed from the catalog and the events, so every process reports the same values. With
+    Computed from the catalog and the events, so every process reports the same values. If the
+    settings name a Kafka broker it is asked for the lag of each query, for two seconds. With
     metrics_file in the settings the file is written after each periodic savepoint.
 
     \b
@@ -56,7 +57,7 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
                     "value": value,
                 }
                 for metric in metrics.METRICS
-                for labels, value in sorted(found[metric.name].items())
+                for labels, value in sorted(found.get(metric.name, {}).items())
             ]
         )
     else:

@@ -16,11 +16,11 @@ from typing import Literal, TypeAlias
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offsets, utc_now
-from savepoints.operations.inspect import kafka_retention
-from savepoints.operations.inspect.kafka_retention import RecordRetention
 from savepoints.sources.combined import available_ranges
+from savepoints.sources.kafka import record_retention
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range
+from savepoints.sources.kafka.record_retention import RecordRetention
 from savepoints.sources.kafka.topics import Topic
 
 Restorable: TypeAlias = Literal["yes", "no", "unknown"]
@@ -94,8 +94,8 @@ def check_savepoint(
         if found.restorable == "no" or not found.partitions:
             return found
         ranges = {name: one.ranges for name, one in topics.items()}
-        left = kafka_retention.left_to_kafka(lowest_offsets(savepoint.cut.offsets), ranges)
-        kept = kafka_retention.until(left, topics, settings, now)
+        left = record_retention.left_to_kafka(lowest_offsets(savepoint.cut.offsets), ranges)
+        kept = record_retention.until(left, topics, settings, now)
     except SavepointsError as error:
         return Availability(savepoint.id, now, "unknown", error.message)
     return _with_until(found, kept, now)
@@ -279,7 +279,7 @@ def _with_until(
         else replace(one, until=at.until, basis=at.basis)
         for one in found.partitions
     )
-    until, basis, findings = kafka_retention.soonest(kept, now)
+    until, basis, findings = record_retention.soonest(kept, now)
     return replace(
         found,
         until=until,

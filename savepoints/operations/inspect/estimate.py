@@ -14,12 +14,12 @@ from savepoints.checkpoint.logs import offset_log
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets, utc_now
-from savepoints.operations.inspect import catch_up, kafka_retention, throughput
+from savepoints.operations.inspect import catch_up, throughput
 from savepoints.operations.inspect.catch_up import CatchesUp, InputRate
 from savepoints.operations.inspect.throughput import Throughput
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges
-from savepoints.sources.kafka import arrival_rates, offsets
+from savepoints.sources.kafka import arrival_rates, offsets, record_retention
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.topics import Topic
@@ -122,9 +122,9 @@ def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> 
     # Only what Kafka still has can be looked at, and only that it may remove.
     there = {(t, p): max(at, ranges[t][p].kafka_earliest) for (t, p), at in places.items()}
     record_bytes, sampled = arrival_rates.record_bytes(there, settings.kafka) or (None, 0)
-    left = kafka_retention.left_to_kafka(complete, ranges)
-    kept = kafka_retention.until(left, topics, settings.kafka, now)
-    until, basis, notes = kafka_retention.soonest(kept, now)
+    left = record_retention.left_to_kafka(complete, ranges)
+    kept = record_retention.until(left, topics, settings.kafka, now)
+    until, basis, notes = record_retention.soonest(kept, now)
     speed = throughput.measured(store.events.all(), query)
     arriving = _input(counted)
     out = catch_up.forecast(backlog, speed, arriving, query)

@@ -41,6 +41,7 @@ from savepoints.model import (
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import (
     export,
+    group_commit,
     history,
     output_versions,
     pin,
@@ -83,6 +84,7 @@ class CreatePlan(Plan):
         application: Reference of the application, if known.
         code_version: Version of its code, from `SAVEPOINTS_CODE_VERSION`.
         kind: Why it is taken.
+        commit_group: Consumer group that the offsets are committed for afterwards, None for none.
     """
 
     savepoint_id: str
@@ -101,6 +103,7 @@ class CreatePlan(Plan):
     application: str | None = None
     code_version: str | None = None
     kind: SavepointKind = "manual"
+    commit_group: str | None = None
 
 
 def plan(
@@ -116,6 +119,7 @@ def plan(
     app: str | None = None,
     savepoint_id: str | None = None,
     kind: SavepointKind = "manual",
+    commit_group: str | None = None,
 ) -> CreatePlan:
     """Plan a savepoint of a query; its `execute` takes it and returns it.
 
@@ -133,9 +137,12 @@ def plan(
         app: Reference of the application that runs, if it is not the one in the settings.
         savepoint_id: An id given beforehand, so that the verb that gave it can be resumed.
         kind: Why it is taken.
+        commit_group: A consumer group of Kafka for which the offsets are committed once the
+            savepoint is there, instead of the one in the settings; it has no members.
 
     Raises:
-        UsageError: If neither query nor checkpoint is given, or the checkpoint has another name.
+        UsageError: If neither query nor checkpoint is given, the checkpoint has another name, or
+            the consumer group that is given has members, or there are no offsets for it.
         QueryNotFoundError: If the store does not know the query.
         CheckpointNotFoundError: If there is no checkpoint.
         NoCommittedBatchError: If the batch is not there.
@@ -151,6 +158,11 @@ def plan(
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
     configured = bindings.complete(store).queries.get(name)
+    if commit_group is not None:
+        group_commit.require_possible(commit_group, files.cut.offsets, store.settings.kafka)
+    group = group_commit.group_of(
+        commit_group, configured.commit_group if configured else None, kind, batch_id
+    )
     tables = {**(configured.outputs if configured else {}), **(outputs or {})}
     if not tables and outputs is None:
         tables = history.pinned_uris(store, name)
@@ -160,7 +172,7 @@ def plan(
     return CreatePlan(
         verb="create",
         query=name,
-        steps=_steps(files, batch_id, kept),
+        steps=_steps(files, batch_id, kept, group),
         warnings=warnings,
         savepoint_id=savepoint_id or new_id("sp", utc_now()),
         query_id=files.query_id,
@@ -178,6 +190,7 @@ def plan(
         application=app or (configured.app if configured else None),
         code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
         kind=kind,
+        commit_group=group,
     )
 
 
@@ -227,18 +240,22 @@ def _warnings(name: str, files: CutFiles, tables: Mapping[str, str]) -> tuple[st
     return tuple(found)
 
 
-def _steps(files: CutFiles, batch_id: int | None, forms: Sequence[Form]) -> tuple[Step, ...]:
+def _steps(
+    files: CutFiles, batch_id: int | None, forms: Sequence[Form], group: str | None
+) -> tuple[Step, ...]:
     batch = f"batch {files.cut.batch_id}"
     if batch_id is None:
         batch = f"the newest committed batch, currently {files.cut.batch_id}"
     steps = [Step("pinned", f"copy {len(files.all)} files of {batch}")]
     if "canonical" in forms:
         steps.append(Step("exported", "write the state rows as a Delta table"))
-    return (
-        *steps,
+    steps += [
         Step("manifest", "write the manifest"),
         Step("catalog", "add the savepoint to the catalog"),
-    )
+    ]
+    if group is not None:
+        steps.append(Step("committed", f"commit the offsets for the consumer group {group}"))
+    return tuple(steps)
 
 
 @recorded
@@ -254,31 +271,9 @@ def execute(plan: CreatePlan, store: Store, *, progress: Progress = silent) -> S
         NoCommittedBatchError: If the query removes files faster than they can be copied.
         NotAlignedError: If no version of an output belongs to the batch.
     """
-    with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
-        store = store.snapshot()
-        done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
-        if done and done[0].state == "expired":
-            raise SavepointNotFoundError(
-                f"savepoint {plan.savepoint_id} has already been taken and is being deleted",
-                hint=f"take another: savepoints create {plan.query}",
-                savepoint=plan.savepoint_id,
-            )
-        if done:
-            return done[0]
-        path = manifest.manifest_path(plan.savepoint_id)
-        if not store.root.exists(path):
-            made = _make(plan, store, held.moment(), progress)
-            held.check()
-            written = made.to_bytes()
-            store.root.create(path, written)
-            faults.reach("create.manifest")
-            stored = Manifest.parse(written, path)
-        else:
-            stored = store.manifest(plan.savepoint_id)
-        savepoint = stored.savepoint
-        held.check()
-        store.catalog.add(savepoint)
-        faults.reach("create.catalog")
+    savepoint = _taken(plan, store, progress)
+    if plan.commit_group is not None:
+        group_commit.commit(plan.commit_group, savepoint, store, progress)
     return savepoint
 
 
@@ -309,6 +304,35 @@ def save(
         kind=kind,
     )
     return execute(saving, store)
+
+
+def _taken(plan: CreatePlan, store: Store, progress: Progress) -> Savepoint:
+    with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
+        store = store.snapshot()
+        done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
+        if done and done[0].state == "expired":
+            raise SavepointNotFoundError(
+                f"savepoint {plan.savepoint_id} has already been taken and is being deleted",
+                hint=f"take another: savepoints create {plan.query}",
+                savepoint=plan.savepoint_id,
+            )
+        if done:
+            return done[0]
+        path = manifest.manifest_path(plan.savepoint_id)
+        if not store.root.exists(path):
+            made = _make(plan, store, held.moment(), progress)
+            held.check()
+            written = made.to_bytes()
+            store.root.create(path, written)
+            faults.reach("create.manifest")
+            stored = Manifest.parse(written, path)
+        else:
+            stored = store.manifest(plan.savepoint_id)
+        savepoint = stored.savepoint
+        held.check()
+        store.catalog.add(savepoint)
+        faults.reach("create.catalog")
+    return savepoint
 
 
 def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress) -> Manifest:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Probing a few records must not fetch megabytes of each partition.
 _FETCH_BYTES = 64 * 1024
 # What was not read by then is left out.
-_SECONDS = 5.0
+SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ class ProbeRecord:
 
 
 def first(
-    places: Mapping[tuple[str, int], int], settings: KafkaSettings, *, most: int = 1
+    places: Mapping[tuple[str, int], int],
+    settings: KafkaSettings,
+    *,
+    most: int = 1,
+    seconds: float = SECONDS,
 ) -> dict[tuple[str, int], list[ProbeRecord]]:
     """Read the first records from some offsets on.
 
@@ -53,7 +57,7 @@ def first(
 
     from confluent_kafka import KafkaException, TopicPartition
 
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + seconds
     open_places = set(places)
     with client.consumer(
         settings,

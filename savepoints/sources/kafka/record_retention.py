@@ -46,7 +46,12 @@ def left_to_kafka(position: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
 
 
 def until(
-    position: KafkaOffsets, topics: Mapping[str, Topic], settings: KafkaSettings, now: datetime
+    position: KafkaOffsets,
+    topics: Mapping[str, Topic],
+    settings: KafkaSettings,
+    now: datetime,
+    *,
+    seconds: float = probe_records.SECONDS,
 ) -> dict[tuple[str, int], RecordRetention]:
     """Find out until when the records from a position on are kept.
 
@@ -54,6 +59,9 @@ def until(
     when its newest record is that old, so it may be later, but not earlier. By size, it is when so
     many bytes have come after it as `retention.bytes` allows; that is an estimate from the rate and
     the size of records.
+
+    Args:
+        seconds: How long to wait for the first records; what was not read by then is not known.
     """
     places = {
         (topic, part): offset for topic, parts in position.items() for part, offset in parts.items()
@@ -65,7 +73,7 @@ def until(
         for place, at in waiting.items()
         if _expires(topics[place[0]].policy, by_time=True)
     }
-    read = probe_records.first(limited, settings)
+    read = probe_records.first(limited, settings, seconds=seconds)
     load = _Load(None, None, 0)
     if any(_expires(topics[topic].policy, by_time=False) for topic, _ in places):
         load = _load(places, ranges, topics, settings, now)

@@ -1,0 +1,102 @@
+"""Offsets that a consumer group has committed, written for those who watch the lag of groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import SourceDataGoneError, UsageError
+from savepoints.model import KafkaOffsets
+from savepoints.sources.kafka import client
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin._group import ConsumerGroupDescription
+
+
+def require_unused(group: str, settings: KafkaSettings, timeout: float | None = None) -> None:
+    """Check that no consumer is a member of a group; one that does not exist has none.
+
+    Args:
+        timeout: Seconds that the broker may take.
+
+    Raises:
+        UsageError: If the group has members: they commit for themselves.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+    """
+    # Kept until it has answered: without its client a future never ends.
+    opened = client.admin(settings)
+    asked = opened.describe_consumer_groups(
+        [group], request_timeout=timeout or client.TIMEOUT_SECONDS
+    )
+    found: dict[str, ConsumerGroupDescription] = client.answers(asked, settings, _absent())
+    if group in found and found[group].members:
+        raise _in_use(group, sorted({one.client_id for one in found[group].members}))
+
+
+def commit(
+    group: str, offsets: KafkaOffsets, settings: KafkaSettings, timeout: float | None = None
+) -> None:
+    """Commit next-to-read offsets for a group that has no members; all partitions at once.
+
+    The broker refuses it for a group with members (`GroupMetadataManager.validateOffsetCommit`), so
+    one that joins meanwhile keeps its own offsets.
+
+    Args:
+        timeout: Seconds that the broker may take.
+
+    Raises:
+        UsageError: If the group has members.
+        SourceDataGoneError: If Kafka refuses the offset of a partition, which it may not have.
+        EnvironmentUnfitError: If no broker is configured or reachable.
+    """
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+
+    places = [
+        TopicPartition(topic, part, offset)
+        for topic, parts in sorted(offsets.items())
+        for part, offset in sorted(parts.items())
+    ]
+    opened = client.admin(settings)
+    asked = opened.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, places)],
+        request_timeout=timeout or client.TIMEOUT_SECONDS,
+    )
+    refusals = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP}
+    answered = client.answers(asked, settings, frozenset(refusals))
+    if not answered:
+        raise _in_use(group, [])
+    for done in answered.values():
+        _require_committed(group, done.topic_partitions or [], refusals)
+
+
+def _require_committed(group: str, places: list[TopicPartition], refusals: set[int]) -> None:
+    for one in places:
+        if one.error is None:
+            continue
+        if one.error.code() in refusals:
+            raise _in_use(group, [])
+        raise SourceDataGoneError(
+            f"Kafka does not commit offset {one.offset} of {one.topic} partition {one.partition} "
+            f"for the group {group}: {one.error.str()}",
+            hint="check that the topic still exists, and that READ is granted on the group",
+            group=group,
+            topic=one.topic,
+            partition=one.partition,
+        )
+
+
+def _absent() -> frozenset[int]:
+    from confluent_kafka import KafkaError
+
+    return frozenset({KafkaError.GROUP_ID_NOT_FOUND})
+
+
+def _in_use(group: str, clients: list[str]) -> UsageError:
+    who = f": {', '.join(clients)}" if clients else ""
+    return UsageError(
+        f"the consumer group {group} has active members{who}, and offsets are only committed for a "
+        "group that nobody uses",
+        hint="name a group that is only for the lag of the query, such as savepoints-NAME",
+        group=group,
+    )
